@@ -1,0 +1,48 @@
+# Every target sets up what it needs by itself: a .venv with pinned packages, the default model.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+OUT := build/language_reference
+
+.DEFAULT_GOAL := help
+.PHONY: help install model embed test check bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+.venv/runtime: requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/dev: requirements-dev.txt .venv/runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+install: .venv/runtime  ## make .venv with the pinned packages
+
+model: .venv/runtime  ## fetch the default model into the cache (once)
+	$(BIN)/python -m bert.minilm
+
+build/language_reference.jsonl: examples/write_language_reference.py
+	@mkdir -p build
+	$(PYTHON) examples/write_language_reference.py $@
+
+embed: model build/language_reference.jsonl  ## embed the Python language reference and search in it
+	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT)
+	$(BIN)/python -m pipeline search --embeddings $(OUT) --query "make an object callable" --k 3
+
+test: .venv/dev model  ## run the tests
+	$(BIN)/python -m pytest
+
+check: .venv/dev model  ## lint, format, types, doctests, the house test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --doctest-modules bert transforms pipeline tests/test_house.py
+
+bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
+	$(BIN)/python -m benchmarks.run
+
+clean:  ## remove what make wrote, but not .venv
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache

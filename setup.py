@@ -1,0 +1,42 @@
+"""Installs the command `bert-embed` and the packages bert, transforms and pipeline.
+
+Also serves as Beam's --setup_file, so that workers of a runner get the same code.
+"""
+
+from pathlib import Path
+
+from setuptools import setup
+
+setup(
+    name="bert-embed",
+    version="0.1.0",
+    description="Turns a corpus of text into BERT vectors with Apache Beam",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=[
+        "bert",
+        "bert.importers",
+        "transforms",
+        "transforms.sinks",
+        "transforms.sources",
+        "pipeline",
+    ],
+    install_requires=[
+        "apache-beam[gcp]>=2.77,<3",
+        "tensorflow>=2.20,<2.22",
+        "tensorflow-text>=2.20,<2.22",
+        "tensorflow-hub>=0.16.1,<1",
+        "google-cloud-storage>=3.4,<4",
+        "numpy>=2,<3",
+        "orjson>=3.10,<4",
+        "pyarrow>=18",
+        "pyyaml>=6,<7",
+        "rich>=13",
+        "safetensors>=0.5,<1",
+        "xxhash>=3.5,<5",
+        "zstandard>=0.23,<1",
+    ],
+    entry_points={"console_scripts": ["bert-embed=pipeline.__main__:run"]},
+)

@@ -1,0 +1,29 @@
+"""Fixtures that every room shares: the packaged model and a tiny one, imported once a session."""
+
+import os
+
+import pytest
+
+from bert.bundle import Bundle
+from bert.resolve import resolve_model
+from tests.models import write_tiny_huggingface
+
+# The C++ side of TensorFlow reads this when it is first imported; without it each test process
+# prints a page of notes about the processor.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Bundle:
+    """The packaged default model; `make test` fetched it into the cache beforehand."""
+    return resolve_model("minilm")
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A seeded two-layer BERT, imported from a Hugging Face folder; the bundle's folder."""
+    from bert.importers.huggingface import import_huggingface
+
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_huggingface(folder / "source")
+    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
