@@ -1,0 +1,34 @@
+"""BERT without Beam: tokenizer, encoder, model bundles. Importing it loads no TensorFlow."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bert.encoder import Encoder
+
+_LAZY = {"Encoder": "bert.encoder", "Tokenizer": "bert.tokenizer", "read": "bert.results"}
+
+
+def load(model: str = "minilm", threads: int | None = None, **spec: Any) -> "Encoder":
+    """Loads a model that turns texts into vectors.
+
+    Args:
+        model: "minilm", a bundle's folder, or a Hugging Face BERT folder.
+        threads: Processor cores to use; None takes all that this process may use.
+        **spec: What to change of the model's own settings: `layers`, `layer_combine`, `pooling`,
+            `pool_special_tokens`, `normalize`, `dim` (see `bert.vector_spec.VectorSpec`).
+
+    Raises:
+        ValueError: No such model, or it cannot give such vectors.
+    """
+    from bert.encoder import Encoder, spec_with
+    from bert.resolve import resolve_model
+
+    bundle = resolve_model(model)
+    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'bert' has no attribute {name!r}")

@@ -1,0 +1,64 @@
+"""Batches: row lengths in, the row numbers that run together and their padded arrays out."""
+
+import numpy as np
+
+_LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
+_FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
+
+
+def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Groups rows of like length, so that little is padded.
+
+    Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
+    `budget` tokens with its padding (a longer row runs alone), and ends before a row that is
+    under 0.9 of its longest, once it holds 512 tokens.
+
+    Args:
+        lengths: int `[rows]`, tokens of each row.
+        budget: Most padded tokens of a batch; at least 1.
+
+    Returns:
+        int64 `[batch]` each: row numbers; every row stands in exactly one batch.
+
+    >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
+    [[1, 3], [0, 2]]
+    """
+    if budget < 1:
+        raise ValueError(f"--batch_tokens must be at least 1, got {budget}")
+    lengths = np.asarray(lengths, np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
+    batches, start = [], 0
+    while start < len(order):
+        longest = max(int(-ordered[start]), 1)
+        enough = start - (-_FULL_ENOUGH // longest)
+        short = int(np.searchsorted(ordered, -_LEAST_FILL * longest, side="right"))
+        stop = min(start + max(budget // longest, 1), max(short, enough), len(order))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def pad_rows(
+    values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lays some rows of a flat array under each other, filled up with zeros.
+
+    Args:
+        values: int32 `[tokens]`, all rows end to end.
+        row_splits: int64 `[all rows + 1]`, where each begins and ends.
+        rows: int64 `[batch]`, the rows wanted.
+
+    Returns:
+        int32 `[batch, longest]`, and int32 of that shape: 1 where a value stands, 0 for filling.
+    """
+    starts = row_splits[rows]
+    lengths = row_splits[rows + 1] - starts
+    columns = np.arange(int(lengths.max(initial=0)))
+    mask = columns[None, :] < lengths[:, None]
+    if len(values) == 0:
+        return np.zeros(mask.shape, np.int32), mask.astype(np.int32)
+    # Filling reads beyond its row, and is zeroed after; clipped, it stays within the array.
+    places = np.minimum(starts[:, None] + columns[None, :], len(values) - 1)
+    mask = mask.astype(np.int32)
+    return values[places].astype(np.int32, copy=False) * mask, mask

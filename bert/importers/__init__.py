@@ -1,0 +1,1 @@
+"""Importers: one source format a file, each gives a bundle."""

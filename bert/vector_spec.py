@@ -1,0 +1,126 @@
+"""VectorSpec: which layers, how combined, how pooled; checked without TensorFlow."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from bert.config import BertConfig
+
+LAYER_COMBINES = ("last", "sum", "mean", "concat", "stack")
+POOLINGS = (
+    "mean",
+    "max",
+    "mean_max",
+    "cls",
+    "sep",
+    "pooler",
+    "mean_sqrt_len",
+    "weightedmean",
+    "lasttoken",
+)
+
+
+@dataclass(frozen=True)
+class VectorSpec:
+    """How the hidden states of a row become one vector.
+
+    Attributes:
+        layers: Hidden states taken, in this order: 0 is the embeddings, L the last layer,
+            negative from the top (-1 is L).
+        layer_combine: "last" (the highest of `layers`), "sum", "mean", "concat", or "stack"
+            (a vector of each layer, cut and scaled for itself, one after the other).
+        pooling: How tokens become a vector; one of `POOLINGS`. "pooler" is the model's own dense
+            layer over [CLS] of the last layer, whatever `layers` says.
+        pool_special_tokens: Whether [CLS] and [SEP] count in mean, max, mean_max, mean_sqrt_len,
+            weightedmean and lasttoken. A row of nothing else then counts them all the same.
+        normalize: Whether vectors are scaled to unit length, after `dim`.
+        dim: Only the first so many numbers are kept; None keeps all.
+    """
+
+    layers: tuple[int, ...] = (-1,)
+    layer_combine: str = "last"
+    pooling: str = "mean"
+    pool_special_tokens: bool = True
+    normalize: bool = False
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        layers = (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
+        object.__setattr__(self, "layers", layers)
+        if not layers:
+            raise ValueError("--layers must name at least one layer")
+        for layer in layers:
+            if isinstance(layer, bool) or not isinstance(layer, int):
+                raise ValueError(f"--layers must be integers, got {layer!r}")
+        if self.layer_combine not in LAYER_COMBINES:
+            raise ValueError(
+                f"--layer_combine must be one of {', '.join(LAYER_COMBINES)}, "
+                f"got {self.layer_combine!r}"
+            )
+        if self.pooling not in POOLINGS:
+            raise ValueError(
+                f"--pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}"
+            )
+        if self.dim is not None and (isinstance(self.dim, bool) or not isinstance(self.dim, int)):
+            raise ValueError(f"--dim must be an integer, got {self.dim!r}")
+        if self.dim is not None and self.dim < 1:
+            raise ValueError(f"--dim must be at least 1, got {self.dim}")
+
+    def check(self, config: BertConfig) -> None:
+        """Checks that the model of `config` can give these vectors.
+
+        Raises:
+            ValueError: A layer out of range, or `dim` over the width; the flag is named.
+        """
+        width = self._uncut_width(config)
+        if self.dim is not None and self.dim > width:
+            raise ValueError(f"--dim must be between 1 and {width} for this model, got {self.dim}")
+
+    def layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the hidden states that are used, 0 to L, in order; ValueError out of range.
+
+        >>> config = BertConfig(100, 8, 6, 2, 16, 32)
+        >>> VectorSpec(layers=(-1, 2)).layer_numbers(config)
+        (6,)
+        >>> VectorSpec(layers=(-1, 2), layer_combine="concat").layer_numbers(config)
+        (6, 2)
+        """
+        count = config.num_hidden_layers
+        for layer in self.layers:
+            if not -count - 1 <= layer <= count:
+                raise ValueError(
+                    f"--layers must be between {-count - 1} and {count} "
+                    f"for this {count}-layer model, got {layer}"
+                )
+        if self.pooling == "pooler":
+            return (count,)
+        numbers = tuple(layer % (count + 1) for layer in self.layers)
+        return (max(numbers),) if self.layer_combine == "last" else numbers
+
+    def width(self, config: BertConfig) -> int:
+        """Returns how many numbers a vector has, after `dim`; those of a whole stack."""
+        return math.prod(self.shape(config))
+
+    def shape(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the shape a vector is to be read in: `[dim]`, for a stack `[layers, dim]`."""
+        width = self.dim or self._uncut_width(config)
+        stacked = self.layer_combine == "stack" and self.pooling != "pooler"
+        return (len(self.layers), width) if stacked else (width,)
+
+    def _uncut_width(self, config: BertConfig) -> int:
+        width = config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+        count = len(self.layer_numbers(config))
+        return width * (count if self.layer_combine == "concat" else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as JSON-able values."""
+        return {**asdict(self), "layers": list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":
+        """Rebuilds what `to_dict` gave; a field that is absent has its default."""
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"unknown vector settings: {', '.join(sorted(unknown))}")
+        return cls(**values)
