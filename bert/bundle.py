@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FORMAT = 1  # rises when a bundle of today could not be read, or would give other vectors
 METADATA = "bundle.json"
 VOCABULARY = "vocab.txt"
-VARIABLES = os.path.join("variables", "variables")  # where a SavedModel keeps its checkpoint
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,11 @@ class Bundle:
 
     def load_encoder(self) -> "BertEncoder":
         """Returns the model with its weights; ValueError if they are damaged."""
-        from bert.model import BertEncoder, restore  # imports TensorFlow: 5 s
+        from bert.model import BertEncoder  # imports TensorFlow: 5 s
+        from bert.saved_model import restore
 
         encoder = BertEncoder(self.config, pooler=self.has_pooler)
-        restore(encoder, os.path.join(self.path, VARIABLES))
+        restore(encoder, self.path)
         return encoder
 
     def verify_files(self) -> None:

@@ -1,0 +1,193 @@
+"""BertEncoder: token ids in, all hidden states out, as one graph that is fast on CPUs."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert.config import BertConfig
+
+_MASKED = -1e9  # added to the scores of filling: its softmax is exactly 0, and never a NaN
+
+
+def tensor_shapes(config: BertConfig, pooler: bool = True) -> dict[str, tuple[int, ...]]:
+    """Returns the name and shape of every tensor of a BERT encoder, as importers deliver them.
+
+    A kernel is `[in, out]`, so that `x @ kernel + bias` is the layer.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings/word": (config.vocab_size, hidden),
+        "embeddings/position": (config.max_position_embeddings, hidden),
+        "embeddings/type": (config.type_vocab_size, hidden),
+    }
+    denses = {"pooler": (hidden, hidden)} if pooler else {}
+    norms = ["embeddings/norm"]
+    for layer in (f"layers/{number}" for number in range(config.num_hidden_layers)):
+        for name in ("query", "key", "value", "attention_output"):
+            denses[f"{layer}/{name}"] = (hidden, hidden)
+        denses[f"{layer}/intermediate"] = (hidden, inner)
+        denses[f"{layer}/output"] = (inner, hidden)
+        norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
+    for name, shape in denses.items():
+        shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
+    for name in norms:
+        shapes |= {f"{name}/gamma": (hidden,), f"{name}/beta": (hidden,)}
+    return shapes
+
+
+class BertEncoder(tf.Module):
+    """A BERT encoder in inference: no dropout, absolute positions.
+
+    Query, key and value are one product whose query part carries 1/sqrt(head width); all weight
+    products are 2-D over the tokens of the batch. Both are what keeps a CPU's units busy.
+
+    Attributes:
+        config: Its sizes.
+        has_pooler: Whether it has the dense layer over [CLS].
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        tensors: Mapping[str, np.ndarray] | None = None,
+        pooler: bool = True,
+    ) -> None:
+        """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`.
+
+        Without `tensors` every variable is zero, to be restored from a bundle.
+        """
+        super().__init__(name="bert")
+        self.config, self.has_pooler = config, pooler
+        if tensors is None:
+            shapes = tensor_shapes(config, pooler)
+            tensors = {k: np.broadcast_to(np.float32(0), shape) for k, shape in shapes.items()}
+        self.word = tf.Variable(tensors["embeddings/word"])
+        self.position = tf.Variable(tensors["embeddings/position"])
+        self.type = tf.Variable(tensors["embeddings/type"])
+        self.norm = _LayerNorm(tensors, "embeddings/norm", config)
+        self.layers = [
+            _Layer(tensors, f"layers/{number}", config)
+            for number in range(config.num_hidden_layers)
+        ]
+        self.pooler = _Dense(tensors, "pooler") if pooler else None
+
+    def hidden_states(
+        self,
+        input_ids: tf.Tensor,
+        mask: tf.Tensor,
+        type_ids: tf.Tensor,
+        highest: int | None = None,
+    ) -> list[tf.Tensor]:
+        """Computes the embeddings and the layers up to `highest`.
+
+        Args:
+            input_ids: int32 `[batch, length]`.
+            mask: int32 `[batch, length]`, 1 for tokens, 0 for filling, which stands at the end.
+            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
+            highest: The last layer wanted; None is all.
+
+        Returns:
+            float32 `[batch, length, hidden]` each, `highest + 1` of them; what stands at filled
+            places means nothing.
+        """
+        shape = tf.shape(input_ids)
+        batch, length = shape[0], shape[1]
+        x = tf.gather(self.word, input_ids) + self.position[:length]
+        x = self.norm(tf.reshape(x + tf.gather(self.type, type_ids), [-1, self.word.shape[1]]))
+        shut = tf.reshape((1.0 - tf.cast(mask, tf.float32)) * _MASKED, [batch, 1, 1, length])
+        states = [x]
+        for layer in self.layers[:highest]:
+            x = layer(x, shut, batch, length)
+            states.append(x)
+        return [tf.reshape(state, [batch, length, self.word.shape[1]]) for state in states]
+
+    def pooled(self, last: tf.Tensor) -> tf.Tensor:
+        """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
+        if self.pooler is None:
+            raise ValueError("this model has no pooler")
+        return tf.tanh(self.pooler(last[:, 0]))
+
+
+class _Dense(tf.Module):
+    def __init__(self, tensors: Mapping[str, np.ndarray], name: str) -> None:
+        super().__init__()
+        self.kernel = tf.Variable(tensors[f"{name}/kernel"])
+        self.bias = tf.Variable(tensors[f"{name}/bias"])
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+
+
+class _LayerNorm(tf.Module):
+    def __init__(self, tensors: Mapping[str, np.ndarray], name: str, config: BertConfig) -> None:
+        super().__init__()
+        self.gamma = tf.Variable(tensors[f"{name}/gamma"])
+        self.beta = tf.Variable(tensors[f"{name}/beta"])
+        self._epsilon = config.layer_norm_eps
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        return centred * tf.math.rsqrt(variance + self._epsilon) * self.gamma + self.beta
+
+
+class _Layer(tf.Module):
+    def __init__(self, tensors: Mapping[str, np.ndarray], name: str, config: BertConfig) -> None:
+        super().__init__()
+        self._heads = config.num_attention_heads
+        self._head_width = config.hidden_size // config.num_attention_heads
+        self._activation = _ACTIVATIONS[config.hidden_act]
+        self.qkv = _Dense(_fused(tensors, name, self._head_width), "qkv")
+        self.attention_output = _Dense(tensors, f"{name}/attention_output")
+        self.attention_norm = _LayerNorm(tensors, f"{name}/attention_norm", config)
+        self.intermediate = _Dense(tensors, f"{name}/intermediate")
+        self.output = _Dense(tensors, f"{name}/output")
+        self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
+
+    def __call__(
+        self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
+    ) -> tf.Tensor:
+        attended = self._attention(x, shut, batch, length)
+        x = self.attention_norm(self.attention_output(attended) + x)
+        inner = self._activation(self.intermediate(x))
+        return self.output_norm(self.output(inner) + x)
+
+    def _attention(
+        self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
+    ) -> tf.Tensor:
+        split = tf.reshape(self.qkv(x), [batch, length, 3, self._heads, self._head_width])
+        split = tf.transpose(split, [2, 0, 3, 1, 4])
+        query, key, value = split[0], split[1], split[2]
+        weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + shut)
+        mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
+        return tf.reshape(mixed, [-1, self._heads * self._head_width])
+
+
+def _fused(tensors: Mapping[str, np.ndarray], layer: str, head_width: int) -> dict[str, np.ndarray]:
+    """Query, key and value side by side, the query already divided by sqrt(head width)."""
+    scale = np.float32(1 / math.sqrt(head_width))
+    fused = {}
+    for part in ("kernel", "bias"):
+        query, key, value = (
+            tensors[f"{layer}/{name}/{part}"] for name in ("query", "key", "value")
+        )
+        fused[f"qkv/{part}"] = np.concatenate([query * scale, key, value], axis=-1)
+    return fused
+
+
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    # In this form oneDNN takes it into the product before it; tf.nn.gelu is written with erfc.
+    return ((tf.math.erf(x * 0.7071067811865476) + 1.0) * 0.5) * x
+
+
+def _gelu_new(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.gelu(x, approximate=True)
+
+
+_ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": _gelu,
+    "gelu_new": _gelu_new,
+    "relu": tf.nn.relu,
+}

@@ -1,0 +1,73 @@
+"""BertEncoder to a SavedModel that answers as TF Hub's BERT encoders do, and back."""
+
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert.model import BertEncoder
+
+_VARIABLES = os.path.join("variables", "variables")  # where a SavedModel keeps its checkpoint
+_INPUTS = {
+    name: tf.TensorSpec([None, None], tf.int32, name=name)
+    for name in ("input_word_ids", "input_mask", "input_type_ids")
+}
+
+
+class HubEncoder(tf.Module):
+    """What `hub.KerasLayer`, `hub.load` and `tf.saved_model.load` find in a bundle's folder.
+
+    A call takes a dict of int32 `[batch, length]`: `input_word_ids`, `input_mask` and
+    `input_type_ids`. It returns a dict: `sequence_output` float32 `[batch, length, hidden]`,
+    `encoder_outputs` a list of the same for every layer, and, where the model has a pooler,
+    `pooled_output` and `default`, both float32 `[batch, hidden]`.
+    """
+
+    # hub.KerasLayer looks for these; the properties of tf.Module would not be saved.
+    variables: Sequence[tf.Variable] = ()
+    trainable_variables: Sequence[tf.Variable] = ()
+
+    def __init__(self, encoder: BertEncoder) -> None:
+        super().__init__(name="bert_encoder")
+        self.encoder = encoder
+        self.variables = list(encoder.variables)
+        self.trainable_variables = list(encoder.trainable_variables)
+
+    @tf.function(input_signature=[_INPUTS])
+    def __call__(self, inputs):
+        states = self.encoder.hidden_states(
+            inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]
+        )
+        outputs = {"sequence_output": states[-1], "encoder_outputs": states[1:]}
+        if self.encoder.has_pooler:
+            pooled = self.encoder.pooled(states[-1])
+            outputs |= {"pooled_output": pooled, "default": pooled}
+        return outputs
+
+    @tf.function(input_signature=[_INPUTS])
+    def serve(self, inputs):
+        """The same with flat names, as a serving signature must have."""
+        outputs = dict(self(inputs))
+        layers = outputs.pop("encoder_outputs")
+        return outputs | {f"encoder_outputs_{i}": layer for i, layer in enumerate(layers)}
+
+
+def save(encoder: BertEncoder, folder: str) -> None:
+    """Writes the SavedModel into `folder`."""
+    module = HubEncoder(encoder)
+    tf.saved_model.save(module, folder, signatures=module.serve)
+
+
+def restore(encoder: BertEncoder, folder: str) -> None:
+    """Fills the encoder's variables from a SavedModel that `save` wrote.
+
+    Only the variables are read, not the graph: that takes a tenth of the time.
+
+    Raises:
+        ValueError: The variables cannot be read, or are not this encoder's.
+    """
+    try:
+        status = tf.train.Checkpoint(encoder=encoder).read(os.path.join(folder, _VARIABLES))
+        status.assert_consumed()
+    except (tf.errors.OpError, AssertionError, ValueError) as error:
+        raise ValueError(f"{folder}: the model's variables cannot be restored") from error

@@ -1,0 +1,146 @@
+"""Small random Hugging Face folders: a seed in, a folder that transformers would read out."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+_TEXT = """the a of and to in is it that for was on are as with his they at be this from have or
+by one had not but what all were we when your can said there use an each which she do how their
+if will up other about out many then them these so some her would make like him into time has
+look two more write go see number no way could people my than first water been call who oil its
+now find long down day did get come made may part bank river robber money vault"""
+WORDS = _TEXT.split()
+
+
+def small_vocabulary(cased: bool = False) -> list[str]:
+    """Returns some 350 entries: special tokens, words, and every printable ASCII character."""
+    characters = [chr(code) for code in range(33, 127) if cased or not 65 <= code <= 90]
+    words = [*WORDS, *(word.capitalize() for word in WORDS)] if cased else WORDS
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *words]
+    pieces = [f"##{character}" for character in characters if character.isalnum()]
+    return list(dict.fromkeys([*entries, *pieces, "##s", "##ing", "##ed"]))
+
+
+def write_tiny_huggingface(
+    folder: Path,
+    *,
+    layers: int = 2,
+    hidden: int = 32,
+    heads: int = 4,
+    positions: int = 64,
+    vocab: list[str] | None = None,
+    prefix: str = "",
+    gamma_beta: bool = False,
+    dtype: Any = np.float32,
+    cased: bool = False,
+    hidden_act: str = "gelu",
+    pooler: bool = True,
+    pooling: Mapping[str, Any] | None = None,
+    normalize: bool = False,
+    max_seq_length: int | None = None,
+    changes: Mapping[str, np.ndarray | None] | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Writes config.json, model.safetensors, vocab.txt and tokenizer_config.json.
+
+    Args:
+        folder: Made if it is not there.
+        prefix: Put before every tensor's name, such as "bert.".
+        gamma_beta: Layer norms in the names of 2018.
+        changes: Tensors set after all others, by their full name; None takes one away.
+        pooling: `1_Pooling/config.json`; with it the folder is a sentence-transformers one.
+
+    Returns:
+        The tensors by the names in the file, before `dtype` was applied.
+    """
+    vocab = vocab or small_vocabulary(cased)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "model_type": "bert",
+        "vocab_size": len(vocab),
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 2 * hidden,
+        "hidden_act": hidden_act,
+        "max_position_embeddings": positions,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
+    _write_json(folder / "config.json", config)
+    _write_json(folder / "tokenizer_config.json", {"do_lower_case": not cased})
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab), encoding="utf-8")
+    if pooling is not None:
+        _write_sentence_transformers(folder, pooling, normalize, max_seq_length)
+    tensors = _tensors(config, pooler, np.random.default_rng(seed))
+    named = {prefix + _old(name, gamma_beta): array for name, array in tensors.items()}
+    for name, array in (changes or {}).items():
+        named = {key: value for key, value in named.items() if key != name}
+        if array is not None:
+            named[name] = array
+    cast = {name: np.ascontiguousarray(array, dtype) for name, array in named.items()}
+    save_file(cast, folder / "model.safetensors")
+    return named
+
+
+def _tensors(
+    config: Mapping[str, Any], pooler: bool, random: np.random.Generator
+) -> dict[str, np.ndarray]:
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (config["vocab_size"], hidden),
+        "embeddings.position_embeddings.weight": (config["max_position_embeddings"], hidden),
+        "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], hidden),
+    }
+    denses = {"pooler.dense": (hidden, hidden)} if pooler else {}
+    norms = ["embeddings.LayerNorm"]
+    for number in range(config["num_hidden_layers"]):
+        layer = f"encoder.layer.{number}"
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            denses[f"{layer}.attention.{name}"] = (hidden, hidden)
+        denses |= {
+            f"{layer}.intermediate.dense": (inner, hidden),
+            f"{layer}.output.dense": (hidden, inner),
+        }
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+    for name, shape in denses.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    for name in norms:
+        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+    return {
+        name: (random.normal(size=shape) * 0.3 + ("LayerNorm.weight" in name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _old(name: str, gamma_beta: bool) -> str:
+    if not gamma_beta:
+        return name
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta"
+    )
+
+
+def _write_sentence_transformers(
+    folder: Path, pooling: Mapping[str, Any], normalize: bool, max_seq_length: int | None
+) -> None:
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    if normalize:
+        kinds["Normalize"] = "2_Normalize"
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (kind, path) in enumerate(kinds.items())
+    ]
+    _write_json(folder / "modules.json", modules)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    length = {} if max_seq_length is None else {"max_seq_length": max_seq_length}
+    _write_json(folder / "sentence_bert_config.json", length)
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values), encoding="utf-8")
