@@ -1,0 +1,92 @@
+"""Token ids to the rows a BERT takes: special tokens, pairs, truncation; all rows at once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as the model takes them, end to end.
+
+    Attributes:
+        input_ids: int32 `[tokens]`, special tokens included.
+        row_splits: int64 `[rows + 1]`, where each row begins and ends.
+        token_type_ids: int32 `[tokens]`, 1 for the second text and its [SEP]; None without pairs.
+        truncated: bool `[rows]`, whether tokens of the row's text were left out.
+    """
+
+    input_ids: np.ndarray
+    row_splits: np.ndarray
+    token_type_ids: np.ndarray | None
+    truncated: np.ndarray
+
+
+def build_rows(
+    ids: np.ndarray,
+    row_splits: np.ndarray,
+    max_seq_length: int,
+    cls_id: int,
+    sep_id: int,
+    ids_b: np.ndarray | None = None,
+    row_splits_b: np.ndarray | None = None,
+) -> Rows:
+    """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
+
+    Pairs lose tokens from the end of the longer text, of the second if they are equally long, as
+    in `_truncate_seq_pair` of google-research/bert. As there, a second text of which nothing is
+    left has no [SEP].
+
+    Args:
+        ids: int32 `[tokens]`, the first texts end to end, as `Tokenizer.encode_flat` gives them.
+        row_splits: int64 `[rows + 1]`, their borders.
+        max_seq_length: Most tokens of a row, special tokens included.
+        cls_id: What a row begins with.
+        sep_id: What each text ends with.
+        ids_b: int32 `[tokens]`, the second texts, if these are pairs.
+        row_splits_b: int64 `[rows + 1]`, their borders.
+
+    Raises:
+        ValueError: If the special tokens alone are too long, or texts and second texts differ in
+            number.
+
+    >>> build_rows(np.array([7, 8, 9]), np.array([0, 1, 3]), 3, 101, 102).input_ids.tolist()
+    [101, 7, 102, 101, 8, 102]
+    """
+    pairs = ids_b is not None
+    if ids_b is None or row_splits_b is None:
+        ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
+    if max_seq_length < (3 if pairs else 2):
+        raise ValueError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
+    lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
+    if len(lengths_a) != len(lengths_b):
+        raise ValueError(f"{len(lengths_a)} texts cannot pair with {len(lengths_b)} second texts")
+    room = max_seq_length - np.where(lengths_b > 0, 3, 2)
+    kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
+    sizes_a, sizes_b = kept_a + 2, kept_b + (kept_b > 0)
+    splits = np.concatenate([[0], np.cumsum(sizes_a + sizes_b)]).astype(np.int64)
+    starts = splits[:-1]
+    out = np.full(splits[-1], sep_id, np.int32)
+    out[starts] = cls_id
+    _copy(ids, row_splits[:-1], kept_a, out, starts + 1)
+    _copy(ids_b, row_splits_b[:-1], kept_b, out, starts + sizes_a)
+    pattern = np.tile(np.array([0, 1], np.int32), len(starts))
+    types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))
+    return Rows(out, splits, types if pairs else None, kept_a + kept_b < lengths_a + lengths_b)
+
+
+def _longest_first(
+    lengths_a: np.ndarray, lengths_b: np.ndarray, room: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how many tokens of each stay when the longer one of a pair loses them one by one."""
+    half_b = room // 2
+    kept_b = np.minimum(lengths_b, np.maximum(half_b, room - lengths_a))
+    return np.minimum(lengths_a, room - kept_b), kept_b
+
+
+def _copy(
+    ids: np.ndarray, starts: np.ndarray, counts: np.ndarray, out: np.ndarray, at: np.ndarray
+) -> None:
+    """Copies `counts[i]` ids from `starts[i]` on to `out` from `at[i]` on, for all i."""
+    step = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    out[np.repeat(at, counts) + step] = ids[np.repeat(starts, counts) + step]
