@@ -1,0 +1,94 @@
+"""WriteBlocks: an EmbeddingBlock in, its files and its BlockReport out."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+
+from transforms.accounting import (
+    BlockReport,
+    length_histogram,
+    part_report,
+    report_bytes,
+    report_path,
+)
+from transforms.dead_letter import rejected_lines
+from transforms.files import join, make_folder, write_whole
+from transforms.inference import EmbeddingBlock
+from transforms.sinks.jsonl import jsonl_bytes
+from transforms.sinks.parquet import parquet_bytes
+
+_FORMATS: dict[str, Callable[[EmbeddingBlock, dict[str, Any]], bytes]] = {
+    "parquet": parquet_bytes,
+    "jsonl": jsonl_bytes,
+}
+
+
+@dataclass
+class WriteBlocks(beam.PTransform):
+    """Each block to one file of vectors, one of rejected records if any, then its report.
+
+    Attributes:
+        output: Folder of the run's output, local or gs://.
+        run: Fingerprint of the run, kept in each report.
+        output_format: `parquet` or `jsonl`.
+        metadata: What the vectors are; stands in each file whose format has room for it.
+    """
+
+    output: str
+    run: str
+    output_format: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[EmbeddingBlock]) -> beam.PCollection[BlockReport]:
+        return blocks | "Write" >> beam.ParDo(_Write(self))
+
+
+class _Write(beam.DoFn):
+    def __init__(self, settings: WriteBlocks) -> None:
+        self._output, self._run = settings.output, settings.run
+        self._format, self._metadata = settings.output_format, settings.metadata
+
+    def setup(self) -> None:
+        make_folder(join(self._output, "blocks"))
+
+    def process(self, block: EmbeddingBlock) -> Iterator[BlockReport]:
+        report = write_block(block, self._output, self._run, self._format, self._metadata)
+        Metrics.counter("write", "documents").inc(report.embedded)
+        for reason, count in report.rejected.items():
+            Metrics.counter("rejected", reason).inc(count)
+        yield report
+
+
+def write_block(
+    block: EmbeddingBlock, output: str, run: str, output_format: str, metadata: dict[str, Any]
+) -> BlockReport:
+    """Writes the files of a part, the report last: it is the mark that the part is done."""
+    started = time.perf_counter()
+    files = []
+    if len(block) > 0:
+        files.append(f"embeddings-{block.part.name}.{output_format}")
+        write_whole(join(output, files[-1]), _FORMATS[output_format](block, metadata))
+    if block.part.rejected:
+        files.append(f"rejected-{block.part.name}.jsonl")
+        write_whole(join(output, files[-1]), rejected_lines(block.part.rejected))
+    part = block.part.then("write", time.perf_counter() - started)
+    report = part_report(
+        part,
+        embedded=len(block),
+        truncated=int(block.truncated.sum()),
+        tokens=int(block.num_tokens.sum()),
+        computed_tokens=block.computed_tokens,
+        padded_tokens=block.padded_tokens,
+        batches=block.batches,
+        lengths=length_histogram(block.num_tokens),
+        files=files,
+    )
+    write_whole(report_path(output, part.block, part.number), report_bytes(report, run))
+    return report

@@ -1,0 +1,275 @@
+"""The command line: arguments in, an exit code out."""
+
+import argparse
+import difflib
+import importlib.metadata
+import logging
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+DONE, FAILED, USAGE, TOO_MANY_REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
+
+_HELP = """\
+usage: python -m pipeline COMMAND [flags]      (or: bert-embed COMMAND [flags])
+
+Turns a corpus of text into BERT vectors.
+
+commands:
+  embed      --input GLOB --output DIR       text to vectors
+  search     --embeddings DIR --query TEXT   the nearest documents of a run's output
+  tokenize   --text TEXT                     the tokens, ids and offsets of a text
+  model      import SOURCE DEST              a Hugging Face BERT folder to a bundle
+
+python -m pipeline COMMAND --help lists a command's flags.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Returns:
+        0 done; 1 the job failed; 2 the command line or configuration is wrong; 3 done, but more
+        records were rejected than `--max_rejected` allows; 130 interrupted.
+    """
+    from pipeline.options import UsageError
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_HELP, end="")
+        return DONE if words else USAGE
+    if words[0] == "--version":
+        print(importlib.metadata.version("bert-embed"))
+        return DONE
+    try:
+        return _command(words[0])(words[1:])
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    from pipeline.options import UsageError
+
+    commands = {"embed": _embed, "search": _search, "tokenize": _tokenize, "model": _model}
+    if name not in commands:
+        nearest = difflib.get_close_matches(name, commands, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
+        raise UsageError(f"unknown command {name}; {hint}")
+    return commands[name]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would print its usage and exit."""
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(
+            prog=f"python -m pipeline {command}", description=description, allow_abbrev=False
+        )
+
+    def error(self, message: str) -> NoReturn:
+        from pipeline.options import UsageError
+
+        raise UsageError(message)
+
+
+def _embed(arguments: list[str]) -> int:
+    from pipeline.options import embed_parser, parse_embed
+
+    if {"-h", "--help"} & set(arguments):
+        embed_parser().print_help()
+        return DONE
+    options = parse_embed(arguments)
+    _quiet()
+    from pipeline import run_record
+    from pipeline.embed_run import prepare
+
+    run = prepare(options)
+    if options.dry_run:
+        print(_plan_text(run))
+        return DONE
+    record = run_record.start(run)
+    if record["status"] == "done":
+        print(f"nothing to do: {run.output} holds this run, complete since {record['ended']}")
+        print(_summary(run.output, record))
+        return _judge(record, options.max_rejected)
+    print(_plan_text(run), file=sys.stderr)
+    return _run(run, record)
+
+
+def _run(run: Any, record: dict[str, Any]) -> int:
+    from pipeline import run_record
+    from pipeline.embed_job import run_job
+    from pipeline.options import command_of
+    from pipeline.progress import Progress
+
+    try:
+        with Progress(run.output, run.input_bytes):
+            run_job(run, record)
+    except KeyboardInterrupt:
+        command = shlex.join(command_of(run.options))
+        print(
+            f"\ninterrupted; finished blocks are kept. Continue with:\n  {command}", file=sys.stderr
+        )
+        return INTERRUPTED
+    except Exception as error:  # whatever a runner raises: the job failed
+        message = root_message(error)
+        run_record.fail(run.output, record, message)
+        if not isinstance(error, (ValueError, OSError)):
+            traceback.print_exc()
+        print(f"error: the job failed: {message}", file=sys.stderr)
+        print("finished blocks are kept; the same command continues", file=sys.stderr)
+        return FAILED
+    done = run_record.read_record(run.output) or record
+    print(_summary(run.output, done))
+    return _judge(done, run.options.max_rejected)
+
+
+def root_message(error: BaseException) -> str:
+    """The sentence of the error that started it, out of a runner's wrapping.
+
+    Beam's local runner puts the worker's whole traceback into the message of another error; its
+    last line is the error itself, with the step's name behind it.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    line = lines[-1].partition(" [while running")[0]
+    kind, colon, message = line.partition(": ")
+    plain = kind.rsplit(".", 1)[-1] in ("ValueError", "RuntimeError", "AccountError")
+    return message if colon and plain else line
+
+
+def _judge(record: dict[str, Any], allowed: str | None) -> int:
+    """Exit code by --max_rejected; blank lines of a text are not held against it."""
+    counts = record["counts"]
+    rejected = counts["rejected"] - counts["blank_lines"]
+    if allowed is None:
+        return DONE
+    records = counts["records"] - counts["blank_lines"]
+    most = float(allowed[:-1]) / 100 * records if allowed.endswith("%") else int(allowed)
+    if rejected <= most:
+        return DONE
+    print(
+        f"error: {rejected:,} of {records:,} records were rejected, "
+        f"--max_rejected allows {allowed}",
+        file=sys.stderr,
+    )
+    return TOO_MANY_REJECTED
+
+
+def _plan_text(run: Any) -> str:
+    spec = run.spec
+    layers = ",".join(map(str, spec.layers))
+    return (
+        f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
+        f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks\n"
+        f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers {layers} "
+        f"{spec.layer_combine}, pooling {spec.pooling}, "
+        f"{'x'.join(map(str, spec.shape(run.bundle.config)))} numbers a document, "
+        f"texts cut at {run.max_seq_length} tokens\n"
+        f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    )
+
+
+def _summary(output: str, record: dict[str, Any]) -> str:
+    counts, seconds = record["counts"], record["seconds"]
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
+    rooms = ", ".join(f"{room} {spent:.1f}" for room, spent in seconds.items() if room != "elapsed")
+    lines = [
+        f"{counts['records']:,} records: {counts['embedded']:,} embedded, "
+        f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
+        f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
+        f"{counts['truncated']:,} texts cut at {record['vectors']['max_seq_length']} tokens",
+        f"{seconds['elapsed']:.1f} s: {record['documents_per_second']:,.0f} documents/s, "
+        f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
+        f"vectors in {output}, everything about the run in {output}/run.json",
+    ]
+    if counts["parts_reused"]:
+        lines.insert(
+            1, f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before"
+        )
+    return "\n".join(lines)
+
+
+def _search(arguments: list[str]) -> int:
+    parser = _Parser("search", "Prints the documents whose vectors are nearest to a query's.")
+    parser.add_argument("--embeddings", required=True, metavar="DIR", help="a run's output")
+    parser.add_argument("--query", required=True, metavar="TEXT")
+    parser.add_argument("--k", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("--model", help="where the model is, if it was moved")
+    given = parser.parse_args(arguments)
+    if given.k < 1:
+        parser.error(f"--k must be at least 1, got {given.k}")
+    _quiet()
+    from pipeline.search import excerpt, output_problem, search
+
+    hits = search(given.embeddings, given.query, given.k, given.model)
+    problem = output_problem(given.embeddings)
+    if problem:
+        print(f"note: {problem}", file=sys.stderr)
+    for rank, hit in enumerate(hits, 1):
+        print(f"{rank:3d}. {hit.score:.4f}  {hit.id}")
+        if hit.text is not None:
+            print(f"             {excerpt(hit.text, 200)}")
+    return DONE
+
+
+def _tokenize(arguments: list[str]) -> int:
+    from pipeline.options import UsageError, add_model_flag
+
+    parser = _Parser("tokenize", "Prints the tokens of a text, their ids and where they stand.")
+    parser.add_argument("--text", required=True)
+    add_model_flag(parser)
+    given = parser.parse_args(arguments)
+    _quiet()
+    from bert.quiet import load_tensorflow
+    from bert.resolve import resolve_model
+
+    load_tensorflow()
+    try:
+        tokenizer = resolve_model(given.model or "minilm").load_tokenizer()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    found = tokenizer.encode_with_offsets([given.text])
+    rows = [("[CLS]", tokenizer.cls_id, "")]
+    for token, number, start, stop in zip(
+        tokenizer.tokens(found.ids), found.ids, found.starts, found.stops, strict=True
+    ):
+        rows.append((token, int(number), f"{start}:{stop}"))
+    rows.append(("[SEP]", tokenizer.sep_id, ""))
+    width = max(len(token) for token, _, _ in rows)
+    for token, number, place in rows:
+        print(f"{token:<{width}}  {number:>6}  {place}".rstrip())
+    return DONE
+
+
+def _model(arguments: list[str]) -> int:
+    from pipeline.options import UsageError
+
+    parser = _Parser("model", "Makes a bundle of a model folder.")
+    parser.add_argument("action", choices=("import",))
+    parser.add_argument("source", help="Hugging Face BERT folder")
+    parser.add_argument("dest", help="folder of the bundle, not there yet")
+    given = parser.parse_args(arguments)
+    _quiet()
+    from bert.importers.huggingface import import_huggingface
+
+    try:
+        bundle = import_huggingface(given.source, given.dest)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    print(f"{bundle.path}: fingerprint {bundle.fingerprint}")
+    return DONE
+
+
+def _quiet() -> None:
+    """Keeps TensorFlow's notes on the machine and Beam's remarks on itself off the terminal."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        # Errors of a step come back as the job's error; Beam also logs them, with a traceback.
+        handler.addFilter(lambda entry: "apache_beam" not in entry.pathname)

@@ -1,0 +1,260 @@
+"""Options: the command line and a YAML file in, checked EmbedOptions and Beam's own flags out."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn
+
+from bert.vector_spec import LAYER_COMBINES, POOLINGS
+
+_NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
+# Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
+_FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
+
+
+class UsageError(ValueError):
+    """The command line or configuration is wrong; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """What `embed` was asked for; None where the model or the input decides."""
+
+    input: tuple[str, ...] = ()
+    output: str = ""
+    input_format: str | None = None
+    text_column: str | None = None
+    id_column: str | None = None
+    output_format: str = "parquet"
+    block_bytes: int | None = None
+    block_docs: int | None = None
+    limit: int | None = None
+    model: str = "minilm"
+    layers: tuple[int, ...] | None = None
+    layer_combine: str | None = None
+    pooling: str | None = None
+    pool_special_tokens: bool | None = None
+    max_seq_length: int | None = None
+    dim: int | None = None
+    normalize: bool | None = None
+    precision: str = "float32"
+    batch_tokens: int = 1024
+    threads: int | None = None
+    overwrite: bool = False
+    max_rejected: str | None = None
+    dry_run: bool = False
+    beam_args: tuple[str, ...] = field(default=())
+
+    @property
+    def runner(self) -> str:
+        """Name of Beam's runner."""
+        for flag, following in zip(self.beam_args, (*self.beam_args[1:], ""), strict=True):
+            if flag.startswith("--runner="):
+                return flag.partition("=")[2]
+            if flag == "--runner":
+                return following
+        return DEFAULT_RUNNER
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"-?\d+(,-?\d+)*", text):
+        raise argparse.ArgumentTypeError(
+            f"must be numbers with commas, such as -1,-2; got {text!r}"
+        )
+    return tuple(int(number) for number in text.split(","))
+
+
+def _share(text: str) -> str:
+    if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
+        raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
+    return text
+
+
+def add_embed_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares every flag of `embed` once; what is not given stays out of the namespace."""
+    add = parser.add_argument
+    switch = argparse.BooleanOptionalAction
+    group = parser.add_argument_group
+    what = group("input")
+    what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
+    what.add_argument(
+        "--input_format", choices=("text", "jsonl"), help="default: by suffix, else text"
+    )
+    what.add_argument("--text_column", metavar="NAME", help="JSON field (default: text)")
+    what.add_argument(
+        "--id_column", metavar="NAME", help="JSON field (default: id if there is one)"
+    )
+    what.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
+    out = group("output")
+    out.add_argument("--output", metavar="DIR", help="folder of the run")
+    out.add_argument(
+        "--output_format", choices=("parquet", "jsonl"), help="kind of file (default: parquet)"
+    )
+    out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
+    out.add_argument(
+        "--max_rejected", type=_share, metavar="N|P%", help="exit 3 if more records were rejected"
+    )
+    out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")
+    out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
+    model = group("model and vectors (defaults: the model's own settings)")
+    add_model_flag(model)
+    model.add_argument("--layers", type=_layers, metavar="N,N", help="0 embeddings, -1 last layer")
+    model.add_argument("--layer_combine", choices=LAYER_COMBINES)
+    model.add_argument("--pooling", choices=POOLINGS, help="how tokens become one vector")
+    model.add_argument(
+        "--pool_special_tokens", action=switch, help="whether [CLS] and [SEP] count in the pooling"
+    )
+    model.add_argument("--max_seq_length", type=_positive, metavar="N", help="longer texts are cut")
+    model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
+    model.add_argument("--normalize", action=switch, help="scale vectors to unit length")
+    compute = group("computing")
+    compute.add_argument("--precision", choices=("float32",))
+    compute.add_argument(
+        "--batch_tokens", type=_positive, metavar="N", help="of a batch (default: 1024)"
+    )
+    compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
+    add("--config", metavar="FILE", help="YAML file of any of these flags; the command line wins")
+    add("--dry_run", action="store_true", help="print what would be done and stop")
+
+
+def add_model_flag(parser: Any) -> None:
+    parser.add_argument(
+        "--model", metavar="MODEL", help="minilm (default), a bundle or a Hugging Face BERT folder"
+    )
+
+
+def embed_parser() -> argparse.ArgumentParser:
+    """The parser of `embed`; raises UsageError where argparse would exit."""
+    parser = _Parser(
+        prog="python -m pipeline embed",
+        description="Text to BERT vectors. Takes every option of Apache Beam, too.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    add_embed_flags(parser)
+    return parser
+
+
+def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
+    """Reads the command line of `embed`, and the file that its --config names.
+
+    Raises:
+        UsageError: An unknown flag (the nearest is named), a wrong value, a bad file.
+    """
+    parser = embed_parser()
+    given, unknown = parser.parse_known_args(join_negative_lists(arguments))
+    values = vars(given)
+    config = values.pop("config", None)
+    if config is not None:
+        from_file, unknown_keys = _read_config(config, parser)
+        values = from_file | values
+        unknown = unknown_keys + unknown
+    values["input"] = tuple(values.get("input", ()))
+    options = EmbedOptions(**values, beam_args=tuple(unknown))
+    _check_beam_flags(parser, options)
+    for name in ("input", "output"):
+        if not getattr(options, name):
+            raise UsageError(f"--{name} is missing: " + _MISSING[name])
+    return options
+
+
+_MISSING = {
+    "input": "give the files to embed, such as --input 'texts/*.txt'",
+    "output": "give a folder for the vectors, such as --output build/out",
+}
+
+
+def join_negative_lists(arguments: Sequence[str]) -> list[str]:
+    """Ties `--layers -1,-2` together, which argparse would take for two flags.
+
+    >>> join_negative_lists(["--layers", "-1,-2", "--dim", "3"])
+    ['--layers=-1,-2', '--dim', '3']
+    """
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] == "--layers" and _NEGATIVE_LIST.match(argument):
+            joined[-1] += "=" + argument
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            settings = yaml.safe_load(file) or {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict) or "config" in settings:
+        raise UsageError(f"--config {path} must hold flags, one `name: value` a line")
+    arguments = [each for name, value in settings.items() for each in _as_flags(name, value)]
+    try:
+        given, unknown = parser.parse_known_args(arguments)
+    except UsageError as error:
+        raise UsageError(f"--config {path}: {error}") from error
+    return vars(given), unknown
+
+
+def _as_flags(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no_{name}"] if name != "overwrite" or value else []
+    if isinstance(value, list) and name == "input":
+        return [f"--input={each}" for each in value]
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [f"--{name}={text}"]
+
+
+def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
+    """Refuses what neither we nor Beam know."""
+    if not options.beam_args or options.runner in _FOREIGN_RUNNERS:
+        return
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    beam_parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
+    for each in PipelineOptions.__subclasses__():
+        if "_add_argparse_args" in vars(each):
+            each._add_argparse_args(beam_parser)
+    _, unknown = beam_parser.parse_known_args(list(options.beam_args))
+    if not unknown:
+        return
+    name = unknown[0].partition("=")[0]
+    known = [flag for p in (parser, beam_parser) for flag in p._option_string_actions]
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "see python -m pipeline embed --help"
+    kind = "flag" if name.startswith("-") else "argument"
+    raise UsageError(f"unknown {kind} {name}; {hint}")
+
+
+def command_of(options: EmbedOptions) -> list[str]:
+    """The command that repeats a run: every option that was asked for."""
+    words = ["python", "-m", "pipeline", "embed"]
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if each.name == "beam_args" or value == each.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{each.name}" if value else f"--no_{each.name}")
+        elif each.name == "input":
+            words += [f"--input={pattern}" for pattern in value]
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words.append(f"--{each.name}={text}")
+    return [*words, *options.beam_args]

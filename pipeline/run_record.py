@@ -1,0 +1,211 @@
+"""run.json: what was asked of a run, how far it is, what came out."""
+
+import datetime
+import importlib.metadata
+import platform
+import re
+import time
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from pipeline.embed_run import EmbedRun
+from pipeline.options import UsageError
+from transforms.accounting import Totals, Verdict
+from transforms.files import (
+    create_exclusive,
+    join,
+    make_folder,
+    names_in,
+    read_bytes,
+    remove,
+    sweep_temporary,
+    write_whole,
+)
+
+_FORMAT = 1
+_OURS = re.compile(r"(embeddings|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
+_REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
+_PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def record_path(output: str) -> str:
+    return join(output, "run.json")
+
+
+def read_record(output: str) -> dict[str, Any] | None:
+    """The record in a folder, or None if there is none.
+
+    Raises:
+        UsageError: There is one, but no version of this program wrote it.
+    """
+    data = read_bytes(record_path(output))
+    if data is None:
+        return None
+    try:
+        record = orjson.loads(data)
+        if record["format"] == _FORMAT and {"run", "status"} <= record.keys():
+            return record
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        pass
+    raise UsageError(f"{record_path(output)} is not the record of a run")
+
+
+def start(run: EmbedRun) -> dict[str, Any]:
+    """Claims the output folder for a run, or takes up an earlier attempt of the same one.
+
+    Returns:
+        The record: `status` is `done` if the run is complete already, else `running`.
+
+    Raises:
+        UsageError: The folder holds another run, or files of one without its record.
+    """
+    found = read_record(run.output)
+    if found is not None and found["run"] != run.fingerprint:
+        if not run.options.overwrite:
+            raise UsageError(_refusal(run, found))
+        remove_run(run.output)
+        found = None
+    if found is None:
+        stray = [name for name in names_in(run.output) if _OURS.fullmatch(name)]
+        if stray and not run.options.overwrite:
+            raise UsageError(
+                f"--output {run.options.output} holds {stray[0]} but no run.json; choose another "
+                "folder, or --overwrite to remove the files of that run"
+            )
+        remove_run(run.output)
+    elif found["status"] == "done":
+        return found
+    make_folder(join(run.output, "blocks"))
+    sweep_temporary(run.output)
+    sweep_temporary(join(run.output, "blocks"))
+    record = _first_record(run)
+    if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
+        return start(run)  # another job was first: judge what it wrote
+    if found is not None:
+        write_whole(record_path(run.output), _dumps(record))
+    return record
+
+
+def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
+    mine = _first_record(run)
+    differ = [
+        name for name in ("model", "vectors", "input", "files") if found.get(name) != mine[name]
+    ]
+    return (
+        f"--output {run.options.output} holds another run (its {' and '.join(differ) or 'settings'}"
+        " differ); choose another folder, or --overwrite to replace it"
+    )
+
+
+def remove_run(output: str) -> None:
+    """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
+    names = [name for name in names_in(output) if _OURS.fullmatch(name)]
+    reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
+    remove([join(output, name) for name in names])
+    remove([join(output, f"blocks/{name}") for name in reports])
+    remove([record_path(output)])
+
+
+def _first_record(run: EmbedRun) -> dict[str, Any]:
+    options = asdict(run.options)
+    options["beam_args"] = list(run.options.beam_args)
+    return {
+        "format": _FORMAT,
+        "status": "running",
+        "run": run.fingerprint,
+        "started": _now(),
+        "model": {
+            "name": run.options.model,
+            "fingerprint": run.bundle.fingerprint,
+            "source": run.bundle.source,
+        },
+        "vectors": run.metadata,
+        "input": {
+            "patterns": list(run.request.patterns),
+            "format": run.request.input_format,
+            "listing": run.request.digest,
+            "files": len(run.planned.paths),
+            "bytes": run.input_bytes,
+            "text_column": run.columns.text,
+            "id_column": run.columns.id,
+            "limit": run.request.limit,
+        },
+        "files": {
+            "format": run.options.output_format,
+            "block_bytes": run.request.block_bytes,
+            "part_docs": run.part_docs,
+            "blocks": run.planned.blocks,
+        },
+        "options": options,
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
+    """Writes what came out: status `done`, or `failed` with what does not add up.
+
+    Args:
+        output: The run's folder.
+        record: As `start` gave it.
+        verdict: The account.
+        started: When this attempt began, seconds since 1970.
+    """
+    status: dict[str, Any] = {"status": "done", "ended": _now()}
+    if verdict.problems:
+        status |= {"status": "failed", "error": "; ".join(verdict.problems)}
+    record = record | status | summary(verdict.totals, time.time() - started)
+    write_whole(record_path(output), _dumps(record))
+    return record
+
+
+def fail(output: str, record: dict[str, Any], error: str) -> None:
+    """Notes that the job ended with an error; what is finished stays."""
+    now = read_record(output)
+    if now is not None and now["run"] == record["run"] and now["status"] == "running":
+        write = record | {"status": "failed", "ended": _now(), "error": error}
+        write_whole(record_path(output), _dumps(write))
+
+
+def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
+    """The numbers of a run, from the sum of its reports.
+
+    Rates count what this attempt computed, over its whole time, start-up included.
+    """
+    counts = totals.counts
+    rejected = sum(totals.rejected.values())
+    padded = counts["padded_tokens"]
+    return {
+        "counts": {
+            "records": counts["records"],
+            "embedded": counts["embedded"],
+            "rejected": rejected,
+            "skipped": counts["skipped"],
+            "blank_lines": counts["blank"],
+            "truncated": counts["truncated"],
+            "parts": counts["reports"],
+            "parts_reused": counts["reused"],
+        },
+        "rejected": dict(sorted(totals.rejected.items())),
+        "tokens": counts["tokens"],
+        "computed_tokens": counts["computed_tokens"],
+        "padded_tokens": padded,
+        "padding_share": round(1 - counts["computed_tokens"] / padded, 4) if padded else 0.0,
+        "batches": counts["batches"],
+        "lengths": totals.lengths,
+        "seconds": {room: round(seconds, 3) for room, seconds in totals.seconds.items()}
+        | {"elapsed": round(elapsed, 3)},
+        "documents_per_second": round(counts["new_documents"] / elapsed, 1),
+        "tokens_per_second": round(counts["new_tokens"] / elapsed, 1),
+    }
+
+
+def _dumps(record: dict[str, Any]) -> bytes:
+    return orjson.dumps(record, option=_OPTIONS)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

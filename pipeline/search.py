@@ -1,0 +1,145 @@
+"""Search: a query and a run's output in, the nearest documents out."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert.bundle import Bundle
+from bert.quiet import load_tensorflow
+from bert.resolve import resolve_model
+from bert.results import read_file, read_run, vector_files, vector_settings
+from bert.vector_spec import VectorSpec
+from pipeline.options import UsageError
+from transforms.blocks import input_files, listing_digest, plan_blocks
+from transforms.sources import document_blocks
+from transforms.sources.jsonl import Columns
+from transforms.sources.lines import limit_files
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that is near the query.
+
+    Attributes:
+        score: Cosine of its vector and the query's.
+        id: The document's id.
+        file: Name of the file that holds its vector.
+        text: The document, None where the input is not as it was.
+    """
+
+    score: float
+    id: str
+    file: str
+    text: str | None = None
+
+
+def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hit]:
+    """Finds the documents nearest to a query, exactly, one file of vectors at a time.
+
+    The query is embedded with the model and options that the output records.
+
+    Args:
+        folder: Output folder of a run.
+        query: Text.
+        k: Number of documents wanted.
+        model: Where the model is now; None for where it was.
+
+    Raises:
+        UsageError: No output, or another model than the one that made the vectors.
+    """
+    try:
+        settings, record = vector_settings(folder), read_run(folder)
+        bundle = resolve_model(model or (record or {}).get("model", {}).get("name") or "minilm")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if bundle.fingerprint != settings["model"]:
+        raise UsageError(
+            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
+            f"{folder} were made by {settings['model']} ({settings['model_source']})"
+        )
+    vector = query_vector(bundle, settings, query)
+    hits = nearest(folder, vector, k)
+    return with_texts(hits, record) if record is not None else hits
+
+
+def query_vector(bundle: Bundle, settings: dict[str, Any], query: str) -> np.ndarray:
+    """float32 `[width]` of unit length."""
+    load_tensorflow()
+    from bert.encoder import Encoder
+
+    names = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
+    spec = VectorSpec.from_dict({name: settings[name] for name in names})
+    encoder = Encoder(bundle, spec)
+    return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
+
+
+def nearest(folder: str, vector: np.ndarray, k: int) -> list[Hit]:
+    """The `k` best cosines; of equal ones the first in the input's order."""
+    hits: list[Hit] = []
+    for path in vector_files(folder):
+        ids, vectors = read_file(path)
+        scores = _unit(vectors) @ vector
+        best = np.argsort(-scores, kind="stable")[:k]
+        hits += [Hit(float(scores[row]), ids[row], path.name) for row in best]
+        hits = sorted(hits, key=lambda hit: -hit.score)[:k]
+    return hits
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def with_texts(hits: Sequence[Hit], record: dict[str, Any]) -> list[Hit]:
+    """Adds the documents' texts, by planning and reading their blocks once more.
+
+    An output holds no text; the plan is the same every time, so a file's name tells its block.
+    An input that is gone or has changed gives hits without texts.
+    """
+    asked, cut = record["input"], record["files"]
+    try:
+        files = input_files(asked["patterns"], asked["format"])
+        if listing_digest(files) != asked["listing"]:
+            return list(hits)
+        if asked["limit"] is not None:
+            files = limit_files(files, asked["limit"])
+    except (ValueError, OSError):
+        return list(hits)
+    wanted = {int(hit.file.split("-")[1]): set[str]() for hit in hits}
+    for hit in hits:
+        wanted[int(hit.file.split("-")[1])].add(hit.id)
+    columns = Columns(asked["text_column"], asked["id_column"])
+    texts: dict[str, str] = {}
+    for spec in plan_blocks(files, cut["block_bytes"]):
+        if spec.number not in wanted:
+            continue
+        for block in document_blocks(spec, columns, cut["part_docs"], cut["block_bytes"], {}):
+            for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
+                if document in wanted[spec.number]:
+                    texts.setdefault(document, text)
+    return [Hit(hit.score, hit.id, hit.file, texts.get(hit.id)) for hit in hits]
+
+
+def excerpt(text: str, width: int) -> str:
+    """A text on one line, cut at a word.
+
+    >>> excerpt("one two\\n three four", 14)
+    'one two three…'
+    """
+    line = " ".join(text.split())
+    if len(line) <= width:
+        return line
+    return line[: width - 1].rsplit(" ", 1)[0] + "…"
+
+
+def output_problem(folder: str) -> str | None:
+    """Why a folder's output is not complete, or None."""
+    if not os.path.isdir(folder):
+        return None
+    record = read_run(folder)
+    if record is not None and record["status"] != "done":
+        return f"the run in {folder} is not complete (status {record['status']})"
+    return None

@@ -1,0 +1,298 @@
+"""AccountBlocks: the durable reports in, one Verdict out: is every document accounted for?"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import orjson
+
+from transforms.blocks import BlockSpec, PlannedWork, part_name
+from transforms.dead_letter import count_reasons
+from transforms.files import join, read_bytes
+from transforms.part import Part
+
+_FORMAT = 1
+LENGTH_BIN = 16  # tokens a bin of the length histogram
+_MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
+
+
+class AccountError(RuntimeError):
+    """The reports do not add up to what was planned: documents were lost or doubled."""
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What became of a part; written last of its files, it is the mark that the part is done.
+
+    Attributes:
+        block, part, last, records, covered, end_of_file, seconds: As in `Part`.
+        embedded: Documents with a vector in the output.
+        skipped: Documents that an earlier output has.
+        rejected: How many records each reason refused.
+        blank: Blank lines among the rejected.
+        truncated: Embedded documents whose text was cut.
+        tokens: Tokens of the embedded documents, special tokens included.
+        computed_tokens: Tokens the model ran on, each distinct row once.
+        padded_tokens: The same with padding.
+        batches: Batches the model ran.
+        lengths: Embedded documents by length, in bins of 16 tokens.
+        files: Names of the part's files.
+        reused: Written by an earlier attempt; not kept in the file.
+    """
+
+    block: int
+    part: int
+    last: bool
+    records: int
+    covered: dict[int, int]
+    end_of_file: int | None
+    embedded: int = 0
+    skipped: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    blank: int = 0
+    truncated: int = 0
+    tokens: int = 0
+    computed_tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+    lengths: list[int] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    reused: bool = False
+
+    def __post_init__(self) -> None:
+        accounted = self.embedded + self.skipped + sum(self.rejected.values())
+        if self.records != accounted:
+            raise AccountError(
+                f"part {part_name(self.block, self.part)}: {self.records} records read, but "
+                f"{accounted} embedded, rejected or skipped"
+            )
+
+
+def part_report(part: Part, **counts: Any) -> BlockReport:
+    """The report of a part, with the counts that the writer knows."""
+    return BlockReport(
+        block=part.block,
+        part=part.number,
+        last=part.last,
+        records=part.records,
+        covered=part.covered,
+        end_of_file=part.end_of_file,
+        rejected=count_reasons(part.rejected),
+        blank=sum(each.blank for each in part.rejected),
+        seconds={room: round(seconds, 6) for room, seconds in part.seconds.items()},
+        **counts,
+    )
+
+
+def length_histogram(num_tokens: np.ndarray) -> list[int]:
+    """int `[documents]` to counts of bins of 16 tokens.
+
+    >>> length_histogram(np.array([3, 15, 16, 40]))
+    [2, 1, 1]
+    """
+    return np.bincount(num_tokens // LENGTH_BIN).tolist()
+
+
+def report_path(output: str, block: int, part: int) -> str:
+    return join(output, f"blocks/{part_name(block, part)}.json")
+
+
+def report_bytes(report: BlockReport, run: str) -> bytes:
+    row = {"format": _FORMAT, "run": run} | asdict(report)
+    del row["reused"]
+    return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def read_report(path: str, run: str) -> BlockReport | None:
+    """An earlier attempt's report, or None if there is none of this run."""
+    data = read_bytes(path)
+    if data is None:
+        return None
+    row = orjson.loads(data)
+    if row.pop("format", None) != _FORMAT or row.pop("run", None) != run:
+        return None
+    row["covered"] = {int(file): size for file, size in row["covered"].items()}
+    return BlockReport(**row, reused=True)
+
+
+def finished_parts(output: str, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
+    """The reports that a reader of this block has to its credit, by part number."""
+    found: dict[int, BlockReport] = {}
+    number = spec.stripe
+    while (report := read_report(report_path(output, spec.number, number), run)) is not None:
+        found[number] = report
+        if report.last:
+            break
+        number += spec.stripes
+    return found
+
+
+@dataclass
+class Totals:
+    """The sum of reports, and what is needed to check it.
+
+    Attributes:
+        counts: Sums of the reports' numbers, by their names.
+        rejected: Sums by reason.
+        seconds: Sums by room, over all workers.
+        lengths: Sum of the histograms.
+        covered: Bytes covered of each file.
+        parts: Part numbers seen of each block.
+        ends: For each block read through: what its readers saw, records a file.
+        records: For each block read through: records of its parts.
+        lasts: Reports that were their reader's last.
+    """
+
+    counts: Counter = field(default_factory=Counter)
+    rejected: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    lengths: list[int] = field(default_factory=list)
+    covered: Counter = field(default_factory=Counter)
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    records: Counter = field(default_factory=Counter)
+    lasts: int = 0
+
+
+_SUMMED = (
+    "records",
+    "embedded",
+    "skipped",
+    "blank",
+    "truncated",
+    "tokens",
+    "computed_tokens",
+    "padded_tokens",
+    "batches",
+)
+
+
+class SumReports(beam.CombineFn):
+    """Sums BlockReports to Totals; small beside the reports, whatever their number."""
+
+    def create_accumulator(self) -> Totals:
+        return Totals()
+
+    def add_input(self, totals: Totals, report: BlockReport) -> Totals:
+        totals.counts.update({name: getattr(report, name) for name in _SUMMED})
+        totals.counts["reports"] += 1
+        totals.counts["reused"] += report.reused
+        if not report.reused:
+            totals.counts["new_documents"] += report.embedded
+            totals.counts["new_tokens"] += report.tokens
+        totals.rejected.update(report.rejected)
+        totals.seconds.update(report.seconds)
+        totals.lengths = _added(totals.lengths, report.lengths)
+        totals.covered.update(report.covered)
+        totals.parts.setdefault(report.block, []).append(report.part)
+        if report.end_of_file is not None:
+            totals.ends.setdefault(report.block, []).append(report.end_of_file)
+        if not report.covered:
+            totals.records[report.block] += report.records
+        totals.lasts += report.last
+        return totals
+
+    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
+        merged = Totals()
+        for each in accumulators:
+            for name in ("counts", "rejected", "seconds", "covered", "records"):
+                getattr(merged, name).update(getattr(each, name))
+            merged.lengths = _added(merged.lengths, each.lengths)
+            for block, parts in each.parts.items():
+                merged.parts.setdefault(block, []).extend(parts)
+            for block, ends in each.ends.items():
+                merged.ends.setdefault(block, []).extend(ends)
+            merged.lasts += each.lasts
+        return merged
+
+    def extract_output(self, totals: Totals) -> Totals:
+        return totals
+
+
+def _added(left: list[int], right: list[int]) -> list[int]:
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    return [n + (shorter[i] if i < len(shorter) else 0) for i, n in enumerate(longer)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The account of a run.
+
+    Attributes:
+        totals: The sums.
+        problems: What does not add up, one sentence each; none if nothing was lost.
+    """
+
+    totals: Totals
+    problems: tuple[str, ...]
+
+
+@dataclass
+class AccountBlocks(beam.PTransform):
+    """BlockReports, against the one PlannedWork, to one Verdict.
+
+    Attributes:
+        planned: The PlannedWork of `PlanBlocks`.
+    """
+
+    planned: beam.PCollection
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, reports: beam.PCollection[BlockReport]) -> beam.PCollection[Verdict]:
+        totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
+        return totals | "Check" >> beam.Map(verdict, beam.pvalue.AsSingleton(self.planned))
+
+
+def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
+    """Holds the sum of the reports against the plan."""
+    found = [*_missing_parts(totals, planned), *_uncovered(totals, planned), *_unread(totals)]
+    return Verdict(totals, tuple(found))
+
+
+def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
+    missing = planned.blocks - len(totals.parts)
+    if missing:
+        yield f"{missing} of {planned.blocks} planned blocks have no report"
+    if totals.lasts != planned.readers:
+        yield f"{totals.lasts} readers reported their last part, {planned.readers} were planned"
+    gaps = (b for b, parts in totals.parts.items() if sorted(parts) != list(range(len(parts))))
+    yield from _named(
+        (f"block {block:07d} has parts missing or doubled" for block in sorted(gaps)), "blocks"
+    )
+
+
+def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
+    """The independent witness: what the lines took up must be the size in the listing."""
+    yield from _named(
+        (
+            f"{path}: its blocks covered {totals.covered[file]} bytes of {stop}"
+            for file, (path, stop) in enumerate(zip(planned.paths, planned.stops, strict=True))
+            if stop is not None and totals.covered[file] != stop
+        ),
+        "files",
+    )
+
+
+def _unread(totals: Totals) -> Iterator[str]:
+    yield from _named(
+        (
+            f"block {block:07d}: {totals.records[block]} records in its parts, its readers saw "
+            f"{', '.join(map(str, sorted(set(ends))))}"
+            for block, ends in sorted(totals.ends.items())
+            if set(ends) != {totals.records[block]}
+        ),
+        "blocks",
+    )
+
+
+def _named(problems: Iterable[str], what: str) -> Iterator[str]:
+    listed = list(problems)
+    yield from listed[:_MOST_NAMED]
+    if len(listed) > _MOST_NAMED:
+        yield f"and {len(listed) - _MOST_NAMED} further {what}"

@@ -1,0 +1,277 @@
+"""PlanBlocks: a listing of files in, the BlockSpecs of the run out, the same every time."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import apache_beam as beam
+
+from transforms.files import FileInfo, list_files
+
+_KIB, _MIB = 1 << 10, 1 << 20
+# Blocks much larger fault in fresh memory all the time, much smaller ones pad their batches.
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 256 * _KIB, _MIB
+_BLOCKS_WANTED = 64
+_STRIPES_WANTED, _MOST_STRIPES = 64, 16
+_MOST_FILES = 10_000  # of one block of tiny files
+
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".tfrecord", ".avro", ".xlsx", ".pdf", ".docx"}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of the input.
+
+    Attributes:
+        info: As listed.
+        format: `text` or `jsonl`.
+        compression: `gzip`, `bzip2`, `zstd`, or None for a file that can be cut.
+        stop: Bytes to read of a file that can be cut, all of it but under --limit.
+        records: Records to read of a compressed file, None for all.
+    """
+
+    info: FileInfo
+    format: str
+    compression: str | None
+    stop: int
+    records: int | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Bytes `[start, stop)` of a file: the lines that begin there.
+
+    Attributes:
+        file: The file's number in the listing.
+        info: As listed; a reader refuses a file that has changed since.
+    """
+
+    file: int
+    info: FileInfo
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """Where to read a block.
+
+    Attributes:
+        number: The block's number in the plan.
+        format: `text` or `jsonl`.
+        slices: A byte range of one file, or a run of small whole files.
+        compression: Set for a file that must be read through from start to end.
+        stripe: Which reader of such a file this is; it keeps the parts `p % stripes == stripe`.
+        stripes: How many readers share the file.
+        records: Records to read of such a file, None for all.
+    """
+
+    number: int
+    format: str
+    slices: tuple[Slice, ...]
+    compression: str | None = None
+    stripe: int = 0
+    stripes: int = 1
+    records: int | None = None
+
+
+def part_name(block: int, part: int) -> str:
+    """The id of a part, and the middle of its files' names.
+
+    >>> part_name(3, 0)
+    '0000003-00000'
+    """
+    return f"{block:07d}-{part:05d}"
+
+
+def input_files(patterns: Sequence[str], input_format: str | None = None) -> list[InputFile]:
+    """Lists what the patterns name, sorted by path, each file once.
+
+    Raises:
+        ValueError: A pattern that names no file, or a file whose format cannot be read.
+    """
+    found: dict[str, FileInfo] = {}
+    for pattern in patterns:
+        files = list_files(pattern)
+        if not files:
+            raise ValueError(f"--input {pattern} names no file")
+        found.update((each.path, each) for each in files)
+    return [_input_file(found[path], input_format) for path in sorted(found)]
+
+
+def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
+    name = info.path.rsplit("/", 1)[-1].lower()
+    compression = next((kind for end, kind in COMPRESSIONS.items() if name.endswith(end)), None)
+    stem = name.rsplit(".", 1)[0] if compression else name
+    suffix = "." + stem.rsplit(".", 1)[1] if "." in stem else ""
+    if input_format is None and suffix in OTHER_FORMATS:
+        raise ValueError(
+            f"--input {info.path}: {suffix} files cannot be read; give text or JSON lines, "
+            "or say --input_format text if it holds plain text"
+        )
+    return InputFile(info, input_format or FORMATS.get(suffix, "text"), compression, info.size)
+
+
+def listing_digest(files: Iterable[InputFile]) -> str:
+    """A hash of names, sizes and times: another listing is another run."""
+    digest = hashlib.sha256()
+    for file in files:
+        row = (file.info.path, file.info.size, repr(file.info.modified), file.format)
+        digest.update(repr(row).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def default_block_bytes(total: int) -> int:
+    """Bytes of text a block holds: some 64 blocks a run, within what sorts and spreads well.
+
+    >>> default_block_bytes(1_000), default_block_bytes(40 << 20), default_block_bytes(1 << 40)
+    (262144, 655360, 1048576)
+    """
+    return min(max(total // _BLOCKS_WANTED, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+
+
+def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockSpec]:
+    """Cuts the files into blocks, in their order, from sizes alone.
+
+    A large file gives blocks of `block_bytes`; neighbouring small files of one format share a
+    block; a compressed file is one block, whose parts are spread over `stripes` readers that each
+    decompress all of it and keep their share.
+    """
+    compressed = sum(file.compression is not None for file in files)
+    stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(compressed, 1)))
+    number = 0
+    run: list[Slice] = []
+    for index, file in enumerate(files):
+        if run and not _joins(run, files, file, block_bytes):
+            yield BlockSpec(number, files[run[0].file].format, tuple(run))
+            number, run = number + 1, []
+        if file.compression is None and file.stop < block_bytes:
+            run.append(Slice(index, file.info, 0, file.stop))
+            continue
+        for spec in _blocks_of(index, file, block_bytes, stripes, number):
+            yield spec
+            number = spec.number + 1
+    if run:
+        yield BlockSpec(number, files[run[0].file].format, tuple(run))
+
+
+def _joins(run: list[Slice], files: Sequence[InputFile], file: InputFile, block_bytes: int) -> bool:
+    return (
+        file.compression is None
+        and file.format == files[run[0].file].format
+        and sum(each.stop for each in run) + file.stop <= block_bytes
+        and len(run) < _MOST_FILES
+    )
+
+
+def _blocks_of(
+    index: int, file: InputFile, block_bytes: int, stripes: int, number: int
+) -> Iterator[BlockSpec]:
+    if file.compression is not None:
+        whole = (Slice(index, file.info, 0, file.stop),)
+        readers = stripes if file.stop >= block_bytes else 1
+        for stripe in range(readers):
+            yield BlockSpec(
+                number, file.format, whole, file.compression, stripe, readers, file.records
+            )
+        return
+    for count, start in enumerate(range(0, file.stop, block_bytes)):
+        piece = Slice(index, file.info, start, min(start + block_bytes, file.stop))
+        yield BlockSpec(number + count, file.format, (piece,))
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What the plan is made from; small, so that the job request stays small.
+
+    Attributes:
+        patterns: As given by `--input`.
+        input_format: As given, None for the suffix's.
+        block_bytes: Size of a block.
+        limit: Records of a trial run, None for all.
+        digest: `listing_digest` of the listing that the command line saw.
+    """
+
+    patterns: tuple[str, ...]
+    input_format: str | None
+    block_bytes: int
+    limit: int | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """What the account holds the reports against.
+
+    Attributes:
+        readers: Number of BlockSpecs; each must report its last part.
+        blocks: Number of blocks.
+        stops: Bytes that the blocks of each file must cover, in the listing's order; None where
+            the file is read through and its readers count the records instead.
+        paths: The files, to name one in a message.
+    """
+
+    readers: int
+    blocks: int
+    stops: tuple[int | None, ...]
+    paths: tuple[str, ...]
+
+
+@dataclass
+class PlanBlocks(beam.PTransform):
+    """One PlanRequest to the BlockSpecs of the run, frozen against retries and spread.
+
+    Gives a dict: `specs`, the BlockSpecs, and `planned`, one PlannedWork. The listing is made
+    again where the plan is made (a plan in the job request would outgrow it) and must equal the
+    one that the command line saw.
+    """
+
+    request: PlanRequest
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
+        plan = (
+            begin
+            | "Request" >> beam.Create([self.request])
+            | "Plan" >> beam.ParDo(_Plan()).with_outputs("planned", main="specs")
+        )
+        return {"specs": plan.specs | "Spread" >> beam.Reshuffle(), "planned": plan.planned}
+
+
+class _Plan(beam.DoFn):
+    def process(
+        self, request: PlanRequest
+    ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]]:
+        files = list_again(request)
+        specs = list(plan_blocks(files, request.block_bytes))
+        yield from specs
+        yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs))
+
+
+def list_again(request: PlanRequest) -> list[InputFile]:
+    """The listing of the request, if it still is what the command line saw.
+
+    Raises:
+        ValueError: A file was added, removed or changed since.
+    """
+    from transforms.sources.lines import limit_files  # opens files, which this room does not
+
+    files = input_files(request.patterns, request.input_format)
+    if listing_digest(files) != request.digest:
+        raise ValueError("the input changed while the job was being started; run it again")
+    return files if request.limit is None else limit_files(files, request.limit)
+
+
+def planned_work(files: Sequence[InputFile], specs: Sequence[BlockSpec]) -> PlannedWork:
+    """What the reports of a complete run must add up to."""
+    return PlannedWork(
+        readers=len(specs),
+        blocks=len({spec.number for spec in specs}),
+        stops=tuple(None if file.compression else file.stop for file in files),
+        paths=tuple(file.info.path for file in files),
+    )

@@ -1,0 +1,36 @@
+"""JSON lines: an EmbeddingBlock to one object a document."""
+
+from typing import Any
+
+import orjson
+
+from transforms.inference import EmbeddingBlock
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+
+
+def jsonl_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> bytes:
+    """The block as lines; the shortest digits that read back as the same float32.
+
+    JSON lines have no room for `metadata`; it stands in the run's `run.json`.
+    """
+    return b"".join(
+        orjson.dumps(
+            {
+                "id": document,
+                "embedding": vector,
+                "num_tokens": int(tokens),
+                "truncated": bool(truncated),
+                "text_hash": int(text_hash),
+            },
+            option=_OPTIONS,
+        )
+        for document, vector, tokens, truncated, text_hash in zip(
+            block.ids.to_pylist(),
+            block.vectors,
+            block.num_tokens,
+            block.truncated,
+            block.text_hash,
+            strict=True,
+        )
+    )

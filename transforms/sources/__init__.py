@@ -1,0 +1,141 @@
+"""ReadBlocks: a BlockSpec in, the DocumentBlocks of its parts out."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import apache_beam as beam
+import pyarrow as pa
+
+from transforms.accounting import BlockReport, finished_parts
+from transforms.blocks import BlockSpec
+from transforms.dead_letter import Rejected
+from transforms.part import Part
+from transforms.sources.jsonl import Columns, parse_jsonl
+from transforms.sources.lines import Lines, PartLines, read_parts
+from transforms.sources.text import parse_text
+
+
+@dataclass(frozen=True)
+class DocumentBlock:
+    """The documents of a part, as columns.
+
+    Attributes:
+        part: What was read and refused so far.
+        ids: Arrow strings `[documents]`, unique in the run where the input's are.
+        texts: The texts, none of them blank.
+        sources: Arrow strings `[documents]`, file and position of each.
+    """
+
+    part: Part
+    ids: pa.StringArray
+    texts: list[str]
+    sources: pa.StringArray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass
+class ReadBlocks(beam.PTransform):
+    """BlockSpecs to the documents that are still to do.
+
+    Gives a dict: `documents`, and `finished`, the reports of parts that an earlier attempt of
+    this run has written already. That is asked here, in the stage that computes, so that a
+    repeated bundle is cheap.
+
+    Attributes:
+        output: Folder of the run's output.
+        run: Fingerprint of the run; reports of another one do not count.
+        columns: Where the fields of a JSON record stand.
+        part_docs: A part is closed at so many documents.
+        block_bytes: A part of a compressed file is closed at so many bytes of text.
+    """
+
+    output: str
+    run: str
+    columns: Columns
+    part_docs: int
+    block_bytes: int
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
+        read = specs | "Read" >> beam.ParDo(_Read(self)).with_outputs("finished", main="documents")
+        return {"documents": read.documents, "finished": read.finished}
+
+
+class _Read(beam.DoFn):
+    def __init__(self, settings: ReadBlocks) -> None:
+        self._output, self._run = settings.output, settings.run
+        self._columns = settings.columns
+        self._part_docs, self._block_bytes = settings.part_docs, settings.block_bytes
+
+    def process(
+        self, spec: BlockSpec
+    ) -> Iterator[DocumentBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]]:
+        done = finished_parts(self._output, self._run, spec)
+        for report in done.values():
+            yield beam.pvalue.TaggedOutput("finished", report)
+        if any(report.last for report in done.values()):
+            return
+        yield from document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+
+
+def document_blocks(
+    spec: BlockSpec,
+    columns: Columns,
+    part_docs: int,
+    block_bytes: int,
+    done: dict[int, BlockReport],
+) -> Iterator[DocumentBlock]:
+    """Reads a block and parses its parts, but those that are done."""
+    started = time.perf_counter()
+    for content in read_parts(spec, part_docs, block_bytes):
+        if content.number in done:
+            continue
+        block = parse_part(spec, content, columns, time.perf_counter() - started)
+        yield block
+        started = time.perf_counter()
+
+
+def parse_part(
+    spec: BlockSpec, content: PartLines, columns: Columns, seconds: float
+) -> DocumentBlock:
+    """The lines of a part to its documents; what is no document is rejected with its place."""
+    started = time.perf_counter()
+    ids, texts, sources, rejected = [], [], [], []
+    covered: dict[int, int] = {}
+    for lines in content.lines:
+        found = _parse(spec.format, lines, columns)
+        ids.append(found[0])
+        texts += found[1]
+        sources.append(found[2])
+        rejected += found[3]
+        covered[lines.file] = covered.get(lines.file, 0) + len(lines.data)
+    part = Part(
+        block=spec.number,
+        number=content.number,
+        last=content.last,
+        records=sum(lines.count for lines in content.lines),
+        covered=covered if spec.compression is None else {},
+        end_of_file=content.end_of_file,
+        rejected=tuple(rejected),
+        seconds={"read": seconds + time.perf_counter() - started},
+    )
+    return DocumentBlock(part, _joined(ids), texts, _joined(sources))
+
+
+def _parse(
+    kind: str, lines: Lines, columns: Columns
+) -> tuple[pa.StringArray, list[str], pa.StringArray, list[Rejected]]:
+    if kind == "jsonl":
+        return parse_jsonl(lines, columns)
+    ids, texts, rejected = parse_text(lines)
+    return ids, texts, ids, rejected
+
+
+def _joined(arrays: list[pa.StringArray]) -> pa.StringArray:
+    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.string())
