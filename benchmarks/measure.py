@@ -1,0 +1,107 @@
+"""What all benchmarks share: measured processes, sides in turn, a table and a JSON line."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a process took.
+
+    Attributes:
+        wall: Seconds from its start to its end.
+        cpu: Seconds of processor time, user and system, of it and the processes it waited for.
+        peak: Bytes of memory it held at most.
+    """
+
+    wall: float
+    cpu: float
+    peak: int
+
+    def __sub__(self, other: "Spent") -> "Spent":
+        return Spent(self.wall - other.wall, self.cpu - other.cpu, self.peak - other.peak)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A median and its spread, the largest over the smallest."""
+
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        return cls(statistics.median(values), max(values) / min(values))
+
+
+def run(command: Sequence[object], environment: Mapping[str, str] | None = None) -> Spent:
+    """Runs a command to its end and returns what it took.
+
+    Raises:
+        RuntimeError: It failed; the message ends with what it had printed last.
+    """
+    with tempfile.TemporaryFile() as printed:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            env=None if environment is None else dict(environment),
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            printed.seek(0)
+            tail = printed.read()[-4000:].decode("utf-8", "replace")
+            raise RuntimeError(f"exit code {process.returncode}: {command}\n{tail}")
+    return Spent(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def in_turn(sides: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
+    """Runs every side once a round, so that a change of the machine's mood meets them all."""
+    spent: dict[str, list[Spent]] = {name: [] for name in sides}
+    for turn in range(rounds):
+        for name, work in sides.items():
+            spent[name].append(work())
+            print(f"round {turn + 1} of {rounds}: {name} {spent[name][-1].wall:.1f} s", flush=True)
+    return spent
+
+
+def machine() -> dict[str, object]:
+    """Returns what the figures depend on beside the code: processor, cores, date, Python."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": models[0] if models else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the libraries that the product stands on."""
+    return {name: importlib.metadata.version(name) for name in _VERSIONS}
+
+
+def report(record: dict[str, object], header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table for people, then one JSON line with machine and versions added."""
+    where = machine()
+    print(f"\n{record['benchmark']}: {where['processor']}, {where['cores']} cores, {where['date']}")
+    for row in (header, ["---"] * len(header), *rows):
+        print("| " + " | ".join(row) + " |")
+    print(json.dumps({**record, "machine": where, "versions": versions()}), flush=True)
