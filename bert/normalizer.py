@@ -1,16 +1,14 @@
-"""Text to the words of BERT's basic tokenization: code points in, spaced code points out."""
+"""Texts to the words of BERT's basic tokenization, by table: folded code points and word spans."""
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 _CODE_POINTS = 0x110000
 _PAGE = 256  # code points that are looked up in unicodedata together
-_UNKNOWN = 255  # in the table of widths: nobody has asked for this page yet
-_IN_CONTEXT = 128  # in the table of widths: what it becomes depends on its neighbours
 _CJK = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -24,78 +22,158 @@ _CJK = (
 # Words never reach over these, so a long text can be cut in front of any of them.
 _BREAKS = re.compile("[\t\n\r \u4e00-\u9fff]")
 
+# The class of a code point: two bits for what it is in a word. The numbers are chosen so that a
+# word starts (and, read backwards, stops) exactly where class > (class before & 1).
+_SPACE, _LETTER, _ALONE, _DROPPED = range(4)
+_CLASS = 3
+_WIDTH_SHIFT, _WIDTH = 2, 60  # four bits: how many code points it becomes, if more than one
+_IN_CONTEXT = 64  # what it becomes depends on its neighbours
+_UNKNOWN = 255  # nobody has asked for its page yet
+
 
 @dataclass(frozen=True)
-class SpacedText:
-    """A text as it is when only WordPiece is left to do.
+class Words:
+    """The words of some texts, folded, as spans of one array.
 
     Attributes:
-        chars: uint32 `[length]`, code points; words are what stands between spaces (32).
-        source: int32 `[length]`, the position in the text that each code point came from;
-            undefined for spaces.
-        ends: int32 `[len(text)]`, where in `chars` that which came from each position ends.
+        chars: uint8 (ASCII) or uint32 `[length]`, code points.
+        starts: int64 `[words]`, where each word starts in `chars`.
+        stops: int64 `[words]`, where it stops.
+        counts: int64 `[texts]`, words of each text.
+        source: int64 `[length]`, where in the joined texts each code point came from; None if it
+            is where it was.
+        origins: int64 `[texts]`, where each text starts in the joined texts.
     """
 
     chars: np.ndarray
-    source: np.ndarray
-    ends: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    counts: np.ndarray
+    source: np.ndarray | None
+    origins: np.ndarray
+
+    def came_from(self, at: np.ndarray) -> np.ndarray:
+        """Returns where in the joined texts the code points at these places came from."""
+        return at if self.source is None else self.source.take(at)
+
+    def strings(self, rows: np.ndarray) -> list[str]:
+        """Returns some of the words, by number, as strings."""
+        size = self.chars.itemsize
+        data = self.chars.tobytes()
+        encoding = "ascii" if size == 1 else "utf-32-le"
+        starts, stops = (self.starts[rows] * size).tolist(), (self.stops[rows] * size).tolist()
+        return [
+            data[start:stop].decode(encoding, "surrogatepass")
+            for start, stop in zip(starts, stops, strict=True)
+        ]
 
 
 class Normalizer:
-    """google-research/bert's BasicTokenizer up to its last split, by table instead of by character.
+    """google-research/bert's BasicTokenizer by table instead of by character.
 
-    What a code point becomes (nothing, a space, itself, its lower case without accents, each with
-    spaces around it or not) is looked up in unicodedata once and kept. Two things depend on the
-    neighbours and are done word by word: Greek capital sigma, whose lower case is another one at
-    the end of a word, and marks that canonical order moves and accent stripping keeps.
+    What a code point becomes (nothing, a space, its lower case without accents) is looked up in
+    unicodedata once and kept. Two things depend on the neighbours and are done word by word: Greek
+    capital sigma, whose lower case is another one at the end of a word, and marks that canonical
+    order moves and accent stripping keeps.
     """
 
     def __init__(self, lower_case: bool) -> None:
         self._lower_case = lower_case
-        self._widths = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
-        self._starts = np.zeros(_CODE_POINTS, np.int32)
-        self._expansions = np.array([32], np.uint32)
+        self._classes = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
+        # What a code point becomes; where in `_long` if that is more than one code point.
+        self._folds = np.zeros(_CODE_POINTS, np.uint32)
+        self._long = np.zeros(0, np.uint32)
+        self._learn(0)
+        self._ascii_classes = self._classes[:_PAGE].tobytes()
+        self._ascii_folds = self._folds[:_PAGE].astype(np.uint8).tobytes()
 
-    def __call__(self, text: str) -> SpacedText:
-        """Spaces one text; several may be joined by line feeds, which nothing reaches over."""
-        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        widths = self._widths[points]
-        if len(widths) and widths.max() == _UNKNOWN:
-            self._learn(np.unique(points[widths == _UNKNOWN] // _PAGE))
-            widths = self._widths[points]
-        in_context = np.flatnonzero(widths >= _IN_CONTEXT)
-        widths &= _IN_CONTEXT - 1
-        ends = np.cumsum(widths, dtype=np.int32)
-        source = np.repeat(np.arange(len(points), dtype=np.int32), widths)
-        first = self._starts[points] - ends + widths
-        chars = self._expansions[first[source] + np.arange(len(source), dtype=np.int32)]
+    def words(self, texts: Sequence[str]) -> Words:
+        """Finds the words of some texts; no text has an influence on another."""
+        joined = "\n".join(["", *texts, ""])
+        folded = self._fold_ascii(joined) if joined.isascii() else None
+        chars, classes, source = folded or self._fold(joined)
+        inside = classes & 1
+        starts = np.flatnonzero(classes[1:] > inside[:-1]) + 1
+        stops = np.flatnonzero(classes[:-1] > inside[1:]) + 1
+        borders = np.cumsum([0, *map(len, texts)]) + np.arange(len(texts) + 1)
+        at = borders if source is None else np.searchsorted(source, borders)
+        counts = np.diff(np.searchsorted(starts, at))
+        return Words(chars, starts, stops, counts, source, borders[:-1] + 1)
+
+    def _fold_ascii(self, text: str) -> tuple[np.ndarray, np.ndarray, None] | None:
+        """Returns chars and classes, which stay where they are; None if some must be dropped."""
+        raw = text.encode("ascii")
+        classes = raw.translate(self._ascii_classes)
+        if bytes([_DROPPED]) in classes:
+            return None
+        chars = raw.translate(self._ascii_folds)
+        return np.frombuffer(chars, np.uint8), np.frombuffer(classes, np.uint8), None
+
+    def _fold(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Returns chars, classes, and where each came from if that is not where it is."""
+        points = _points(text)
+        classes: np.ndarray = self._classes.take(points)
+        if (classes == _UNKNOWN).any():
+            for page in np.unique(points[classes == _UNKNOWN] // _PAGE).tolist():
+                self._learn(page)
+            classes = self._classes.take(points)
+        chars = self._folds.take(points)
+        source: np.ndarray | None = None
+        in_context = np.flatnonzero(classes & _IN_CONTEXT)
+        if (classes & _WIDTH).any():
+            chars, classes, source = self._widen(chars, classes)
+        classes = classes & _CLASS
+        if (classes == _DROPPED).any():
+            kept = np.flatnonzero(classes != _DROPPED)
+            chars, classes = chars.take(kept), classes.take(kept)
+            source = kept if source is None else source.take(kept)
         for start, stop in _words_around(text, in_context.tolist()):
-            word = _spaced(_folded(_cleaned(text[start:stop])))
-            at = int(ends[start]) - int(widths[start])
-            chars[at : at + len(word)] = _points(word)
-        return SpacedText(chars, source, ends)
+            at = start if source is None else int(np.searchsorted(source, start))
+            folded = _points(_folded(_cleaned(text[start:stop])))
+            chars[at : at + len(folded)] = folded
+        return chars, classes, source
 
-    def _learn(self, pages: np.ndarray) -> None:
-        """Fills the tables for whole pages of code points."""
-        learnt, at = [], len(self._expansions)
-        for page in pages.tolist():
-            for code in range(page * _PAGE, (page + 1) * _PAGE):
-                char = chr(code)
-                expansion = self._expansion(char)
-                in_context = self._lower_case and (char == "Σ" or _is_moved(char))
-                self._widths[code] = len(expansion) + (_IN_CONTEXT if in_context else 0)
-                self._starts[code] = at
-                learnt.append(expansion)
-                at += len(expansion)
-        self._expansions = np.concatenate([self._expansions, _points("".join(learnt))])
+    def _widen(
+        self, chars: np.ndarray, classes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Puts what became several code points in the place of the one it was."""
+        widths = np.maximum((classes & _WIDTH) >> _WIDTH_SHIFT, 1)
+        source = np.repeat(np.arange(len(chars)), widths)
+        starts = np.cumsum(widths, dtype=np.int64) - widths
+        step = np.arange(len(source)) - starts.take(source)
+        chars, classes, widths = chars.take(source), classes.take(source), widths.take(source)
+        wide = np.flatnonzero(widths > 1)
+        chars[wide] = self._long.take(chars.take(wide) + step.take(wide))
+        return chars, classes, source
 
-    def _expansion(self, char: str) -> str:
-        if not _cleaned(char):
-            return ""
+    def _learn(self, page: int) -> None:
+        """Fills the tables for a page of code points."""
+        long = ""
+        for code in range(page * _PAGE, (page + 1) * _PAGE):
+            char = chr(code)
+            kind, folded = self._lookup(char)
+            self._classes[code] = kind
+            if len(folded) > 1:
+                self._classes[code] |= len(folded) << _WIDTH_SHIFT
+                self._folds[code] = len(self._long) + len(long)
+                long += folded
+            elif folded:
+                self._folds[code] = ord(folded)
+            if self._lower_case and (char == "Σ" or _is_moved(folded)):
+                self._classes[code] |= _IN_CONTEXT
+        self._long = np.concatenate([self._long, _points(long)])
+
+    def _lookup(self, char: str) -> tuple[int, str]:
+        """Returns the class of a character and what it becomes."""
+        if _is_dropped(char):
+            return _DROPPED, ""
+        folded = _folded(char) if self._lower_case else char
+        if not folded:
+            return _DROPPED, ""
         if char.isspace():
-            return " "
-        spaced = _spaced(_folded(char) if self._lower_case else char)
-        return f" {spaced} " if _is_cjk(char) else spaced
+            return _SPACE, " "
+        # Unicode folds no character into several of which one is punctuation, or is CJK.
+        return _ALONE if _is_cjk(char) or _is_punctuation(folded[0]) else _LETTER, folded
 
 
 def safe_cut(text: str, start: int, length: int) -> int:
@@ -123,7 +201,7 @@ def _words_around(text: str, positions: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _cleaned(text: str) -> str:
@@ -133,10 +211,6 @@ def _cleaned(text: str) -> str:
 def _folded(text: str) -> str:
     decomposed = unicodedata.normalize("NFD", text.lower())
     return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
-
-
-def _spaced(text: str) -> str:
-    return "".join(f" {char} " if _is_punctuation(char) else char for char in text)
 
 
 def _is_dropped(char: str) -> bool:
@@ -159,6 +233,6 @@ def _is_punctuation(char: str) -> bool:
     return unicodedata.category(char).startswith("P")
 
 
-def _is_moved(char: str) -> bool:
+def _is_moved(folded: str) -> bool:
     """True if canonical order may move it, or part of it, and accent stripping keeps that part."""
-    return any(unicodedata.combining(part) for part in _folded(char))
+    return any(unicodedata.combining(part) for part in folded)

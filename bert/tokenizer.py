@@ -89,63 +89,72 @@ class Tokenizer:
         return [self.vocab[entry] for entry in ids]
 
     def _tokenize(self, texts: Sequence[str], offsets: bool) -> TokenizedTexts:
+        plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
+        order = None
+        if plain.any() and not plain.all():
+            # Plain texts have a cheaper way, but one of another kind among them bars it.
+            order = np.argsort(plain, kind="stable")
+            texts = [texts[row] for row in order.tolist()]
         counts = np.zeros(len(texts), np.int64)
         parts = [(np.empty(0, np.int32),) * 3]
         with self._lock:
-            for row, shift, chunk in _chunks(texts):
-                part, part_counts = self._tokenize_chunk(chunk, shift, offsets)
+            for start, shift, chunk in _chunks(texts, int((~plain).sum())):
+                part, chunk_counts = self._tokenize_chunk(chunk, shift, offsets)
                 parts.append(part)
-                counts[row : row + len(chunk)] += part_counts
-        ids, starts, stops = (np.concatenate(column) for column in zip(*parts, strict=True))
+                counts[start : start + len(chunk)] += chunk_counts
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if order is not None:
+            columns, counts = _reordered(columns, counts, order)
+        ids, starts, stops = columns
         return TokenizedTexts(ids, np.concatenate([[0], np.cumsum(counts)]), starts, stops)
 
     def _tokenize_chunk(
-        self, texts: list[str], shift: int, offsets: bool
+        self, texts: Sequence[str], shift: int, offsets: bool
     ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
         """Returns ids, starts and stops of the tokens of some texts, and how many each has."""
-        spaced = self._normalizer("\n".join([*texts, ""]))
-        words = spaced.chars.tobytes().decode("utf-32-le", "surrogatepass").split()
-        pieces = self._word_piece.pieces(words)
-        word_starts, word_stops = _word_spans(spaced.chars)
-        text_stops = np.cumsum([len(text) + 1 for text in texts])
-        words_until = np.searchsorted(word_starts, spaced.ends[text_stops - 1])
-        counts = np.diff(np.concatenate([[0], np.cumsum(pieces.counts)])[words_until], prepend=0)
-        if not offsets:
+        words = self._normalizer.words(texts)
+        pieces = self._word_piece.pieces(words, offsets)
+        tokens_until = np.concatenate([[0], np.cumsum(pieces.counts)])
+        counts = np.diff(tokens_until[np.cumsum(words.counts)], prepend=0)
+        if pieces.starts is None or pieces.stops is None:
             return (pieces.ids, pieces.ids[:0], pieces.ids[:0]), counts
-        piece_starts, piece_stops = self._word_piece.spans(pieces, word_stops - word_starts)
-        at = np.repeat(word_starts, pieces.counts)
-        text_starts = np.concatenate([[0], text_stops[:-1]]) - shift
-        before = np.repeat(text_starts.astype(np.int32), counts)
-        starts = spaced.source[at + piece_starts] - before
-        stops = spaced.source[at + piece_stops - 1] + 1 - before
+        origins = np.repeat(words.origins - shift, counts)
+        starts = (words.came_from(pieces.starts) - origins).astype(np.int32)
+        stops = (words.came_from(pieces.stops - 1) + 1 - origins).astype(np.int32)
         return (pieces.ids, starts, stops), counts
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
-    """Yields runs of texts, or parts of a long one: its row, characters before it, the texts."""
-    chunk: list[str] = []
-    size = 0
-    for row, text in enumerate(texts):
-        if chunk and size + len(text) > _CHUNK_CHARS:
-            yield row - len(chunk), 0, chunk
-            chunk, size = [], 0
+def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yields texts in runs that do not reach over `border`, and long ones in parts.
+
+    Each time: the number of the first text, how many of its characters came before, the texts.
+    """
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    chunk_of = (np.cumsum(sizes + 1) - 1) // _CHUNK_CHARS
+    cuts = {border, len(texts), *(np.flatnonzero(np.diff(chunk_of)) + 1).tolist()}
+    for start, stop in pairwise(sorted({0, *cuts})):
+        # A long text always begins a run.
+        text, at = texts[start], 0
         if len(text) <= _CHUNK_CHARS:
-            chunk.append(text)
-            size += len(text)
+            yield start, 0, texts[start:stop]
             continue
-        start = 0
-        while start < len(text):
-            stop = safe_cut(text, start, _CHUNK_CHARS)
-            yield row, start, [text[start:stop]]
-            start = stop
-    if chunk:
-        yield len(texts) - len(chunk), 0, chunk
+        while at < len(text):
+            end = safe_cut(text, at, _CHUNK_CHARS)
+            yield start, at, [text[at:end]]
+            at = end
+        if start + 1 < stop:
+            yield start + 1, 0, texts[start + 1 : stop]
 
 
-def _word_spans(chars: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each word starts and stops; `chars` begins with a word or ends with a space."""
-    border = np.flatnonzero(np.diff(chars != _SPACE, prepend=False))
-    return border[::2], border[1::2]
+def _reordered(
+    columns: list[np.ndarray], counts: np.ndarray, order: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Puts the tokens of texts back in place, the n-th having been the text number `order[n]`."""
+    place = np.argsort(order)
+    starts = (np.cumsum(counts) - counts)[place]
+    counts = counts[place]
+    tokens = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return [column.take(tokens) if len(column) else column for column in columns], counts
 
 
 def _read_vocab(path: str | os.PathLike[str]) -> list[str]:

@@ -1,32 +1,41 @@
 """Words to WordPieces: greedy, longest match first, each distinct word once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-_MAX_CACHED = 1 << 18  # words and pieces together, about 30 MB; then it starts afresh
-_COUNT_BITS = 32  # a cached word is one integer: where its pieces start, and how many they are
+from bert.normalizer import Words
+from bert.word_table import WordTable, word_keys
+
+_MAX_KNOWN = 1 << 18  # words and pieces together, about 40 MB; then it starts afresh
+_COUNT_BITS = 32  # a known word is one integer: where its pieces start, and how many they are
+_UNKNOWN = 1  # row 0, one piece
 _WHOLE_WORD = -1  # as the end of a piece: wherever the word ends
+# Bytes of the words that are looked up without a string being made of them: 16 ASCII characters,
+# or 16 others below U+10000. Longer ones are rare, and cost a microsecond each.
+_ASCII_WIDTH, _WIDE_WIDTH = 16, 32
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of a run of words, end to end.
+    """The pieces of some words, end to end.
 
     Attributes:
         ids: int32 `[pieces]`, ids in the vocabulary.
         counts: int64 `[words]`, how many pieces each word has.
-        rows: int32 `[pieces]`, where the cache keeps each piece, for `WordPiece.spans`.
+        starts: int64 `[pieces]`, where each piece starts in `Words.chars`; None if not asked for.
+        stops: int64 `[pieces]`, where it stops; None if not asked for.
     """
 
     ids: np.ndarray
     counts: np.ndarray
-    rows: np.ndarray
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
 
 
-class WordPiece(dict[str, int]):
-    """google-research/bert's WordpieceTokenizer; as a dict, the words it has seen.
+class WordPiece:
+    """google-research/bert's WordpieceTokenizer, which remembers what it has seen.
 
     Args:
         vocab: Entry to id.
@@ -35,67 +44,112 @@ class WordPiece(dict[str, int]):
     """
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str, max_word_chars: int) -> None:
-        super().__init__()
         self._vocab = vocab
+        self._unk_id = vocab[unk_token]
         self._max_word_chars = max_word_chars
-        self._longest = max(map(len, vocab))
-        self._unknown = 1  # row 0, one piece
-        self._ids = np.array([vocab[unk_token]], np.int32)
-        self._stops = np.array([_WHOLE_WORD], np.int32)
+        self._longest_first = max(map(len, vocab))
+        self._longest_next = max(
+            (len(entry) for entry in vocab if entry.startswith("##")), default=2
+        )
+        self._forget()
+
+    def pieces(self, words: Words, offsets: bool) -> Pieces:
+        """Cuts words into pieces."""
+        if len(self._known) + self._rows > _MAX_KNOWN:
+            self._forget()
+        found = self._find(words)
+        counts = found & ((1 << _COUNT_BITS) - 1)
+        before = np.cumsum(counts) - counts
+        rows = np.repeat((found >> _COUNT_BITS) - before, counts)
+        rows += np.arange(len(rows))
+        ids = self._ids.take(rows)
+        if not offsets:
+            return Pieces(ids, counts)
+        word_starts, stops = np.repeat(words.starts, counts), self._stops.take(rows)
+        whole = stops == _WHOLE_WORD
+        stops = np.where(whole, np.repeat(words.stops, counts), word_starts + stops)
+        starts = np.empty_like(stops)
+        starts[1:] = stops[:-1]
+        starts[before] = words.starts
+        return Pieces(ids, counts, starts, stops)
+
+    def _forget(self) -> None:
+        self._known: dict[str, int] = {}
+        self._tables = {1: WordTable(_ASCII_WIDTH // 8), 2: WordTable(_WIDE_WIDTH // 8)}
+        self._ids = np.array([self._unk_id], np.int32)
+        self._stops = np.array([_WHOLE_WORD], np.int64)
         self._rows = 1
 
-    def pieces(self, words: Sequence[str]) -> Pieces:
-        """Cuts words, none of them empty, into pieces."""
-        if len(self) + self._rows > _MAX_CACHED:
-            self.clear()
-            self._rows = 1
-        found = np.fromiter(map(self.__getitem__, words), np.int64, len(words))
-        counts = found & ((1 << _COUNT_BITS) - 1)
-        starts = (found >> _COUNT_BITS) - np.cumsum(counts) + counts
-        total = int(counts.sum())
-        rows = np.repeat(starts, counts) + np.arange(total)
-        return Pieces(self._ids[rows], counts, rows)
-
-    def spans(self, pieces: Pieces, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where each piece starts and stops in its word, for words of these lengths."""
-        stops = self._stops[pieces.rows]
-        stops = np.where(stops == _WHOLE_WORD, np.repeat(lengths, pieces.counts), stops)
-        starts = np.zeros_like(stops)
-        starts[1:] = stops[:-1]
-        starts[(np.cumsum(pieces.counts) - pieces.counts)] = 0
-        return starts, stops
-
-    def __missing__(self, word: str) -> int:
-        cut = self._cut(word) if len(word) <= self._max_word_chars else None
-        if cut is None:
-            if len(word) <= self._max_word_chars:
-                self[word] = self._unknown
-            return self._unknown
-        ids, stops = cut
-        found = self._rows << _COUNT_BITS | len(ids)
-        self._keep(ids, stops)
-        self[word] = found
+    def _find(self, words: Words) -> np.ndarray:
+        """Returns what is known of each word, int64 `[words]`, after learning what was not."""
+        lengths = words.stops - words.starts
+        chars, width = words.chars, _ASCII_WIDTH
+        if chars.itemsize > 1:
+            chars, width = chars.astype(np.uint16), _WIDE_WIDTH
+        table = self._tables[chars.itemsize]
+        short = lengths <= width // chars.itemsize
+        if chars is not words.chars:
+            beyond = np.flatnonzero(words.chars > 0xFFFF)
+            short[np.searchsorted(words.starts, beyond, side="right") - 1] = False
+        keys = word_keys(chars, words.starts, lengths, width)
+        found = np.where(short, table.find(keys), 0)
+        missing = np.flatnonzero(found == 0)
+        if len(missing):
+            strings = words.strings(missing)
+            found[missing] = self._learn(strings)
+            short_missing = short[missing].tolist()
+            distinct = {
+                string: row
+                for string, row, is_short in zip(
+                    strings, missing.tolist(), short_missing, strict=True
+                )
+                if is_short
+            }
+            new = np.fromiter(distinct.values(), np.int64, len(distinct))
+            table.insert(keys[new], found[new])
         return found
 
-    def _cut(self, word: str) -> tuple[list[int], list[int]] | None:
-        """Returns the ids of the pieces and where each stops in the word; None if there is none."""
-        ids, stops, start, prefix = [], [], 0, ""
-        while start < len(word):
-            stop = min(len(word), start + self._longest)
-            while (entry := self._vocab.get(prefix + word[start:stop])) is None:
-                stop -= 1
-                if stop == start:
-                    return None
+    def _learn(self, words: list[str]) -> list[int]:
+        """Returns what is known of each word, cutting those that were not known."""
+        found: list[int] = []
+        new_ids: list[int] = []
+        new_stops: list[int] = []
+        for word in words:
+            known = self._known.get(word)
+            if known is None:
+                ids, stops = self._cut(word) if len(word) <= self._max_word_chars else ([], [])
+                known = (self._rows + len(new_ids)) << _COUNT_BITS | len(ids) if ids else _UNKNOWN
+                new_ids += ids
+                new_stops += stops
+                if len(word) <= self._max_word_chars:
+                    self._known[word] = known
+            found.append(known)
+        self._ids = _extended(self._ids, self._rows, new_ids)
+        self._stops = _extended(self._stops, self._rows, new_stops)
+        self._rows += len(new_ids)
+        return found
+
+    def _cut(self, word: str) -> tuple[list[int], list[int]]:
+        """Returns the ids of the pieces and where each stops in the word; nothing if none fit."""
+        ids: list[int] = []
+        stops: list[int] = []
+        rest, prefix, longest = word, 0, self._longest_first
+        while len(rest) > prefix:
+            length = min(len(rest), longest)
+            while (entry := self._vocab.get(rest[:length])) is None:
+                length -= 1
+                if length == prefix:
+                    return [], []
             ids.append(entry)
-            stops.append(stop)
-            start, prefix = stop, "##"
+            stops.append((stops[-1] if stops else 0) + length - prefix)
+            rest, prefix, longest = f"##{rest[length:]}", 2, self._longest_next
         return ids, stops
 
-    def _keep(self, ids: list[int], stops: list[int]) -> None:
-        needed = self._rows + len(ids)
-        if needed > len(self._ids):
-            self._ids = np.resize(self._ids, 2 * needed)
-            self._stops = np.resize(self._stops, 2 * needed)
-        self._ids[self._rows : needed] = ids
-        self._stops[self._rows : needed] = stops
-        self._rows = needed
+
+def _extended(array: np.ndarray, used: int, values: list[int]) -> np.ndarray:
+    """Writes values behind the used part of an array, a larger copy of it if they do not fit."""
+    stop = used + len(values)
+    if stop > len(array):
+        array = np.concatenate([array, np.empty(stop, array.dtype)])
+    array[used:stop] = values
+    return array
