@@ -109,13 +109,12 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     try:
         with Progress(run.output, run.input_bytes):
             run_job(run, record)
-    except KeyboardInterrupt:
-        command = shlex.join(command_of(run.options))
-        print(
-            f"\ninterrupted; finished blocks are kept. Continue with:\n  {command}", file=sys.stderr
-        )
-        return INTERRUPTED
-    except Exception as error:  # whatever a runner raises: the job failed
+    except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
+        if was_interrupted(error):
+            command = shlex.join(command_of(run.options))
+            print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
+            print(f"  {command}", file=sys.stderr)
+            return INTERRUPTED
         message = root_message(error)
         run_record.fail(run.output, record, message)
         if not isinstance(error, (ValueError, OSError)):
@@ -126,6 +125,13 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     done = run_record.read_record(run.output) or record
     print(_summary(run.output, done))
     return _judge(done, run.options.max_rejected)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error; Beam wraps it like any other that a step raises."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def root_message(error: BaseException) -> str:

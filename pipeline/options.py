@@ -87,7 +87,6 @@ def _share(text: str) -> str:
 def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     """Declares every flag of `embed` once; what is not given stays out of the namespace."""
     add = parser.add_argument
-    switch = argparse.BooleanOptionalAction
     group = parser.add_argument_group
     what = group("input")
     what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
@@ -115,12 +114,10 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--layers", type=_layers, metavar="N,N", help="0 embeddings, -1 last layer")
     model.add_argument("--layer_combine", choices=LAYER_COMBINES)
     model.add_argument("--pooling", choices=POOLINGS, help="how tokens become one vector")
-    model.add_argument(
-        "--pool_special_tokens", action=switch, help="whether [CLS] and [SEP] count in the pooling"
-    )
+    _add_switch(model, "pool_special_tokens", "whether [CLS] and [SEP] count in the pooling")
     model.add_argument("--max_seq_length", type=_positive, metavar="N", help="longer texts are cut")
     model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
-    model.add_argument("--normalize", action=switch, help="scale vectors to unit length")
+    _add_switch(model, "normalize", "scale vectors to unit length")
     compute = group("computing")
     compute.add_argument("--precision", choices=("float32",))
     compute.add_argument(
@@ -129,6 +126,13 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
     add("--config", metavar="FILE", help="YAML file of any of these flags; the command line wins")
     add("--dry_run", action="store_true", help="print what would be done and stop")
+
+
+def _add_switch(group: Any, name: str, text: str) -> None:
+    """`--name` and `--no_name`, of which one may be given."""
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(f"--{name}", action="store_const", const=True, help=text)
+    either.add_argument(f"--no_{name}", action="store_const", const=False, dest=name, help="or not")
 
 
 def add_model_flag(parser: Any) -> None:

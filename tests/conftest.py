@@ -2,6 +2,7 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from bert.bundle import Bundle
@@ -11,6 +12,11 @@ from tests.models import write_tiny_huggingface
 # The C++ side of TensorFlow reads this when it is first imported; without it each test process
 # prints a page of notes about the processor.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+# A shared machine may pause any example; how long one takes is for benchmarks.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

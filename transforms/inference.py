@@ -89,7 +89,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
 
     def run_inference(
         self,
-        batch: TokenBlock,  # type: ignore[override]  # a batch already, see should_skip_batching
+        batch: TokenBlock,  # a batch already, see should_skip_batching
         model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
@@ -102,7 +102,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         Metrics.counter("infer", "padded_tokens").inc(rows.padded_tokens)
         return [embedded]
 
-    def get_num_bytes(self, batch: TokenBlock) -> int:  # type: ignore[override]
+    def get_num_bytes(self, batch: TokenBlock) -> int:
         return batch.nbytes
 
     def get_metrics_namespace(self) -> str:

