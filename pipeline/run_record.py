@@ -76,7 +76,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
                 "folder, or --overwrite to remove the files of that run"
             )
         remove_run(run.output)
-    elif found["status"] == "done":
+    elif found["status"] == "done" and _is_complete(run.output, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
@@ -87,6 +87,14 @@ def start(run: EmbedRun) -> dict[str, Any]:
     if found is not None:
         write_whole(record_path(run.output), _dumps(record))
     return record
+
+
+def _is_complete(output: str, record: dict[str, Any]) -> bool:
+    """Whether the files of a finished run are still there, by their number."""
+    files = sum(_OURS.fullmatch(name) is not None for name in names_in(output))
+    reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(output, "blocks")))
+    counts = record["counts"]
+    return files >= counts["files"] and reports >= counts["parts"]
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
@@ -186,6 +194,7 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
             "skipped": counts["skipped"],
             "blank_lines": counts["blank"],
             "truncated": counts["truncated"],
+            "files": counts["files"],
             "parts": counts["reports"],
             "parts_reused": counts["reused"],
         },

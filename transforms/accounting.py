@@ -11,7 +11,7 @@ import orjson
 
 from transforms.blocks import BlockSpec, PlannedWork, part_name
 from transforms.dead_letter import count_reasons
-from transforms.files import join, read_bytes
+from transforms.files import exists, join, read_bytes
 from transforms.part import Part
 
 _FORMAT = 1
@@ -120,15 +120,27 @@ def read_report(path: str, run: str) -> BlockReport | None:
 
 
 def finished_parts(output: str, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
-    """The reports that a reader of this block has to its credit, by part number."""
+    """The reports that a reader of this block has to its credit, by part number.
+
+    A report one of whose files is gone does not count: the part is written again.
+    """
     found: dict[int, BlockReport] = {}
     number = spec.stripe
     while (report := read_report(report_path(output, spec.number, number), run)) is not None:
-        found[number] = report
+        if all(exists(join(output, name)) for name in report.files):
+            found[number] = report
         if report.last:
             break
         number += spec.stripes
     return found
+
+
+def is_complete(spec: BlockSpec, done: dict[int, BlockReport]) -> bool:
+    """Whether a reader has all its parts, up to the last."""
+    last = max(done, default=None)
+    if last is None or not done[last].last:
+        return False
+    return len(done) == (last - spec.stripe) // spec.stripes + 1
 
 
 @dataclass
@@ -180,6 +192,7 @@ class SumReports(beam.CombineFn):
     def add_input(self, totals: Totals, report: BlockReport) -> Totals:
         totals.counts.update({name: getattr(report, name) for name in _SUMMED})
         totals.counts["reports"] += 1
+        totals.counts["files"] += len(report.files)
         totals.counts["reused"] += report.reused
         if not report.reused:
             totals.counts["new_documents"] += report.embedded

@@ -109,6 +109,15 @@ def open_raw(path: str) -> BinaryIO:
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a file."""
+    if not is_remote(path):
+        return os.path.exists(path)
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems.exists(path)
+
+
 def read_bytes(path: str) -> bytes | None:
     """All bytes of a small file, or None if there is no such file."""
     if not is_remote(path):
@@ -118,10 +127,9 @@ def read_bytes(path: str) -> bytes | None:
         except FileNotFoundError:
             return None
     from apache_beam.io.filesystem import BeamIOError
-    from apache_beam.io.filesystems import FileSystems
 
     try:
-        if not FileSystems.exists(path):
+        if not exists(path):
             return None
         with open_raw(path) as file:
             return file.read()

@@ -8,7 +8,7 @@ from typing import Literal
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.accounting import BlockReport, finished_parts
+from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.blocks import BlockSpec
 from transforms.dead_letter import Rejected
 from transforms.part import Part
@@ -79,7 +79,7 @@ class _Read(beam.DoFn):
         done = finished_parts(self._output, self._run, spec)
         for report in done.values():
             yield beam.pvalue.TaggedOutput("finished", report)
-        if any(report.last for report in done.values()):
+        if is_complete(spec, done):
             return
         yield from document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
 

@@ -1,0 +1,62 @@
+"""What a person sees: a live line on a terminal, a summary, nothing of the texts."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+from tests.pipeline.helpers import ROOT, embed, flags_of
+
+
+def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(f"line {n} of this text" for n in range(20_000)))
+    flags = flags_of(tmp_path / "out", tiny_bundle, path, block_bytes=5000)
+    leader, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "embed", *flags],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    shown = b""
+    while piece := read_terminal(leader):
+        shown += piece
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    line = re.search(r"(\d+)% · ([\d,]+) documents · [\d,]+ tokens/s · padding", shown.decode())
+    assert line, shown[-2000:]
+    assert b"20,000 records: 20,000 embedded" in out
+
+
+def read_terminal(leader):
+    try:
+        return os.read(leader, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_elsewhere_there_is_no_live_line_and_never_a_text(tmp_path, tiny_bundle, capfd, caplog):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"secret words\nmore secret\xff words\n\nsecret again\n")
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    captured = capfd.readouterr()
+    assert "documents ·" not in captured.err
+    assert "4 records: 2 embedded, 2 rejected (1 empty text, 1 invalid UTF-8)" in captured.out
+    assert "secret" not in captured.out + captured.err + caplog.text
+    assert b"secret" not in (tmp_path / "out" / "run.json").read_bytes()
+    for report in tmp_path.glob("out/blocks/*"):
+        assert b"secret" not in report.read_bytes()
+
+
+def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    first = capsys.readouterr().out
+    assert re.search(r"2 records: 2 embedded, 0 rejected\n.* tokens, padding", first)
+    assert f"vectors in {tmp_path}/out" in first
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    assert capsys.readouterr().out.startswith("nothing to do")
