@@ -13,7 +13,6 @@ setup(
     description="Turns a corpus of text into BERT vectors with Apache Beam",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
     python_requires=">=3.11",
     packages=[
         "bert",

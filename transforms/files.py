@@ -137,7 +137,7 @@ def read_bytes(path: str) -> bytes | None:
         raise OSError(f"{path} cannot be read: {error}") from error
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str, data: bytes | memoryview) -> None:
     """Writes a file that appears complete or not at all, also under two writers at once.
 
     Locally under a name of this process, then renamed; on gs:// an object exists only once its
@@ -149,7 +149,7 @@ def write_whole(path: str, data: bytes) -> None:
 
         kind = "application/octet-stream"
         with FileSystems.create(path, kind, CompressionTypes.UNCOMPRESSED) as file:
-            file.write(data)
+            file.write(bytes(data))
         return
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))

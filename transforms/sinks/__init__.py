@@ -21,7 +21,7 @@ from transforms.inference import EmbeddingBlock
 from transforms.sinks.jsonl import jsonl_bytes
 from transforms.sinks.parquet import parquet_bytes
 
-_FORMATS: dict[str, Callable[[EmbeddingBlock, dict[str, Any]], bytes]] = {
+_FORMATS: dict[str, Callable[[EmbeddingBlock, dict[str, Any]], bytes | memoryview]] = {
     "parquet": parquet_bytes,
     "jsonl": jsonl_bytes,
 }

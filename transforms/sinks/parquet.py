@@ -11,7 +11,7 @@ from transforms.inference import EmbeddingBlock
 METADATA_KEY = b"bert_embed"
 
 
-def parquet_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> bytes:
+def parquet_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> memoryview:
     """The block as a Parquet file of one row group; equal blocks give equal bytes."""
     table = embedding_table(block).replace_schema_metadata(
         {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
@@ -28,7 +28,7 @@ def parquet_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> bytes:
         use_dictionary=["truncated"],
         write_statistics=["id", "num_tokens", "truncated", "text_hash"],
     )
-    return sink.getvalue().to_pybytes()
+    return memoryview(sink.getvalue())
 
 
 def embedding_table(block: EmbeddingBlock) -> pa.Table:
