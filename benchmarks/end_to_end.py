@@ -85,7 +85,7 @@ def embed(name: str, text: Path) -> measure.Spent:
         command = [sys.executable, "-m", "pipeline", "embed", *flags, output]
         return measure.run([*command, "--model=minilm", "--runner=FnApiRunner"])
     output.mkdir(parents=True)
-    command = [peer_python(), "-m", f"benchmarks.peer.{_PEERS[name]}", *flags, output / "vectors"]
+    command = [peer_python(), "-m", f"benchmarks.sides.{_PEERS[name]}", *flags, output / "vectors"]
     return measure.run([*command, "--model", minilm_folder()], peer_environment())
 
 

@@ -1,0 +1,53 @@
+"""Both ways from a text file to Parquet with a model that costs nothing, as measured processes."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks import measure
+from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
+
+BLOCKS, ROWS = "ours, blocks", "Beam, rows"
+_SIDES = {BLOCKS: "null_blocks", ROWS: "null_rows"}
+_WORK = FOLDER / "null_model"
+
+
+def line_file(count: int) -> Path:
+    """Returns the file of the first `count` numbered sentences, one a line."""
+    path = (_WORK / f"{count}.txt").absolute()
+    return path if path.exists() else write_lines(path, numbered_sentences(count))
+
+
+def embed(name: str, text: Path) -> measure.Spent:
+    """Runs one way over a file into a fresh output and returns what the process took."""
+    output = _output(name, text)
+    shutil.rmtree(output, ignore_errors=True)
+    target = output if name == BLOCKS else output / "rows"
+    command = (sys.executable, "-m", f"benchmarks.sides.{_SIDES[name]}")
+    return measure.run([*command, "--input", text, "--output", target])
+
+
+def output_rows(name: str, text: Path) -> int:
+    """Returns how many rows a way wrote, and removes them.
+
+    A million vectors are 1.6 GB, and the next benchmark needs its room.
+    """
+    output = _output(name, text)
+    rows = sum(pq.read_metadata(path).num_rows for path in output.glob("*.parquet"))
+    shutil.rmtree(output)
+    return rows
+
+
+def noise(rows: int, width: int) -> np.ndarray:
+    """Returns float32 `[rows, width]`, made once and handed out again and again.
+
+    Zeros would not do: Parquet packs them to nothing, where real vectors take all their bytes.
+    """
+    return np.random.default_rng(0).standard_normal((rows, width), np.float32)
+
+
+def _output(name: str, text: Path) -> Path:
+    return (_WORK / f"{_SIDES[name]}-{text.stem}").absolute()

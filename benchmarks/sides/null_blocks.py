@@ -1,0 +1,66 @@
+"""Our pipeline with a model that costs nothing: all runs but the graph of the encoder."""
+
+import argparse
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from benchmarks.null_model import noise
+from pipeline import run_record
+from pipeline.embed_job import build
+from pipeline.embed_run import prepare
+from pipeline.options import EmbedOptions
+from transforms.inference import BertModelHandler
+
+if TYPE_CHECKING:
+    from bert.encoder import Encoder
+
+
+class NullHandler(BertModelHandler):
+    """Loads the encoder and puts noise in the place of its graph.
+
+    The graph is all that is left out: batches are planned, padded and scattered back by the
+    encoder as always.
+    """
+
+    def load_model(self) -> "Encoder":
+        encoder = super().load_model()
+        width = encoder.spec.width(encoder.bundle.config)
+        graph = _null_graph(width)
+        encoder._graph = lambda spec: graph  # type: ignore[method-assign]
+        return encoder
+
+
+def _null_graph(width: int) -> Any:
+    vectors = noise(1024, width)
+
+    def graph(ids: np.ndarray, mask: np.ndarray, types: np.ndarray) -> Any:
+        return SimpleNamespace(numpy=lambda: vectors[: len(ids)])
+
+    return graph
+
+
+def main() -> None:
+    """Runs `embed` over a text file with the null model."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--block_bytes", type=int)
+    args = parser.parse_args()
+    options = EmbedOptions(
+        input=(args.input,), output=args.output, block_bytes=args.block_bytes, overwrite=True
+    )
+    run = prepare(options)
+    record = run_record.start(run)
+    handler = NullHandler(
+        run.bundle.path, run.bundle.fingerprint, run.spec, options.batch_tokens, options.threads
+    )
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        build(pipeline, run, record, handler)
+
+
+if __name__ == "__main__":
+    main()
