@@ -13,6 +13,7 @@ import numpy as np
 from bert.batching import pad_rows, plan_batches
 from bert.bundle import Bundle
 from bert.halving import Vectors, run_halving
+from bert.quiet import quiet_start
 from bert.rows import build_rows
 from bert.vector_spec import VectorSpec
 
@@ -66,8 +67,9 @@ class Encoder:
         self.threads = available_cores() if threads is None else threads
         if self.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {self.threads}")
-        _one_core_a_batch()
-        self._model = bundle.load_encoder()
+        with quiet_start():
+            _one_core_a_batch()
+            self._model = bundle.load_encoder()
         self.tokenizer: Tokenizer = bundle.load_tokenizer()
         self._graphs: dict[VectorSpec, Callable[..., Any]] = {}
         self._lock = threading.Lock()

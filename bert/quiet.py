@@ -1,30 +1,32 @@
-"""Quiet: loads TensorFlow without the page of notes that it prints about the machine."""
+"""Quiet: keeps the page of notes that TensorFlow prints at its start off the terminal."""
 
+import contextlib
 import os
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 
 _lock = threading.Lock()
 
 
-def load_tensorflow() -> None:
-    """Imports TensorFlow and runs a first operation, its start-up notes kept off stderr.
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Holds back what the process writes to stderr while TensorFlow is first loaded.
 
-    The C++ side prints them before any setting of its own could stop it. What it says is shown
-    all the same if the import fails. Later imports cost nothing; later messages come through.
+    Its C++ side prints notes about the machine before any setting of its own could stop it. If
+    the block raises, they are shown all the same; once TensorFlow is loaded nothing is held back.
     """
     with _lock:
         if "tensorflow" in sys.modules:
+            yield
             return
         sys.stderr.flush()
         stderr = os.dup(2)
         with tempfile.TemporaryFile() as said:
             os.dup2(said.fileno(), 2)
             try:
-                import tensorflow as tf
-
-                tf.constant(0)  # the devices are looked for only now
+                yield
             except BaseException:
                 said.seek(0)
                 os.write(stderr, said.read())

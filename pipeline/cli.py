@@ -232,10 +232,8 @@ def _tokenize(arguments: list[str]) -> int:
     add_model_flag(parser)
     given = parser.parse_args(arguments)
     _quiet()
-    from bert.quiet import load_tensorflow
     from bert.resolve import resolve_model
 
-    load_tensorflow()
     try:
         tokenizer = resolve_model(given.model or "minilm").load_tokenizer()
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.bundle import Bundle
-from bert.quiet import load_tensorflow
+from bert.encoder import Encoder
 from bert.resolve import resolve_model
 from bert.results import read_file, read_run, vector_files, vector_settings
 from bert.vector_spec import VectorSpec
@@ -67,9 +67,6 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
 
 def query_vector(bundle: Bundle, settings: dict[str, Any], query: str) -> np.ndarray:
     """float32 `[width]` of unit length."""
-    load_tensorflow()
-    from bert.encoder import Encoder
-
     names = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
     encoder = Encoder(bundle, spec)

@@ -74,9 +74,6 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
 
     def load_model(self) -> "Encoder":
         from bert.bundle import read_bundle
-        from bert.quiet import load_tensorflow
-
-        load_tensorflow()  # 5 s, workers only
         from bert.encoder import Encoder
 
         bundle = read_bundle(self._bundle)

@@ -79,9 +79,7 @@ class _Tokenize(beam.DoFn):
 
     def setup(self) -> None:
         from bert.bundle import read_bundle
-        from bert.quiet import load_tensorflow
 
-        load_tensorflow()  # 5 s, workers only
         self._tokenizer = read_bundle(self._bundle).load_tokenizer()
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
