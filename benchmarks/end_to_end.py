@@ -7,6 +7,7 @@ that took is taken off the seconds and the sentences.
 """
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -50,8 +51,13 @@ def main() -> None:
         "data": f"{args.sentences} docstring sentences, {args.small} of them as start-up",
         "rounds": args.rounds,
         "smallest_cosine": agreement(whole),
+        "our_padding": padding(whole),
         "results": results,
     }
+    print(
+        f"our padding: {record['our_padding']:.2%}; smallest cosine of a peer's vector with ours:"
+    )
+    print(record["smallest_cosine"])
     header = ["side", "sentences/s", "spread", "CPU s per 1,000", "start-up s", "ours is"]
     measure.report(record, header, [_row(name, result) for name, result in results.items()])
 
@@ -108,6 +114,12 @@ def figures(
         "startup_seconds": round(measure.Figure.of([start.wall for start in startup]).median, 2),
         "peak_mib": round(measure.Figure.of([whole.peak for whole in spent]).median / 2**20),
     }
+
+
+def padding(text: Path) -> float:
+    """Returns which share of the tokens that our run computed was filling."""
+    record = json.loads((output_of(OURS, text) / "run.json").read_text(encoding="utf-8"))
+    return record["padding_share"]
 
 
 def agreement(text: Path) -> dict[str, float]:
