@@ -40,8 +40,8 @@ class Words:
         starts: int64 `[words]`, where each word starts in `chars`.
         stops: int64 `[words]`, where it stops.
         counts: int64 `[texts]`, words of each text.
-        source: int64 `[length]`, where in the joined texts each code point came from; None if it
-            is where it was.
+        source: int32 or int64 `[length]`, where in the joined texts each code point came from; None
+            if it is where it was.
         origins: int64 `[texts]`, where each text starts in the joined texts.
     """
 
@@ -138,12 +138,12 @@ class Normalizer:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Puts what became several code points in the place of the one it was."""
         widths = np.maximum((classes & _WIDTH) >> _WIDTH_SHIFT, 1)
-        source = np.repeat(np.arange(len(chars)), widths)
-        starts = np.cumsum(widths, dtype=np.int64) - widths
-        step = np.arange(len(source)) - starts.take(source)
-        chars, classes, widths = chars.take(source), classes.take(source), widths.take(source)
-        wide = np.flatnonzero(widths > 1)
-        chars[wide] = self._long.take(chars.take(wide) + step.take(wide))
+        source = np.repeat(np.arange(len(chars), dtype=np.int32), widths)
+        starts = np.cumsum(widths, dtype=np.int32) - widths
+        chars, classes = chars.take(source), classes.take(source)
+        wide = np.flatnonzero(classes & _WIDTH)
+        step = wide - starts.take(source.take(wide))
+        chars[wide] = self._long.take(chars.take(wide) + step)
         return chars, classes, source
 
     def _learn(self, page: int) -> None:

@@ -46,6 +46,9 @@ class WordTable:
         self._factors = np.random.default_rng().integers(1 << 63, size=columns, dtype=np.uint64)
         self._factors |= np.uint64(1)
 
+    def __len__(self) -> int:
+        return self._used
+
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Returns the value of each key, int64 `[keys]`; 0 where it has none."""
         at = self._home(keys)

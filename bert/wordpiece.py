@@ -1,6 +1,6 @@
 """Words to WordPieces: greedy, longest match first, each distinct word once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +8,10 @@ import numpy as np
 from bert.normalizer import Words
 from bert.word_table import WordTable, word_keys
 
-_MAX_KNOWN = 1 << 18  # words and pieces together, about 40 MB; then it starts afresh
+_MAX_KNOWN = 1 << 19  # words and pieces together, about 30 MB; then it starts afresh
 _COUNT_BITS = 32  # a known word is one integer: where its pieces start, and how many they are
 _UNKNOWN = 1  # row 0, one piece
+_ONLY_BEGINS = -1  # as an id: no entry, but some entries begin so
 _WHOLE_WORD = -1  # as the end of a piece: wherever the word ends
 # Bytes of the words that are looked up without a string being made of them: 16 ASCII characters,
 # or 16 others below U+10000. Longer ones are rare, and cost a microsecond each.
@@ -44,18 +45,18 @@ class WordPiece:
     """
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str, max_word_chars: int) -> None:
-        self._vocab = vocab
+        # Words are read forwards, as far as some entry goes on: backwards from the end of the word,
+        # as the algorithm is written, a word of n characters costs n * n / 2 looks.
+        self._first = _beginnings(vocab.items())
+        self._next = _beginnings((e[2:], row) for e, row in vocab.items() if e.startswith("##"))
         self._unk_id = vocab[unk_token]
         self._max_word_chars = max_word_chars
         self._longest_first = max(map(len, vocab))
-        self._longest_next = max(
-            (len(entry) for entry in vocab if entry.startswith("##")), default=2
-        )
         self._forget()
 
     def pieces(self, words: Words, offsets: bool) -> Pieces:
         """Cuts words into pieces."""
-        if len(self._known) + self._rows > _MAX_KNOWN:
+        if len(self._long) + self._rows + sum(map(len, self._tables.values())) > _MAX_KNOWN:
             self._forget()
         found = self._find(words)
         counts = found & ((1 << _COUNT_BITS) - 1)
@@ -74,7 +75,7 @@ class WordPiece:
         return Pieces(ids, counts, starts, stops)
 
     def _forget(self) -> None:
-        self._known: dict[str, int] = {}
+        self._long: dict[str, int] = {}
         self._tables = {1: WordTable(_ASCII_WIDTH // 8), 2: WordTable(_WIDE_WIDTH // 8)}
         self._ids = np.array([self._unk_id], np.int32)
         self._stops = np.array([_WHOLE_WORD], np.int64)
@@ -96,54 +97,63 @@ class WordPiece:
         missing = np.flatnonzero(found == 0)
         if len(missing):
             strings = words.strings(missing)
-            found[missing] = self._learn(strings)
-            short_missing = short[missing].tolist()
-            distinct = {
-                string: row
-                for string, row, is_short in zip(
-                    strings, missing.tolist(), short_missing, strict=True
-                )
-                if is_short
-            }
-            new = np.fromiter(distinct.values(), np.int64, len(distinct))
+            found[missing] = self._learn(strings, short[missing].tolist())
+            once = dict(zip(strings, missing.tolist(), strict=True))
+            new = np.fromiter(once.values(), np.int64, len(once))
+            new = new[short[new]]
             table.insert(keys[new], found[new])
         return found
 
-    def _learn(self, words: list[str]) -> list[int]:
-        """Returns what is known of each word, cutting those that were not known."""
-        found: list[int] = []
-        new_ids: list[int] = []
-        new_stops: list[int] = []
-        for word in words:
-            known = self._known.get(word)
-            if known is None:
-                ids, stops = self._cut(word) if len(word) <= self._max_word_chars else ([], [])
-                known = (self._rows + len(new_ids)) << _COUNT_BITS | len(ids) if ids else _UNKNOWN
-                new_ids += ids
-                new_stops += stops
-                if len(word) <= self._max_word_chars:
-                    self._known[word] = known
-            found.append(known)
-        self._ids = _extended(self._ids, self._rows, new_ids)
-        self._stops = _extended(self._stops, self._rows, new_stops)
-        self._rows += len(new_ids)
-        return found
-
-    def _cut(self, word: str) -> tuple[list[int], list[int]]:
-        """Returns the ids of the pieces and where each stops in the word; nothing if none fit."""
+    def _learn(self, words: list[str], short: list[bool]) -> list[int]:
+        """Returns what is to be known of each word; keeps that of words that no table can hold."""
+        known: dict[str, int] = {}
         ids: list[int] = []
         stops: list[int] = []
-        rest, prefix, longest = word, 0, self._longest_first
-        while len(rest) > prefix:
-            length = min(len(rest), longest)
-            while (entry := self._vocab.get(rest[:length])) is None:
-                length -= 1
-                if length == prefix:
-                    return [], []
-            ids.append(entry)
-            stops.append((stops[-1] if stops else 0) + length - prefix)
-            rest, prefix, longest = f"##{rest[length:]}", 2, self._longest_next
-        return ids, stops
+        for word, is_short in zip(words, short, strict=True):
+            if word in known or word in self._long or len(word) > self._max_word_chars:
+                continue
+            start = len(ids)
+            self._cut(word, ids, stops)
+            count = len(ids) - start
+            known[word] = (self._rows + start) << _COUNT_BITS | count if count else _UNKNOWN
+            if not is_short:
+                self._long[word] = known[word]
+        self._ids = _extended(self._ids, self._rows, ids)
+        self._stops = _extended(self._stops, self._rows, stops)
+        self._rows += len(ids)
+        return [known.get(word) or self._long.get(word, _UNKNOWN) for word in words]
+
+    def _cut(self, word: str, ids: list[int], stops: list[int]) -> None:
+        """Appends the ids of the pieces and where each stops in the word; nothing if none fit."""
+        begun, start, entries = len(ids), 0, self._first
+        while start < len(word):
+            end, stop = start, start + 1
+            while (entry := entries.get(word[start:stop])) is not None:
+                if entry != _ONLY_BEGINS:
+                    best, end = entry, stop
+                stop += 1
+                if stop > len(word):
+                    break
+            if end == start:
+                del ids[begun:], stops[begun:]
+                return
+            ids.append(best)
+            stops.append(end)
+            start, entries = end, self._next
+
+
+def _beginnings(entries: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Returns the id of each entry, and `_ONLY_BEGINS` for all that entries begin with.
+
+    >>> _beginnings([("be", 7), ("bert", 9)])
+    {'b': -1, 'be': 7, 'ber': -1, 'bert': 9}
+    """
+    found: dict[str, int] = {}
+    for entry, row in entries:
+        for stop in range(1, len(entry)):
+            found.setdefault(entry[:stop], _ONLY_BEGINS)
+        found[entry] = row
+    return found
 
 
 def _extended(array: np.ndarray, used: int, values: list[int]) -> np.ndarray:
