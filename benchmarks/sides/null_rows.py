@@ -11,7 +11,6 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult, RunInf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.null_model import noise
-from bert.quiet import load_tensorflow
 from bert.resolve import resolve_model
 
 _BATCH = 1024  # rows; fixed, so that nothing is spent on finding a good size
@@ -24,7 +23,6 @@ class Tokenize(beam.DoFn):
         self._vocabulary, self._most = list(vocabulary), most
 
     def setup(self) -> None:
-        load_tensorflow()
         import tensorflow_text as tft
 
         self._tokenizer = tft.FastBertTokenizer(self._vocabulary, lower_case_nfd_strip_accents=True)
