@@ -12,9 +12,9 @@ import numpy as np
 
 from bert.batching import pad_rows, plan_batches
 from bert.bundle import Bundle
-from bert.halving import Vectors, run_halving
+from bert.halving import run_halving
 from bert.quiet import quiet_start
-from bert.rows import build_rows
+from bert.rows import Rows, build_rows
 from bert.vector_spec import VectorSpec
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Encoder:
         }
         spec = spec_with(self.spec, **asked)
         self.bundle.check(spec)
-        rows = self._rows(texts, texts_b, max_seq_length)
-        done = self._embed(spec, *rows, batch_tokens)
+        rows = _token_rows(self.bundle, self.tokenizer, texts, texts_b, max_seq_length)
+        done = self._embed(spec, rows.input_ids, rows.row_splits, rows.token_type_ids, batch_tokens)
         if done.failed:
             row, reason = min(done.failed.items())
             raise RuntimeError(f"{len(done.failed)} texts failed, the first is {row}: {reason}")
@@ -149,21 +149,6 @@ class Encoder:
         """
         return self._embed(self.spec, input_ids, row_splits, token_type_ids, batch_tokens)
 
-    def _rows(
-        self, texts: Sequence[str], texts_b: Sequence[str] | None, max_seq_length: int | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        length = self.bundle.max_seq_length if max_seq_length is None else max_seq_length
-        self.bundle.check_max_seq_length(length)
-        ids, splits = self.tokenizer.encode_flat(_listed("texts", texts))
-        second: tuple[np.ndarray, ...] = ()
-        if texts_b is not None:
-            if len(texts_b) != len(texts):
-                raise ValueError(f"texts_b must be {len(texts)} texts, got {len(texts_b)}")
-            second = self.tokenizer.encode_flat(_listed("texts_b", texts_b))
-        special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        rows = build_rows(ids, splits, length, *special, *second)
-        return rows.input_ids, rows.row_splits, rows.token_type_ids
-
     def _embed(
         self,
         spec: VectorSpec,
@@ -172,9 +157,7 @@ class Encoder:
         type_ids: np.ndarray | None,
         batch_tokens: int,
     ) -> EmbeddedRows:
-        lengths = np.diff(row_splits)
-        _check_rows(self.bundle, input_ids, lengths)
-        batches = plan_batches(lengths, batch_tokens)
+        _check_rows(self.bundle, input_ids, np.diff(row_splits))
         graph, width = self._graph(spec), spec.width(self.bundle.config)
 
         def call(rows: np.ndarray) -> np.ndarray:
@@ -182,22 +165,8 @@ class Encoder:
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
             return graph(ids, mask, types).numpy()
 
-        def run(rows: np.ndarray) -> Vectors:
-            return run_halving(rows, width, call)
-
-        with self._lock, ThreadPoolExecutor(self.threads) as pool:
-            parts = list(pool.map(run, batches))
-        done = EmbeddedRows(
-            np.zeros((len(lengths), width), np.float32),
-            tokens=int(lengths.sum()),
-            padded_tokens=sum(int(lengths[rows[0]]) * len(rows) for rows in batches),
-            batches=len(batches),
-        )
-        for rows, part in zip(batches, parts, strict=True):
-            done.vectors[rows] = part.vectors
-            done.failed |= {int(rows[place]): reason for place, reason in part.failed.items()}
-        _refuse_broken_model(done, next((part.error for part in parts if part.error), None))
-        return done
+        with self._lock:
+            return _run_batches(call, width, np.diff(row_splits), batch_tokens, self.threads)
 
     def _graph(self, spec: VectorSpec) -> Callable[..., Any]:
         with self._lock:
@@ -205,6 +174,49 @@ class Encoder:
                 special = self.tokenizer.cls_id, self.tokenizer.sep_id
                 self._graphs[spec] = _compiled(self._model, spec, special)
             return self._graphs[spec]
+
+
+def _run_batches(
+    call: Callable[[np.ndarray], np.ndarray],
+    width: int,
+    lengths: np.ndarray,
+    batch_tokens: int,
+    threads: int,
+) -> EmbeddedRows:
+    batches = plan_batches(lengths, batch_tokens)
+    with ThreadPoolExecutor(threads) as pool:
+        parts = list(pool.map(lambda rows: run_halving(rows, width, call), batches))
+    done = EmbeddedRows(
+        np.zeros((len(lengths), width), np.float32),
+        tokens=int(lengths.sum()),
+        padded_tokens=sum(int(lengths[rows[0]]) * len(rows) for rows in batches),
+        batches=len(batches),
+    )
+    for rows, part in zip(batches, parts, strict=True):
+        done.vectors[rows] = part.vectors
+        done.failed |= {int(rows[place]): reason for place, reason in part.failed.items()}
+    _refuse_broken_model(done, next((part.error for part in parts if part.error), None))
+    return done
+
+
+def _token_rows(
+    bundle: Bundle,
+    tokenizer: "Tokenizer",
+    texts: Sequence[str],
+    texts_b: Sequence[str] | None,
+    max_seq_length: int | None,
+) -> Rows:
+    length = bundle.max_seq_length if max_seq_length is None else max_seq_length
+    bundle.check_max_seq_length(length)
+    first = _listed("texts", texts)
+    ids, splits = tokenizer.encode_flat(first)
+    second: tuple[np.ndarray, ...] = ()
+    if texts_b is not None:
+        listed = _listed("texts_b", texts_b)
+        if len(listed) != len(first):
+            raise ValueError(f"texts_b must be {len(first)} texts, got {len(listed)}")
+        second = tokenizer.encode_flat(listed)
+    return build_rows(ids, splits, length, tokenizer.cls_id, tokenizer.sep_id, *second)
 
 
 def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
@@ -226,7 +238,7 @@ def available_cores() -> int:
 
 
 def _one_core_a_batch() -> None:
-    # Two batches on a core each are faster than one batch on two: nothing waits for anything.
+    # A batch on one core waits for no other core, and takes 7% less of it (benchmarks/encoder.py).
     import tensorflow as tf
 
     try:
