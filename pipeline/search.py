@@ -129,7 +129,7 @@ def excerpt(text: str, width: int) -> str:
     line = " ".join(text.split())
     if len(line) <= width:
         return line
-    return line[: width - 1].rsplit(" ", 1)[0] + "…"
+    return line[:width].rsplit(" ", 1)[0][: width - 1] + "…"
 
 
 def output_problem(folder: str) -> str | None:
