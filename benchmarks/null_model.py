@@ -22,23 +22,24 @@ def line_file(count: int) -> Path:
 
 
 def embed(name: str, text: Path) -> measure.Spent:
-    """Runs one way over a file into a fresh output and returns what the process took."""
-    output = _output(name, text)
+    """Runs one way over a file, and returns what the process took once every row is there.
+
+    The output is removed at once: files that stay take memory that was never used before, which
+    costs a virtual machine several times as much as pages that were just given back.
+
+    Raises:
+        RuntimeError: It failed, or wrote another number of rows.
+    """
+    output = (_WORK / f"{_SIDES[name]}-{text.stem}").absolute()
     shutil.rmtree(output, ignore_errors=True)
     target = output if name == BLOCKS else output / "rows"
     command = (sys.executable, "-m", f"benchmarks.sides.{_SIDES[name]}")
-    return measure.run([*command, "--input", text, "--output", target])
-
-
-def output_rows(name: str, text: Path) -> int:
-    """Returns how many rows a way wrote, and removes them.
-
-    A million vectors are 1.6 GB, and the next benchmark needs its room.
-    """
-    output = _output(name, text)
+    spent = measure.run([*command, "--input", text, "--output", target])
     rows = sum(pq.read_metadata(path).num_rows for path in output.glob("*.parquet"))
     shutil.rmtree(output)
-    return rows
+    if rows != int(text.stem):
+        raise RuntimeError(f"{name} wrote {rows} rows, not {text.stem}")
+    return spent
 
 
 def noise(rows: int, width: int) -> np.ndarray:
@@ -47,7 +48,3 @@ def noise(rows: int, width: int) -> np.ndarray:
     Zeros would not do: Parquet packs them to nothing, where real vectors take all their bytes.
     """
     return np.random.default_rng(0).standard_normal((rows, width), np.float32)
-
-
-def _output(name: str, text: Path) -> Path:
-    return (_WORK / f"{_SIDES[name]}-{text.stem}").absolute()
