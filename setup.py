@@ -30,6 +30,7 @@ setup(
         "google-cloud-storage>=3.4,<4",
         "numpy>=2,<3",
         "orjson>=3.10,<4",
+        "polars>=2,<3",
         "pyarrow>=18",
         "pyyaml>=6,<7",
         "rich>=13",

@@ -74,7 +74,7 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            kept = (pq.read_schema(path).metadata or {}).get(b"bert_embed")
+            kept = pq.read_metadata(path).metadata.get(b"bert_embed")
             if kept is not None:
                 return json.loads(kept)
     raise ValueError(f"{os.fspath(folder)} is not the output of a run: no run.json, no vectors")
