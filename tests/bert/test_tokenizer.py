@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.bundle import Bundle
@@ -125,7 +125,8 @@ def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
 ):
     tokenizer = Tokenizer(wide_vocab, lower_case, max_word_chars)
 
-    @settings(max_examples=26, deadline=None, database=None)
+    # A smaller seed is no smaller example.
+    @settings(max_examples=26, deadline=None, database=None, phases=[Phase.generate])
     @given(seed=st.integers(0, 2**32))
     def check(seed):
         draw = random.Random(seed)
