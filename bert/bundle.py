@@ -68,7 +68,7 @@ class Bundle:
 
     def load_tokenizer(self) -> "Tokenizer":
         """Returns the model's tokenizer."""
-        from bert.tokenizer import Tokenizer  # imports TensorFlow: 5 s
+        from bert.tokenizer import Tokenizer
 
         vocabulary = os.path.join(self.path, VOCABULARY)
         return Tokenizer(vocabulary, lower_case=self.lower_case, max_word_chars=self.max_word_chars)
