@@ -187,7 +187,7 @@ def _run_batches(
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(lambda rows: run_halving(rows, width, call), batches))
     done = EmbeddedRows(
-        np.zeros((len(lengths), width), np.float32),
+        np.empty((len(lengths), width), np.float32),
         tokens=int(lengths.sum()),
         padded_tokens=sum(int(lengths[rows[0]]) * len(rows) for rows in batches),
         batches=len(batches),

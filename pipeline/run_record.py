@@ -21,7 +21,7 @@ from transforms.files import (
     read_bytes,
     remove,
     sweep_temporary,
-    write_whole,
+    write_bytes,
 )
 
 _FORMAT = 1
@@ -85,7 +85,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
         return start(run)  # another job was first: judge what it wrote
     if found is not None:
-        write_whole(record_path(run.output), _dumps(record))
+        write_bytes(record_path(run.output), _dumps(record))
     return record
 
 
@@ -166,7 +166,7 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
     if verdict.problems:
         status |= {"status": "failed", "error": "; ".join(verdict.problems)}
     record = record | status | summary(verdict.totals, time.time() - started)
-    write_whole(record_path(output), _dumps(record))
+    write_bytes(record_path(output), _dumps(record))
     return record
 
 
@@ -175,7 +175,7 @@ def fail(output: str, record: dict[str, Any], error: str) -> None:
     now = read_record(output)
     if now is not None and now["run"] == record["run"] and now["status"] == "running":
         write = record | {"status": "failed", "ended": _now(), "error": error}
-        write_whole(record_path(output), _dumps(write))
+        write_bytes(record_path(output), _dumps(write))
 
 
 def summary(totals: Totals, elapsed: float) -> dict[str, Any]:

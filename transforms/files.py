@@ -1,11 +1,12 @@
 """Files, local and gs:// alike: list them, read a range, write one whole or not at all."""
 
 import glob
+import io
 import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -137,25 +138,24 @@ def read_bytes(path: str) -> bytes | None:
         raise OSError(f"{path} cannot be read: {error}") from error
 
 
-def write_whole(path: str, data: bytes | memoryview) -> None:
+def write_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file that appears complete or not at all, also under two writers at once.
 
-    Locally under a name of this process, then renamed; on gs:// an object exists only once its
-    upload ended, and an exception inside `with` ends it without one.
+    Locally under a name of this process, then renamed. On gs:// an object exists only once its
+    upload ended; the bytes are made first, so that what fails there never begins one.
+
+    Args:
+        path: The file.
+        write: Writes the bytes into the file it is given.
     """
     if is_remote(path):
-        from apache_beam.io.filesystem import CompressionTypes
-        from apache_beam.io.filesystems import FileSystems
-
-        kind = "application/octet-stream"
-        with FileSystems.create(path, kind, CompressionTypes.UNCOMPRESSED) as file:
-            file.write(bytes(data))
+        _upload_whole(path, write)
         return
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
     try:
         with open(temporary, "wb") as local:
-            local.write(data)
+            write(local)
             local.flush()
             os.fsync(local.fileno())
         os.replace(temporary, path)
@@ -163,6 +163,22 @@ def write_whole(path: str, data: bytes | memoryview) -> None:
         if os.path.exists(temporary):
             os.remove(temporary)
         raise
+
+
+def _upload_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
+    from apache_beam.io.filesystem import CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+
+    made = io.BytesIO()
+    write(made)
+    kind = "application/octet-stream"
+    with FileSystems.create(path, kind, CompressionTypes.UNCOMPRESSED) as file:
+        file.write(made.getvalue())
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """`write_whole` for bytes that are there already."""
+    write_whole(path, lambda file: file.write(data))
 
 
 def temporary_name(name: str) -> str:
@@ -243,7 +259,7 @@ def create_exclusive(path: str, data: bytes) -> bool:
     if is_remote(path):
         if read_bytes(path) is not None:
             return False
-        write_whole(path, data)
+        write_bytes(path, data)
         return True
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from bert.encoder import Encoder
 
 
+# As on accelerators, the models for which this side of the work counts; with these sentences it is
+# about as many rows as a batch of the rows' way has.
+_BATCH_TOKENS = 16384
+
+
 class NullHandler(BertModelHandler):
     """Loads the encoder and puts noise in the place of its graph.
 
@@ -35,7 +40,7 @@ class NullHandler(BertModelHandler):
 
 
 def _null_graph(width: int) -> Any:
-    vectors = noise(1024, width)
+    vectors = noise(_BATCH_TOKENS, width)
 
     def graph(ids: np.ndarray, mask: np.ndarray, types: np.ndarray) -> Any:
         return SimpleNamespace(numpy=lambda: vectors[: len(ids)])
@@ -51,7 +56,11 @@ def main() -> None:
     parser.add_argument("--block_bytes", type=int)
     args = parser.parse_args()
     options = EmbedOptions(
-        input=(args.input,), output=args.output, block_bytes=args.block_bytes, overwrite=True
+        input=(args.input,),
+        output=args.output,
+        block_bytes=args.block_bytes,
+        batch_tokens=_BATCH_TOKENS,
+        overwrite=True,
     )
     run = prepare(options)
     record = run_record.start(run)

@@ -81,7 +81,8 @@ def test_vector_options_reach_the_files(tmp_path, tiny_bundle, flags, shape):
         found.reshape(len(TEXTS), -1), expected.reshape(len(TEXTS), -1), atol=1e-6
     )
     assert ids == rows(tmp_path / "out")["id"]
-    kept = json.loads(pq.read_metadata(next(tmp_path.glob("out/*.parquet"))).metadata[b"bert_embed"])
+    footer = pq.read_metadata(next(tmp_path.glob("out/*.parquet"))).metadata
+    kept = json.loads(footer[b"bert_embed"])
     assert kept == record(tmp_path / "out")["vectors"]
     assert kept["shape"] == list(shape)
 

@@ -26,7 +26,7 @@ from transforms.blocks import (
     input_files,
     listing_digest,
 )
-from transforms.files import write_whole
+from transforms.files import write_bytes
 from transforms.sources import ReadBlocks
 from transforms.sources.jsonl import Columns
 
@@ -126,7 +126,7 @@ def test_reports_come_back_from_their_files(tmp_path):
     output = str(tmp_path)
     report = dataclasses.replace(REPORTS[2], seconds={"read": 0.5}, lengths=[1], files=["x"])
     path = report_path(output, 1, 0)
-    write_whole(path, report_bytes(report, "run"))
+    write_bytes(path, report_bytes(report, "run"))
     assert read_report(path, "run") == dataclasses.replace(report, reused=True)
     assert read_report(path, "another run") is None
     assert read_report(report_path(output, 2, 0), "run") is None
@@ -137,7 +137,7 @@ def test_finished_parts_of_a_stripe_are_found_one_after_the_other(tmp_path):
     output = str(tmp_path)
     for number, last in [(1, False), (4, False), (10, True), (2, True)]:
         report = BlockReport(0, number, last, 0, {}, 0 if last else None)
-        write_whole(report_path(output, 0, number), report_bytes(report, "run"))
+        write_bytes(report_path(output, 0, number), report_bytes(report, "run"))
     reader = BlockSpec(0, "text", (), "gzip", stripe=1, stripes=3)
     assert sorted(finished_parts(output, "run", reader)) == [1, 4]
     assert sorted(finished_parts(output, "run", dataclasses.replace(reader, stripe=2))) == [2]

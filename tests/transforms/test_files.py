@@ -14,20 +14,20 @@ from transforms.files import (
     read_bytes,
     sweep_temporary,
     temporary_name,
-    write_whole,
+    write_bytes,
 )
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
-    write_whole(str(path), b"old")
+    write_bytes(str(path), b"old")
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_whole(str(path), b"new")
+        write_bytes(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.txt"]
 

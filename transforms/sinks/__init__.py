@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -16,14 +16,14 @@ from transforms.accounting import (
     report_path,
 )
 from transforms.dead_letter import rejected_lines
-from transforms.files import join, make_folder, write_whole
+from transforms.files import join, make_folder, write_bytes, write_whole
 from transforms.inference import EmbeddingBlock
-from transforms.sinks.jsonl import jsonl_bytes
-from transforms.sinks.parquet import parquet_bytes
+from transforms.sinks.jsonl import write_jsonl
+from transforms.sinks.parquet import write_parquet
 
-_FORMATS: dict[str, Callable[[EmbeddingBlock, dict[str, Any]], bytes | memoryview]] = {
-    "parquet": parquet_bytes,
-    "jsonl": jsonl_bytes,
+_FORMATS: dict[str, Callable[[BinaryIO, EmbeddingBlock, dict[str, Any]], None]] = {
+    "parquet": write_parquet,
+    "jsonl": write_jsonl,
 }
 
 
@@ -74,10 +74,11 @@ def write_block(
     files = []
     if len(block) > 0:
         files.append(f"embeddings-{block.part.name}.{output_format}")
-        write_whole(join(output, files[-1]), _FORMATS[output_format](block, metadata))
+        write = _FORMATS[output_format]
+        write_whole(join(output, files[-1]), lambda file: write(file, block, metadata))
     if block.part.rejected:
         files.append(f"rejected-{block.part.name}.jsonl")
-        write_whole(join(output, files[-1]), rejected_lines(block.part.rejected))
+        write_bytes(join(output, files[-1]), rejected_lines(block.part.rejected))
     part = block.part.then("write", time.perf_counter() - started)
     report = part_report(
         part,
@@ -90,5 +91,5 @@ def write_block(
         lengths=length_histogram(block.num_tokens),
         files=files,
     )
-    write_whole(report_path(output, part.block, part.number), report_bytes(report, run))
+    write_bytes(report_path(output, part.block, part.number), report_bytes(report, run))
     return report

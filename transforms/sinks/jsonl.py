@@ -1,6 +1,6 @@
 """JSON lines: an EmbeddingBlock to one object a document."""
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -9,12 +9,12 @@ from transforms.inference import EmbeddingBlock
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def jsonl_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> bytes:
-    """The block as lines; the shortest digits that read back as the same float32.
+def write_jsonl(file: BinaryIO, block: EmbeddingBlock, metadata: dict[str, Any]) -> None:
+    """Writes the block as lines; the shortest digits that read back as the same float32.
 
     JSON lines have no room for `metadata`; it stands in the run's `run.json`.
     """
-    return b"".join(
+    file.writelines(
         orjson.dumps(
             {
                 "id": document,

@@ -1,8 +1,7 @@
-"""Parquet: an EmbeddingBlock to the bytes of a file, what the vectors are in its metadata."""
+"""Parquet: an EmbeddingBlock into a file, what the vectors are in its metadata."""
 
-import io
 import json
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
 import pyarrow as pa
@@ -12,21 +11,19 @@ from transforms.inference import EmbeddingBlock
 METADATA_KEY = "bert_embed"
 
 
-def parquet_bytes(block: EmbeddingBlock, metadata: dict[str, Any]) -> memoryview:
-    """The block as a Parquet file of one row group; equal blocks give equal bytes.
+def write_parquet(file: BinaryIO, block: EmbeddingBlock, metadata: dict[str, Any]) -> None:
+    """Writes the block as one row group; equal blocks give equal bytes.
 
     Nothing is compressed: vectors are noise to a compressor, and nearly all of the file. Polars
     writes lists of fixed size in a quarter of Arrow's time, which is what a fast model waits for.
     """
-    sink = io.BytesIO()
     pl.DataFrame(embedding_table(block)).write_parquet(
-        sink,
+        file,
         compression="uncompressed",
         statistics=False,
         row_group_size=max(len(block), 1),
         metadata={METADATA_KEY: json.dumps(metadata, sort_keys=True)},
     )
-    return sink.getbuffer()
 
 
 def embedding_table(block: EmbeddingBlock) -> pa.Table:

@@ -1,6 +1,7 @@
 """Lines: a BlockSpec in, the whole lines that belong to each of its parts out."""
 
 import bz2
+import functools
 import gzip
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,9 @@ class Lines:
     offset: int
     data: bytes
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
+        """How many lines."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n") and self.data != b"")
 
     @property
