@@ -11,9 +11,8 @@ from bert.bundle import Bundle
 from bert.resolve import resolve_model
 from bert.vector_spec import VectorSpec
 from pipeline.options import EmbedOptions, UsageError
+from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
-    InputFile,
-    PlannedWork,
     PlanRequest,
     default_block_bytes,
     input_files,

@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 import orjson
 
-from transforms.blocks import BlockSpec, PlannedWork, part_name
+from transforms.block_spec import BlockSpec, PlannedWork, part_name
 from transforms.dead_letter import count_reasons
 from transforms.files import exists, join, read_bytes
 from transforms.part import Part

@@ -7,7 +7,9 @@ from typing import Literal
 
 import apache_beam as beam
 
+from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
 from transforms.files import FileInfo, list_files
+from transforms.sources.lines import limit_files
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # Blocks much larger fault in fresh memory all the time, much smaller ones pad their batches.
@@ -19,72 +21,6 @@ _MOST_FILES = 10_000  # of one block of tiny files
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".tfrecord", ".avro", ".xlsx", ".pdf", ".docx"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file of the input.
-
-    Attributes:
-        info: As listed.
-        format: `text` or `jsonl`.
-        compression: `gzip`, `bzip2`, `zstd`, or None for a file that can be cut.
-        stop: Bytes to read of a file that can be cut, all of it but under --limit.
-        records: Records to read of a compressed file, None for all.
-    """
-
-    info: FileInfo
-    format: str
-    compression: str | None
-    stop: int
-    records: int | None = None
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Bytes `[start, stop)` of a file: the lines that begin there.
-
-    Attributes:
-        file: The file's number in the listing.
-        info: As listed; a reader refuses a file that has changed since.
-    """
-
-    file: int
-    info: FileInfo
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class BlockSpec:
-    """Where to read a block.
-
-    Attributes:
-        number: The block's number in the plan.
-        format: `text` or `jsonl`.
-        slices: A byte range of one file, or a run of small whole files.
-        compression: Set for a file that must be read through from start to end.
-        stripe: Which reader of such a file this is; it keeps the parts `p % stripes == stripe`.
-        stripes: How many readers share the file.
-        records: Records to read of such a file, None for all.
-    """
-
-    number: int
-    format: str
-    slices: tuple[Slice, ...]
-    compression: str | None = None
-    stripe: int = 0
-    stripes: int = 1
-    records: int | None = None
-
-
-def part_name(block: int, part: int) -> str:
-    """The id of a part, and the middle of its files' names.
-
-    >>> part_name(3, 0)
-    '0000003-00000'
-    """
-    return f"{block:07d}-{part:05d}"
 
 
 def input_files(patterns: Sequence[str], input_format: str | None = None) -> list[InputFile]:
@@ -202,24 +138,6 @@ class PlanRequest:
     digest: str
 
 
-@dataclass(frozen=True)
-class PlannedWork:
-    """What the account holds the reports against.
-
-    Attributes:
-        readers: Number of BlockSpecs; each must report its last part.
-        blocks: Number of blocks.
-        stops: Bytes that the blocks of each file must cover, in the listing's order; None where
-            the file is read through and its readers count the records instead.
-        paths: The files, to name one in a message.
-    """
-
-    readers: int
-    blocks: int
-    stops: tuple[int | None, ...]
-    paths: tuple[str, ...]
-
-
 @dataclass
 class PlanBlocks(beam.PTransform):
     """One PlanRequest to the BlockSpecs of the run, frozen against retries and spread.
@@ -259,8 +177,6 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     Raises:
         ValueError: A file was added, removed or changed since.
     """
-    from transforms.sources.lines import limit_files  # opens files, which this room does not
-
     files = input_files(request.patterns, request.input_format)
     if listing_digest(files) != request.digest:
         raise ValueError("the input changed while the job was being started; run it again")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from transforms.blocks import part_name
+from transforms.block_spec import part_name
 from transforms.dead_letter import Rejected
 
 

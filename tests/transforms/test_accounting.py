@@ -18,10 +18,9 @@ from transforms.accounting import (
     report_path,
     verdict,
 )
+from transforms.block_spec import BlockSpec, PlannedWork
 from transforms.blocks import (
-    BlockSpec,
     PlanBlocks,
-    PlannedWork,
     PlanRequest,
     input_files,
     listing_digest,

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.blocks import (
-    InputFile,
-    default_block_bytes,
-    input_files,
-    listing_digest,
-    plan_blocks,
-)
+from transforms.block_spec import InputFile
+from transforms.blocks import default_block_bytes, input_files, listing_digest, plan_blocks
 from transforms.files import FileInfo
 
 

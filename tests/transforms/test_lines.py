@@ -7,7 +7,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.blocks import BlockSpec, input_files, plan_blocks
+from transforms.block_spec import BlockSpec
+from transforms.blocks import input_files, plan_blocks
 from transforms.sources.lines import first_lines, limit_files, read_parts
 from transforms.sources.text import parse_text
 

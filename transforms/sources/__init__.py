@@ -9,7 +9,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
-from transforms.blocks import BlockSpec
+from transforms.block_spec import BlockSpec
 from transforms.dead_letter import Rejected
 from transforms.part import Part
 from transforms.sources.jsonl import Columns, parse_jsonl

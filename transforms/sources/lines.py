@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from transforms.blocks import BlockSpec, InputFile, Slice
+from transforms.block_spec import BlockSpec, InputFile, Slice
 from transforms.files import open_raw, stat
 
 _PIECE = 1 << 16  # bytes read at a time when a line goes on behind its block

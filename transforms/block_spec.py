@@ -1,0 +1,89 @@
+"""BlockSpec: where to read a block; the files it is cut from, and what all of them add up to."""
+
+from dataclasses import dataclass
+
+from transforms.files import FileInfo
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of the input.
+
+    Attributes:
+        info: As listed.
+        format: `text` or `jsonl`.
+        compression: `gzip`, `bzip2`, `zstd`, or None for a file that can be cut.
+        stop: Bytes to read of a file that can be cut, all of it but under --limit.
+        records: Records to read of a compressed file, None for all.
+    """
+
+    info: FileInfo
+    format: str
+    compression: str | None
+    stop: int
+    records: int | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Bytes `[start, stop)` of a file: the lines that begin there.
+
+    Attributes:
+        file: The file's number in the listing.
+        info: As listed; a reader refuses a file that has changed since.
+    """
+
+    file: int
+    info: FileInfo
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """Where to read a block.
+
+    Attributes:
+        number: The block's number in the plan.
+        format: `text` or `jsonl`.
+        slices: A byte range of one file, or a run of small whole files.
+        compression: Set for a file that must be read through from start to end.
+        stripe: Which reader of such a file this is; it keeps the parts `p % stripes == stripe`.
+        stripes: How many readers share the file.
+        records: Records to read of such a file, None for all.
+    """
+
+    number: int
+    format: str
+    slices: tuple[Slice, ...]
+    compression: str | None = None
+    stripe: int = 0
+    stripes: int = 1
+    records: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """What the account holds the reports against.
+
+    Attributes:
+        readers: Number of BlockSpecs; each must report its last part.
+        blocks: Number of blocks.
+        stops: Bytes that the blocks of each file must cover, in the listing's order; None where
+            the file is read through and its readers count the records instead.
+        paths: The files, to name one in a message.
+    """
+
+    readers: int
+    blocks: int
+    stops: tuple[int | None, ...]
+    paths: tuple[str, ...]
+
+
+def part_name(block: int, part: int) -> str:
+    """The id of a part, and the middle of its files' names.
+
+    >>> part_name(3, 0)
+    '0000003-00000'
+    """
+    return f"{block:07d}-{part:05d}"
