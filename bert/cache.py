@@ -66,7 +66,7 @@ def _remove(folder: Path) -> None:
 
 
 def import_apart(source: Path, dest: Path, **facts: str) -> None:
-    """Runs the Hugging Face importer in a process of its own.
+    """Runs the importers in a process of its own.
 
     Args:
         source: The model's folder.
@@ -77,7 +77,7 @@ def import_apart(source: Path, dest: Path, **facts: str) -> None:
         ValueError: The importer refused the model; its own sentence.
         RuntimeError: It broke; with the end of what it said.
     """
-    command = [sys.executable, "-m", "bert.importers.huggingface", str(source), str(dest)]
+    command = [sys.executable, "-m", "bert.importers", str(source), str(dest)]
     command += [f"--{name}={value}" for name, value in facts.items()]
     home = str(Path(bert.__file__).absolute().parents[1])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])

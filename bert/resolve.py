@@ -6,6 +6,8 @@ from bert.bundle import METADATA, Bundle, read_bundle
 from bert.cache import cached_import, import_apart
 from bert.minilm import ensure_minilm
 
+_MODEL_FILES = ("config.json", "modules.json", "bert_config.json")
+
 
 def resolve_model(model: str) -> Bundle:
     """Returns the bundle that `model` names, importing it first where it is none yet.
@@ -14,7 +16,8 @@ def resolve_model(model: str) -> Bundle:
     `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`, and is kept there.
 
     Args:
-        model: "minilm", a bundle's folder, or a Hugging Face BERT folder.
+        model: "minilm", a bundle's folder, a Hugging Face BERT folder, or a google-research one
+            whose name tells its casing.
 
     Raises:
         ValueError: No such model, or it is damaged or no BERT.
@@ -27,12 +30,12 @@ def resolve_model(model: str) -> Bundle:
         return read_bundle(folder)
     if not folder.is_dir():
         raise ValueError(
-            f"--model must be minilm, a bundle's folder or a Hugging Face folder, got {model!r}"
+            f"--model must be minilm, a bundle's folder or a model's folder, got {model!r}"
         )
-    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+    if not any((folder / name).is_file() for name in _MODEL_FILES):
         raise ValueError(
-            f"--model must hold {METADATA} (a bundle) or config.json (a Hugging Face model), "
-            f"{folder} holds neither"
+            f"--model must hold {METADATA} (a bundle), config.json (a Hugging Face model) or "
+            f"bert_config.json (a google-research checkpoint), {folder} holds none of them"
         )
     return read_bundle(cached_import(_listing(folder), lambda dest: import_apart(folder, dest)))
 

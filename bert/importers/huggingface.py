@@ -1,9 +1,7 @@
 """Import a Hugging Face BERT folder, with its sentence-transformers files, into a bundle."""
 
-import argparse
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from bert.bundle import VOCABULARY, Bundle
 from bert.config import BertConfig
 from bert.importers.sentence_transformers import Settings, read_json, read_settings
+from bert.importers.vocabulary import read_vocabulary
 from bert.importers.writer import write_bundle
 
 _WEIGHTS = "model.safetensors"
@@ -68,7 +67,7 @@ def import_huggingface(
     folder = root / settings.encoder
     config = BertConfig.from_huggingface(read_json(folder / "config.json"))
     tensors = read_tensors(folder, config)
-    vocabulary = _read_vocabulary(folder / VOCABULARY, config)
+    vocabulary = read_vocabulary(folder / VOCABULARY, config, "config.json")
     lower_case, max_word_chars, length = _tokenizer_settings(folder, settings, config)
     bundle = Bundle(
         path=str(Path(dest).absolute()),
@@ -175,25 +174,6 @@ def _plain_name(key: str) -> str:
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 
 
-def _read_vocabulary(path: Path, config: BertConfig) -> list[str]:
-    try:
-        # Not by lines of text mode: an entry may itself be one of Unicode's line separators.
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not UTF-8") from error
-    vocabulary = [line.removesuffix("\r") for line in lines]
-    if vocabulary[-1] == "":
-        vocabulary.pop()
-    if len(vocabulary) != config.vocab_size:
-        raise ValueError(
-            f"{path}: must have {config.vocab_size} entries as config.json says, "
-            f"has {len(vocabulary)}"
-        )
-    return vocabulary
-
-
 def _tokenizer_settings(
     folder: Path, settings: Settings, config: BertConfig
 ) -> tuple[bool, int, int]:
@@ -224,23 +204,3 @@ def _card_licence(root: Path) -> str:
     head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
     found = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
     return found[1] if found else ""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Imports SOURCE into DEST; what is wrong goes to stderr as one line, with exit code 2."""
-    parser = argparse.ArgumentParser(prog="python -m bert.importers.huggingface")
-    parser.add_argument("source")
-    parser.add_argument("dest")
-    parser.add_argument("--name", help="what the bundle says of its source")
-    parser.add_argument("--licence", help="what the bundle says of its licence")
-    given = parser.parse_args(arguments)
-    try:
-        import_huggingface(given.source, given.dest, given.name, given.licence)
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

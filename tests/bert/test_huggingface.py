@@ -6,7 +6,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert.bundle import read_bundle
-from bert.importers.huggingface import import_huggingface, main
+from bert.importers.__main__ import main
+from bert.importers.huggingface import import_huggingface
 from bert.vector_spec import VectorSpec
 from tests.models import small_vocabulary, write_tiny_huggingface
 

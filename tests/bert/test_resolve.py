@@ -70,7 +70,10 @@ def test_the_importers_refusal_reaches_the_caller(source, cache):
     ("name", "message"),
     [
         ("minilm-l6", "--model must be minilm, a bundle's folder or .*, got 'minilm-l6'"),
-        (".", r"--model must hold bundle\.json .* or config\.json .*, .* holds neither"),
+        (
+            ".",
+            r"--model must hold bundle\.json .*, config\.json .* or bert_config\.json .* none of them",
+        ),
     ],
 )
 def test_an_unknown_model_is_refused(tmp_path, monkeypatch, name, message):
