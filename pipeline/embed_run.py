@@ -101,7 +101,8 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
-    listed = input_files(options.input, options.input_format)
+    output = absolute(options.output)
+    listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
     columns = _columns(options, files)
     _check_contradictions(options)
@@ -117,11 +118,12 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         block_bytes=options.block_bytes or _block_bytes(total, bundle),
         limit=options.limit,
         digest=listing_digest(listed),
+        output=output,
     )
     width = spec.width(bundle.config)
     run = EmbedRun(
         options=options,
-        output=absolute(options.output),
+        output=output,
         bundle=bundle,
         spec=spec,
         max_seq_length=max_seq_length,

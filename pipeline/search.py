@@ -14,6 +14,7 @@ from bert.results import read_file, read_run, vector_files, vector_settings
 from bert.vector_spec import VectorSpec
 from pipeline.options import UsageError
 from transforms.blocks import input_files, listing_digest, plan_blocks
+from transforms.files import absolute
 from transforms.sources import document_blocks
 from transforms.sources.jsonl import Columns
 from transforms.sources.lines import limit_files
@@ -62,7 +63,7 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
         )
     vector = query_vector(bundle, settings, query)
     hits = nearest(folder, vector, k)
-    return with_texts(hits, record) if record is not None else hits
+    return with_texts(hits, record, folder) if record is not None else hits
 
 
 def query_vector(bundle: Bundle, settings: dict[str, Any], query: str) -> np.ndarray:
@@ -90,7 +91,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
-def with_texts(hits: Sequence[Hit], record: dict[str, Any]) -> list[Hit]:
+def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list[Hit]:
     """Adds the documents' texts, by planning and reading their blocks once more.
 
     An output holds no text; the plan is the same every time, so a file's name tells its block.
@@ -98,7 +99,7 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any]) -> list[Hit]:
     """
     asked, cut = record["input"], record["files"]
     try:
-        files = input_files(asked["patterns"], asked["format"])
+        files = input_files(asked["patterns"], asked["format"], absolute(folder))
         if listing_digest(files) != asked["listing"]:
             return list(hits)
         if asked["limit"] is not None:

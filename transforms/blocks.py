@@ -8,7 +8,7 @@ from typing import Literal
 import apache_beam as beam
 
 from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
-from transforms.files import FileInfo, list_files
+from transforms.files import FileInfo, join, list_files
 from transforms.sources.lines import limit_files
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -23,8 +23,12 @@ OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".tfrecord", ".avro", ".xlsx", ".pd
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
-def input_files(patterns: Sequence[str], input_format: str | None = None) -> list[InputFile]:
+def input_files(
+    patterns: Sequence[str], input_format: str | None = None, output: str | None = None
+) -> list[InputFile]:
     """Lists what the patterns name, sorted by path, each file once.
+
+    What lies below `output` is left out: a run into a folder of its input would read itself.
 
     Raises:
         ValueError: A pattern that names no file, or a file whose format cannot be read.
@@ -32,6 +36,8 @@ def input_files(patterns: Sequence[str], input_format: str | None = None) -> lis
     found: dict[str, FileInfo] = {}
     for pattern in patterns:
         files = list_files(pattern)
+        if output is not None:
+            files = [each for each in files if not each.path.startswith(join(output, ""))]
         if not files:
             raise ValueError(f"--input {pattern} names no file")
         found.update((each.path, each) for each in files)
@@ -129,6 +135,7 @@ class PlanRequest:
         block_bytes: Size of a block.
         limit: Records of a trial run, None for all.
         digest: `listing_digest` of the listing that the command line saw.
+        output: The run's folder, which is no part of its input.
     """
 
     patterns: tuple[str, ...]
@@ -136,6 +143,7 @@ class PlanRequest:
     block_bytes: int
     limit: int | None
     digest: str
+    output: str | None = None
 
 
 @dataclass
@@ -177,7 +185,7 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     Raises:
         ValueError: A file was added, removed or changed since.
     """
-    files = input_files(request.patterns, request.input_format)
+    files = input_files(request.patterns, request.input_format, request.output)
     if listing_digest(files) != request.digest:
         raise ValueError("the input changed while the job was being started; run it again")
     return files if request.limit is None else limit_files(files, request.limit)
