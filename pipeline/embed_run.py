@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.bundle import Bundle
+from bert.recipes import recipe_spec
 from bert.resolve import resolve_model
 from bert.vector_spec import VectorSpec
 from pipeline.options import EmbedOptions, UsageError
@@ -144,7 +145,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
 
 
 def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
-    """The model's own settings, with what was asked for instead.
+    """The recipe's or the model's own settings, with what was asked for instead.
 
     Raises:
         UsageError: Several layers without a word on how to combine them.
@@ -157,10 +158,15 @@ def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
             f"--layers names {len(asked['layers'])} layers: say how they become one vector, "
             "--layer_combine sum, mean, concat, stack, or last for the highest of them"
         )
-    return replace(bundle.defaults, **asked)
+    layers = bundle.config.num_hidden_layers
+    base = recipe_spec(options.recipe, layers) if options.recipe else bundle.defaults
+    return replace(base, **asked)
 
 
 def _check_contradictions(options: EmbedOptions) -> None:
+    for name in ("layers", "layer_combine", "pooling", "pool_special_tokens"):
+        if options.recipe and getattr(options, name) is not None:
+            raise UsageError(f"--recipe {options.recipe} says what --{name} is, give only one")
     if options.pooling == "pooler" and (options.layers or options.layer_combine):
         raise UsageError(
             "--pooling pooler reads the last layer and cannot go with --layers or --layer_combine"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
+from bert.recipes import RECIPES
 from bert.vector_spec import LAYER_COMBINES, POOLINGS
 
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
@@ -33,6 +34,7 @@ class EmbedOptions:
     block_docs: int | None = None
     limit: int | None = None
     model: str = "minilm"
+    recipe: str | None = None
     layers: tuple[int, ...] | None = None
     layer_combine: str | None = None
     pooling: str | None = None
@@ -111,6 +113,7 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
     model = group("model and vectors (defaults: the model's own settings)")
     add_model_flag(model)
+    model.add_argument("--recipe", choices=RECIPES, help="layers and pooling of the literature")
     model.add_argument("--layers", type=_layers, metavar="N,N", help="0 embeddings, -1 last layer")
     model.add_argument("--layer_combine", choices=LAYER_COMBINES)
     model.add_argument("--pooling", choices=POOLINGS, help="how tokens become one vector")
