@@ -212,6 +212,8 @@ def _search(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
+    if not given.query.strip():
+        parser.error("--query must not be blank")
     _quiet()
     from pipeline.search import excerpt, output_problem, search
 

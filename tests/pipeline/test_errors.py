@@ -116,10 +116,11 @@ def test_output_that_will_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
         (["search", "--embeddings", "/nowhere", "--query", "x"], "is not the output of a run"),
         (["search", "--embeddings", "x"], "--query"),
         (["search", "--embeddings", "x", "--query", "y", "--k", "0"], "--k must be at least 1"),
+        (["search", "--embeddings", "x", "--query", " "], "--query must not be blank"),
         (["tokenize", "--text", "x", "--model", "none"], "--model must be minilm"),
         (["model", "import", "/nowhere", "/tmp/never"], "/nowhere"),
     ],
-    ids=["command", "no-output", "no-query", "k", "tokenize", "import"],
+    ids=["command", "no-output", "no-query", "k", "blank", "tokenize", "import"],
 )
 def test_other_commands(capsys, arguments, message):
     assert main(arguments) == 2

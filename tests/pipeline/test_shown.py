@@ -60,3 +60,16 @@ def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
     assert f"vectors in {tmp_path}/out" in first
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
     assert capsys.readouterr().out.startswith("nothing to do")
+
+
+def test_a_reader_that_leaves_early_is_no_error(minilm):
+    command = [sys.executable, "-m", "pipeline", "tokenize", "--text", "word " * 20_000]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == [b"[CLS]", b"101"]
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
