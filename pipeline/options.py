@@ -16,6 +16,9 @@ _FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
 
+_ONLY_ON = ("overwrite", "dry_run")  # switches that have no --no_ form
+
+
 class UsageError(ValueError):
     """The command line or configuration is wrong; the message says what to do."""
 
@@ -221,8 +224,10 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
 
 
 def _as_flags(name: str, value: Any) -> list[str]:
+    if value is None or (value is False and name in _ONLY_ON):
+        return []  # as if the line were not there
     if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no_{name}"] if name != "overwrite" or value else []
+        return [f"--{name}" if value else f"--no_{name}"]
     if isinstance(value, list) and name == "input":
         return [f"--input={each}" for each in value]
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
