@@ -199,7 +199,8 @@ def test_an_input_without_a_record_is_done(tmp_path, tiny_bundle):
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     (tmp_path / "run.yaml").write_text(
-        f"input: [{tmp_path}/in.txt]\nmodel: {tiny_bundle}\nlayers: [-2]\ndim: 8\nnormalize: true\n"
+        f"input: [{tmp_path}/in.txt]\nmodel: {tiny_bundle}\nlayers: [-2]\ndim: 8\n"
+        "normalize: true\nlimit: null\noverwrite: false\ndry_run: false\n"
     )
     assert embed(tmp_path / "out", tiny_bundle, config=tmp_path / "run.yaml", dim=4) == 0
     kept = record(tmp_path / "out")["vectors"]
