@@ -3,15 +3,19 @@
 Also serves as Beam's --setup_file, so that workers of a runner get the same code.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import setup
 
+_HERE = Path(__file__).parent
+_VERSION = re.search(r'__version__ = "(.+)"', (_HERE / "bert" / "__init__.py").read_text("utf-8"))
+
 setup(
     name="bert-embed",
-    version="0.1.0",
+    version=_VERSION[1],
     description="Turns a corpus of text into BERT vectors with Apache Beam",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(_HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     python_requires=">=3.11",
     packages=[

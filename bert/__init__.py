@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bert.encoder import Encoder
 
+__version__ = "0.1.0"
+
 _LAZY = {"Encoder": "bert.encoder", "Tokenizer": "bert.tokenizer", "read": "bert.results"}
 
 
@@ -26,6 +28,10 @@ def load(model: str = "minilm", threads: int | None = None, **spec: Any) -> "Enc
 
     bundle = resolve_model(model)
     return Encoder(bundle, spec_with(bundle.defaults, **spec), threads)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_LAZY, "__version__", "load"])
 
 
 def __getattr__(name: str) -> Any:

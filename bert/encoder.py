@@ -223,13 +223,21 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     """Returns `spec` with some fields changed; None leaves a field as it is.
 
     Raises:
-        ValueError: An unknown field, or a value it cannot have.
+        ValueError: An unknown field, a value it cannot have, or several layers without a word on
+            how they become one vector.
     """
     names = {one.name for one in fields(VectorSpec)}
     unknown = sorted(set(changes) - names)
     if unknown:
         raise ValueError(f"{unknown[0]} is no setting, those are {', '.join(sorted(names))}")
-    return replace(spec, **{name: value for name, value in changes.items() if value is not None})
+    given = {name: value for name, value in changes.items() if value is not None}
+    layers = given.get("layers", ())
+    if not isinstance(layers, int) and len(layers) > 1 and "layer_combine" not in given:
+        raise ValueError(
+            f"--layers names {len(layers)} layers: say how they become one vector, "
+            "--layer_combine sum, mean, concat, stack, or last for the highest of them"
+        )
+    return replace(spec, **given)
 
 
 def available_cores() -> int:

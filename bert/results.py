@@ -45,7 +45,12 @@ def read_file(path: Path) -> tuple[list[str], np.ndarray]:
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path, columns=["id", "embedding"])
+        try:
+            table = pq.read_table(path, columns=["id", "embedding"])
+        except (ValueError, OSError) as error:
+            raise ValueError(
+                f"{path} is damaged: remove it and run the command that wrote it again"
+            ) from error
         column = table["embedding"].combine_chunks()
         width = column.type.list_size
         return table["id"].to_pylist(), column.flatten().to_numpy().reshape(-1, width)

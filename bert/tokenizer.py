@@ -89,6 +89,8 @@ class Tokenizer:
         return [self.vocab[entry] for entry in ids]
 
     def _tokenize(self, texts: Sequence[str], offsets: bool) -> TokenizedTexts:
+        if isinstance(texts, str):
+            raise ValueError("texts must be a list of str, got one str")
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
         order = None
         if plain.any() and not plain.all():

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import importlib.metadata
 import logging
 import os
 import shlex
@@ -11,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import bert
 from bert.quiet import quiet_start
 
 DONE, FAILED, USAGE, TOO_MANY_REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -26,7 +26,7 @@ commands:
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
 
-python -m pipeline COMMAND --help lists a command's flags.
+python -m pipeline COMMAND --help lists a command's flags, --version tells the version.
 """
 
 
@@ -44,13 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_HELP, end="")
         return DONE if words else USAGE
     if words[0] == "--version":
-        print(importlib.metadata.version("bert-embed"))
+        print(bert.__version__)
         return DONE
     try:
         return _command(words[0])(words[1:])
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
@@ -122,7 +125,10 @@ def _run(run: Any, record: dict[str, Any]) -> int:
         if not isinstance(error, (ValueError, OSError)):
             traceback.print_exc()
         print(f"error: the job failed: {message}", file=sys.stderr)
-        print("finished blocks are kept; the same command continues", file=sys.stderr)
+        print(
+            "finished blocks are kept; with that mended, the same command continues",
+            file=sys.stderr,
+        )
         return FAILED
     done = run_record.read_record(run.output) or record
     print(_summary(run.output, done))
@@ -155,6 +161,8 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
     """Exit code by --max_rejected; blank lines of a text are not held against it."""
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
+    if rejected and not counts["embedded"]:
+        print("note: nothing was embedded, see the rejected-… files for why", file=sys.stderr)
     if allowed is None:
         return DONE
     records = counts["records"] - counts["blank_lines"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.bundle import Bundle
+from bert.encoder import spec_with
 from bert.recipes import recipe_spec
 from bert.resolve import resolve_model
 from bert.vector_spec import VectorSpec
@@ -148,19 +149,14 @@ def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
     """The recipe's or the model's own settings, with what was asked for instead.
 
     Raises:
-        UsageError: Several layers without a word on how to combine them.
+        ValueError: Several layers without a word on how to combine them.
     """
     names = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
     asked = {name: getattr(options, name) for name in names}
     asked = {name: value for name, value in asked.items() if value is not None}
-    if len(asked.get("layers", ())) > 1 and "layer_combine" not in asked:
-        raise UsageError(
-            f"--layers names {len(asked['layers'])} layers: say how they become one vector, "
-            "--layer_combine sum, mean, concat, stack, or last for the highest of them"
-        )
     layers = bundle.config.num_hidden_layers
     base = recipe_spec(options.recipe, layers) if options.recipe else bundle.defaults
-    return replace(base, **asked)
+    return spec_with(base, **asked)
 
 
 def _check_contradictions(options: EmbedOptions) -> None:
@@ -196,13 +192,23 @@ def _columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
         record = first_record(first_lines(file))
         if record is None:
             continue
+        found = ", ".join(sorted(map(str, record))) or "no field"
         if text not in record:
-            found = ", ".join(sorted(map(str, record))) or "no field"
             raise UsageError(
                 f"--text_column {text} is not in the first record of {file.info.path}, "
                 f"which has {found}"
             )
+        if options.id_column and options.id_column not in record:
+            raise UsageError(
+                f"--id_column {options.id_column} is not in the first record of {file.info.path}, "
+                f"which has {found}"
+            )
         return Columns(text, options.id_column or ("id" if "id" in record else None))
+    if any(file.stop for file in json_files):
+        raise UsageError(
+            f"--input {json_files[0].info.path} does not begin with JSON lines: one object a line "
+            "is wanted (an array or an indented object is none)"
+        )
     return Columns(text, options.id_column)
 
 
@@ -250,7 +256,8 @@ def check_output(run: EmbedRun) -> None:
         create_exclusive(probe, b"")
         remove([probe])
     except OSError as error:
-        raise UsageError(f"--output {run.options.output} cannot be written: {error}") from error
+        why = error.strerror or error
+        raise UsageError(f"--output {run.options.output} cannot be written: {why}") from error
     free = shutil.disk_usage(folder).free
     if run.estimated_bytes > free:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -56,7 +57,7 @@ class EmbedOptions:
     @property
     def runner(self) -> str:
         """Name of Beam's runner."""
-        for flag, following in zip(self.beam_args, (*self.beam_args[1:], ""), strict=True):
+        for flag, following in itertools.pairwise((*self.beam_args, "")):
             if flag.startswith("--runner="):
                 return flag.partition("=")[2]
             if flag == "--runner":
@@ -179,6 +180,9 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
     for name in ("input", "output"):
         if not getattr(options, name):
             raise UsageError(f"--{name} is missing: " + _MISSING[name])
+    if "" in options.input:
+        raise UsageError("--input is empty: " + _MISSING["input"])
+    _check_runner(options.runner)
     return options
 
 
@@ -250,9 +254,23 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     name = unknown[0].partition("=")[0]
     known = [flag for p in (parser, beam_parser) for flag in p._option_string_actions]
     nearest = difflib.get_close_matches(name, known, n=1)
+    if not name.startswith("-"):
+        raise UsageError(
+            f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
+        )
     hint = f"did you mean {nearest[0]}?" if nearest else "see python -m pipeline embed --help"
-    kind = "flag" if name.startswith("-") else "argument"
-    raise UsageError(f"unknown {kind} {name}; {hint}")
+    raise UsageError(f"unknown flag {name}; {hint}")
+
+
+def _check_runner(name: str) -> None:
+    if name == DEFAULT_RUNNER:
+        return
+    from apache_beam.runners.runner import create_runner
+
+    try:
+        create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"--runner {name} is not to be had: {error}") from error
 
 
 def command_of(options: EmbedOptions) -> list[str]:

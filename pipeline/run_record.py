@@ -20,6 +20,7 @@ from transforms.files import (
     names_in,
     read_bytes,
     remove,
+    sizes_in,
     sweep_temporary,
     write_bytes,
 )
@@ -50,7 +51,9 @@ def read_record(output: str) -> dict[str, Any] | None:
             return record
     except (orjson.JSONDecodeError, TypeError, KeyError):
         pass
-    raise UsageError(f"{record_path(output)} is not the record of a run")
+    raise UsageError(
+        f"{record_path(output)} is not the record of a run; remove it, or choose another --output"
+    )
 
 
 def start(run: EmbedRun) -> dict[str, Any]:
@@ -90,21 +93,25 @@ def start(run: EmbedRun) -> dict[str, Any]:
 
 
 def _is_complete(output: str, record: dict[str, Any]) -> bool:
-    """Whether the files of a finished run are still there, by their number."""
-    files = sum(_OURS.fullmatch(name) is not None for name in names_in(output))
+    """Whether the files of a finished run are still there, by their number and size."""
+    sizes = [size for name, size in sizes_in(output).items() if _OURS.fullmatch(name)]
     reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(output, "blocks")))
     counts = record["counts"]
-    return files >= counts["files"] and reports >= counts["parts"]
+    whole = len(sizes) >= counts["files"] and sum(sizes) >= counts["bytes"]
+    return whole and reports >= counts["parts"]
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = _first_record(run)
     differ = [
-        name for name in ("model", "vectors", "input", "files") if found.get(name) != mine[name]
+        f"{part} {name}"
+        for part in ("vectors", "input", "files")
+        for name, value in mine[part].items()
+        if found.get(part, {}).get(name) != value
     ]
     return (
-        f"--output {run.options.output} holds another run (its {' and '.join(differ) or 'settings'}"
-        " differ); choose another folder, or --overwrite to replace it"
+        f"--output {run.options.output} holds another run ({', '.join(differ) or 'settings'} "
+        "changed since); choose another folder, or --overwrite to replace it"
     )
 
 
@@ -195,6 +202,7 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
             "blank_lines": counts["blank"],
             "truncated": counts["truncated"],
             "files": counts["files"],
+            "bytes": counts["bytes"],
             "parts": counts["reports"],
             "parts_reused": counts["reused"],
         },

@@ -62,7 +62,10 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
             f"{folder} were made by {settings['model']} ({settings['model_source']})"
         )
     vector = query_vector(bundle, settings, query)
-    hits = nearest(folder, vector, k)
+    try:
+        hits = nearest(folder, vector, k)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     return with_texts(hits, record, folder) if record is not None else hits
 
 

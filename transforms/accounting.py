@@ -11,7 +11,7 @@ import orjson
 
 from transforms.block_spec import BlockSpec, PlannedWork, part_name
 from transforms.dead_letter import count_reasons
-from transforms.files import exists, join, read_bytes
+from transforms.files import join, read_bytes, size_of
 from transforms.part import Part
 
 _FORMAT = 1
@@ -39,7 +39,7 @@ class BlockReport:
         padded_tokens: The same with padding.
         batches: Batches the model ran.
         lengths: Embedded documents by length, in bins of 16 tokens.
-        files: Names of the part's files.
+        files: Names of the part's files, and their bytes.
         reused: Written by an earlier attempt; not kept in the file.
     """
 
@@ -59,7 +59,7 @@ class BlockReport:
     padded_tokens: int = 0
     batches: int = 0
     lengths: list[int] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     reused: bool = False
 
@@ -122,12 +122,12 @@ def read_report(path: str, run: str) -> BlockReport | None:
 def finished_parts(output: str, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
     """The reports that a reader of this block has to its credit, by part number.
 
-    A report one of whose files is gone does not count: the part is written again.
+    A report one of whose files is gone or cut does not count: the part is written again.
     """
     found: dict[int, BlockReport] = {}
     number = spec.stripe
     while (report := read_report(report_path(output, spec.number, number), run)) is not None:
-        if all(exists(join(output, name)) for name in report.files):
+        if all(size_of(join(output, name)) == size for name, size in report.files.items()):
             found[number] = report
         if report.last:
             break
@@ -193,6 +193,7 @@ class SumReports(beam.CombineFn):
         totals.counts.update({name: getattr(report, name) for name in _SUMMED})
         totals.counts["reports"] += 1
         totals.counts["files"] += len(report.files)
+        totals.counts["bytes"] += sum(report.files.values())
         totals.counts["reused"] += report.reused
         if not report.reused:
             totals.counts["new_documents"] += report.embedded

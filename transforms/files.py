@@ -50,8 +50,11 @@ def join(folder: str, name: str) -> str:
 def list_files(pattern: str) -> list[FileInfo]:
     """Files that a path, folder or glob names, sorted; hidden files of a folder are left out.
 
-    A folder stands for every file below it. A path that exists is taken literally, even if it
-    holds characters of a glob.
+    A folder stands for every file below it, through links too. A path that exists is taken
+    literally, even if it holds characters of a glob.
+
+    Raises:
+        ValueError: A pipe or device, a broken link, or a name that is no UTF-8.
     """
     if is_remote(pattern):
         return _list_remote(pattern)
@@ -61,16 +64,35 @@ def list_files(pattern: str) -> list[FileInfo]:
     elif os.path.exists(path):
         found = [path]
     else:
-        found = [each for each in glob.glob(path, recursive=True) if os.path.isfile(each)]
-    return [stat(each) for each in sorted(set(found))]
+        found = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    return [_checked(each) for each in sorted(set(found))]
 
 
 def _walk(folder: str) -> Iterator[str]:
-    for parent, folders, names in os.walk(folder):
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith("."):
                 yield os.path.join(parent, name)
+
+
+def _checked(path: str) -> FileInfo:
+    """The file, if a job can read it again and again under its name."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"--input {path!r} has a name that is not UTF-8, rename it") from error
+    if not os.path.exists(path):
+        raise ValueError(f"--input {path} is a broken link")
+    if not os.path.isfile(path):
+        raise ValueError(f"--input {path} is no regular file; write what it gives to a file first")
+    return stat(path)
 
 
 def _list_remote(pattern: str) -> list[FileInfo]:
@@ -119,6 +141,14 @@ def exists(path: str) -> bool:
     return FileSystems.exists(path)
 
 
+def size_of(path: str) -> int | None:
+    """Bytes of a file, None if there is no such file."""
+    try:
+        return stat(path).size
+    except FileNotFoundError:
+        return None
+
+
 def read_bytes(path: str) -> bytes | None:
     """All bytes of a small file, or None if there is no such file."""
     if not is_remote(path):
@@ -138,7 +168,7 @@ def read_bytes(path: str) -> bytes | None:
         raise OSError(f"{path} cannot be read: {error}") from error
 
 
-def write_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
+def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
     """Writes a file that appears complete or not at all, also under two writers at once.
 
     Locally under a name of this process, then renamed. On gs:// an object exists only once its
@@ -147,10 +177,12 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
     Args:
         path: The file.
         write: Writes the bytes into the file it is given.
+
+    Returns:
+        How many bytes the file has.
     """
     if is_remote(path):
-        _upload_whole(path, write)
-        return
+        return _upload_whole(path, write)
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
     try:
@@ -158,14 +190,16 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
             write(local)
             local.flush()
             os.fsync(local.fileno())
+            size = os.fstat(local.fileno()).st_size
         os.replace(temporary, path)
+        return size
     except BaseException:
         if os.path.exists(temporary):
             os.remove(temporary)
         raise
 
 
-def _upload_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
+def _upload_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 
@@ -174,11 +208,12 @@ def _upload_whole(path: str, write: Callable[[BinaryIO], object]) -> None:
     kind = "application/octet-stream"
     with FileSystems.create(path, kind, CompressionTypes.UNCOMPRESSED) as file:
         file.write(made.getvalue())
+    return len(made.getvalue())
 
 
-def write_bytes(path: str, data: bytes) -> None:
+def write_bytes(path: str, data: bytes) -> int:
     """`write_whole` for bytes that are there already."""
-    write_whole(path, lambda file: file.write(data))
+    return write_whole(path, lambda file: file.write(data))
 
 
 def temporary_name(name: str) -> str:
@@ -219,16 +254,22 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def names_in(folder: str) -> list[str]:
-    """Names of the files directly in a folder, sorted; none where there is no such folder."""
+def sizes_in(folder: str) -> dict[str, int]:
+    """Names and bytes of the files directly in a folder; none where there is no such folder."""
     if is_remote(folder):
         from apache_beam.io.filesystems import FileSystems
 
         matches = FileSystems.match([join(folder, "*")])
-        return sorted(each.path.rsplit("/", 1)[1] for m in matches for each in m.metadata_list)
+        found = [each for match in matches for each in match.metadata_list]
+        return {each.path.rsplit("/", 1)[1]: each.size_in_bytes for each in found}
     if not os.path.isdir(folder):
-        return []
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+        return {}
+    return {each.name: each.stat().st_size for each in os.scandir(folder) if each.is_file()}
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of the files directly in a folder, sorted."""
+    return sorted(sizes_in(folder))
 
 
 def make_folder(folder: str) -> None:

@@ -1,12 +1,13 @@
 """What can be wrong is said before work starts: one sentence, exit code 2, no traceback."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from pipeline.cli import main
-from tests.pipeline.helpers import ROOT, embed
+from tests.pipeline.helpers import ROOT, embed, rows
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def text(tmp_path):
         ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
         ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),
         ({"id_column": "id"}, "--id_column is for JSON lines"),
+        ({"runner": "Bogus"}, "--runner Bogus is not to be had"),
         ({"config": "/nowhere.yaml"}, "--config /nowhere.yaml cannot be read"),
         ({"output_format": "csv"}, "--output_format: invalid choice"),
     ],
@@ -60,6 +62,13 @@ def test_missing_flags(tmp_path, text, capsys):
     assert_one_sentence(capsys.readouterr(), "--input is missing")
     assert main(["embed", f"--input={text}"]) == 2
     assert_one_sentence(capsys.readouterr(), "--output is missing")
+
+
+def test_a_glob_without_quotes(tmp_path, text, capsys):
+    assert main(["embed", f"--output={tmp_path}/out", "--input", str(text), "b.txt"]) == 2
+    assert_one_sentence(capsys.readouterr(), "b.txt stands alone: repeat --input")
+    assert main(["embed", f"--output={tmp_path}/out", "--input", ""]) == 2
+    assert_one_sentence(capsys.readouterr(), "--input is empty")
 
 
 def test_unknown_model(tmp_path, text, capsys):
@@ -89,6 +98,43 @@ def test_text_column_that_is_not_there(tmp_path, tiny_bundle, capsys):
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl") == 2
     assert_one_sentence(capsys.readouterr(), "--text_column text is not in the first record")
+
+
+@pytest.mark.parametrize(
+    ("flags", "content", "message"),
+    [
+        ({"id_column": "key"}, '{"id": 1, "text": "one"}\n', "--id_column key is not in the first"),
+        ({}, '[{"text": "one"}, {"text": "two"}]\n', "does not begin with JSON lines"),
+    ],
+    ids=["id", "array"],
+)
+def test_json_of_another_shape(tmp_path, tiny_bundle, capsys, flags, content, message):
+    (tmp_path / "a.jsonl").write_text(content)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl", **flags) == 2
+    assert_one_sentence(capsys.readouterr(), message)
+
+
+def test_input_that_is_no_regular_file(tmp_path, tiny_bundle, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "pipe") == 2
+    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/pipe is no regular file")
+    os.symlink(tmp_path / "nowhere", tmp_path / "link")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "li*") == 2
+    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/link is a broken link")
+    os.mkdir(tmp_path / "names")
+    (tmp_path / "names" / os.fsdecode(b"bad\xff.txt")).write_text("one")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "names") == 2
+    assert_one_sentence(capsys.readouterr(), "has a name that is not UTF-8, rename it")
+
+
+def test_linked_folders_are_read_once(tmp_path, tiny_bundle):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("one\n")
+    (tmp_path / "in").mkdir()
+    os.symlink(tmp_path / "real", tmp_path / "in" / "link")
+    os.symlink(tmp_path / "in", tmp_path / "in" / "back")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
+    assert rows(tmp_path / "out")["id"] == [f"{tmp_path}/in/link/a.txt:0"]
 
 
 def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):

@@ -82,11 +82,14 @@ def test_a_kill_between_vectors_and_report_leaves_a_block_to_do(
     assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"] - 1
 
 
-def test_a_file_that_was_deleted_is_written_again(tmp_path, corpus, tiny_bundle, uninterrupted):
+def test_a_file_that_was_deleted_or_cut_is_written_again(
+    tmp_path, corpus, tiny_bundle, uninterrupted
+):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
-    for name in list(uninterrupted)[3:5]:
-        (output / name).unlink()
+    gone, cut = list(uninterrupted)[3:5]
+    (output / gone).unlink()
+    (output / cut).write_bytes(uninterrupted[cut][:100])
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
     assert files(output) == uninterrupted
     counts = record(output)["counts"]

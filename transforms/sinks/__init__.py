@@ -71,14 +71,14 @@ def write_block(
 ) -> BlockReport:
     """Writes the files of a part, the report last: it is the mark that the part is done."""
     started = time.perf_counter()
-    files = []
+    files = {}
     if len(block) > 0:
-        files.append(f"embeddings-{block.part.name}.{output_format}")
+        name = f"embeddings-{block.part.name}.{output_format}"
         write = _FORMATS[output_format]
-        write_whole(join(output, files[-1]), lambda file: write(file, block, metadata))
+        files[name] = write_whole(join(output, name), lambda file: write(file, block, metadata))
     if block.part.rejected:
-        files.append(f"rejected-{block.part.name}.jsonl")
-        write_bytes(join(output, files[-1]), rejected_lines(block.part.rejected))
+        name = f"rejected-{block.part.name}.jsonl"
+        files[name] = write_bytes(join(output, name), rejected_lines(block.part.rejected))
     part = block.part.then("write", time.perf_counter() - started)
     report = part_report(
         part,
