@@ -77,6 +77,8 @@ class BertConfig:
         Raises:
             ValueError: Not a BERT encoder, or a BERT that this encoder cannot compute.
         """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"config.json: must hold an object, got a {type(values).__name__}")
         model_type = values.get("model_type")
         if model_type != "bert":
             raise ValueError(f"config.json: model_type must be 'bert', got {model_type!r}")

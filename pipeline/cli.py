@@ -116,6 +116,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
+            run_record.fail(run.output, record, "interrupted")
             command = shlex.join(command_of(run.options))
             print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
             print(f"  {command}", file=sys.stderr)

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import itertools
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
@@ -275,7 +276,7 @@ def _check_runner(name: str) -> None:
 
 def command_of(options: EmbedOptions) -> list[str]:
     """The command that repeats a run: every option that was asked for."""
-    words = ["python", "-m", "pipeline", "embed"]
+    words = [sys.executable, "-m", "pipeline", "embed"]
     for each in fields(options):
         value = getattr(options, each.name)
         if each.name == "beam_args" or value == each.default:

@@ -54,3 +54,8 @@ def test_a_dict_with_another_field_is_refused():
     values = BertConfig.from_huggingface(HUGGINGFACE).to_dict()
     with pytest.raises(ValueError, match="missing or unknown: rotary"):
         BertConfig.from_dict(values | {"rotary": 1})
+
+
+def test_a_configuration_that_is_no_object_is_refused():
+    with pytest.raises(ValueError, match=r"config\.json: must hold an object, got a list"):
+        BertConfig.from_huggingface([])

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import time
 
 import numpy as np
@@ -169,7 +170,8 @@ def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bund
     assert process.returncode == 130
     assert "Traceback" not in errors
     command = errors.strip().splitlines()[-1].split()
-    assert command[:4] == ["python", "-m", "pipeline", "embed"]
+    assert command[:4] == [sys.executable, "-m", "pipeline", "embed"]
+    assert record(output)["error"] == "interrupted"
     assert main(command[3:]) == 0
     assert files(output) == uninterrupted
 
