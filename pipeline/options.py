@@ -171,13 +171,18 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
     given, unknown = parser.parse_known_args(join_negative_lists(arguments))
     values = vars(given)
     config = values.pop("config", None)
+    unknown_keys: list[str] = []
     if config is not None:
         from_file, unknown_keys = _read_config(config, parser)
         values = from_file | values
-        unknown = unknown_keys + unknown
     values["input"] = tuple(values.get("input", ()))
-    options = EmbedOptions(**values, beam_args=tuple(unknown))
-    _check_beam_flags(parser, options)
+    options = EmbedOptions(**values, beam_args=(*unknown_keys, *unknown))
+    try:
+        _check_beam_flags(parser, options)
+    except UsageError as error:
+        if unknown_keys and not unknown:
+            raise UsageError(f"--config {config}: {error}") from error
+        raise
     for name in ("input", "output"):
         if not getattr(options, name):
             raise UsageError(f"--{name} is missing: " + _MISSING[name])

@@ -179,7 +179,7 @@ def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
         ("dim: -4", f"--config {config}: argument --dim"),
         ("[1, 2]", f"--config {config} must hold flags"),
         ("a: [", f"--config {config} is not YAML"),
-        ("layrs: 1", "unknown flag --layrs; did you mean --layers?"),
+        ("layrs: 1", f"--config {config}: unknown flag --layrs; did you mean --layers?"),
     ]:
         config.write_text(content)
         assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 2
