@@ -78,7 +78,8 @@ def start(run: EmbedRun) -> dict[str, Any]:
                 f"--output {run.options.output} holds {stray[0]} but no run.json; choose another "
                 "folder, or --overwrite to remove the files of that run"
             )
-        remove_run(run.output)
+        if stray:  # else there is nothing of ours but what an identical job may write just now
+            remove_run(run.output)
     elif found["status"] == "done" and _is_complete(run.output, found):
         return found
     make_folder(join(run.output, "blocks"))

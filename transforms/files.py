@@ -132,15 +132,6 @@ def open_raw(path: str) -> BinaryIO:
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
-def exists(path: str) -> bool:
-    """Whether there is such a file."""
-    if not is_remote(path):
-        return os.path.exists(path)
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems.exists(path)
-
-
 def size_of(path: str) -> int | None:
     """Bytes of a file, None if there is no such file."""
     try:
@@ -158,9 +149,10 @@ def read_bytes(path: str) -> bytes | None:
         except FileNotFoundError:
             return None
     from apache_beam.io.filesystem import BeamIOError
+    from apache_beam.io.filesystems import FileSystems
 
     try:
-        if not exists(path):
+        if not FileSystems.exists(path):
             return None
         with open_raw(path) as file:
             return file.read()

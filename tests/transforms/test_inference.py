@@ -1,7 +1,5 @@
 """RunInference over blocks: vectors go back to their documents, a bad row takes nobody along."""
 
-from types import SimpleNamespace
-
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
@@ -10,11 +8,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert.bundle import read_bundle
+from bert.encoder import EmbeddedRows
 from bert.vector_spec import VectorSpec
 from transforms.inference import BertModelHandler, EmbedBlocks, embedding_block
 from transforms.part import Part
 from transforms.sources import DocumentBlock
 from transforms.tokenization import TokenBlock, TokenizeBlocks
+
+SECOND_ROW_FAILED = EmbeddedRows(
+    vectors=np.array([[1.0], [0.0], [3.0]], np.float32), failed={1: "vector is not finite"}
+)
 
 
 def token_rows(rows, row_of_document):
@@ -36,14 +39,7 @@ def token_rows(rows, row_of_document):
 
 def test_documents_of_a_failed_row_are_rejected_alone():
     block = token_rows(3, [0, 1, 0, 2, 1])
-    rows = SimpleNamespace(
-        vectors=np.array([[1.0], [0.0], [3.0]], np.float32),
-        failed={1: "vector is not finite"},
-        tokens=9,
-        padded_tokens=9,
-        batches=1,
-    )
-    found = embedding_block(block, rows, 0.0)
+    found = embedding_block(block, SECOND_ROW_FAILED, 0.0)
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
     assert found.vectors.tolist() == [[1.0], [1.0], [3.0]]
     assert found.text_hash.tolist() == [0, 2, 3]
@@ -55,14 +51,7 @@ def test_documents_of_a_failed_row_are_rejected_alone():
 
 def test_as_many_failures_as_doubles_do_not_mix_rows_up():
     block = token_rows(3, [0, 0, 1, 2])
-    rows = SimpleNamespace(
-        vectors=np.array([[1.0], [0.0], [3.0]], np.float32),
-        failed={1: "vector is not finite"},
-        tokens=9,
-        padded_tokens=9,
-        batches=1,
-    )
-    assert embedding_block(block, rows, 0.0).vectors.tolist() == [[1.0], [1.0], [3.0]]
+    assert embedding_block(block, SECOND_ROW_FAILED, 0.0).vectors.tolist() == [[1.0], [1.0], [3.0]]
 
 
 def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
