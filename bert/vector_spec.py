@@ -31,10 +31,15 @@ class VectorSpec:
             negative from the top (-1 is L).
         layer_combine: "last" (the highest of `layers`), "sum", "mean", "concat", or "stack"
             (a vector of each layer, cut and scaled for itself, one after the other).
-        pooling: How tokens become a vector; one of `POOLINGS`. "pooler" is the model's own dense
-            layer over [CLS] of the last layer, whatever `layers` says.
+        pooling: How tokens become a vector; one of `POOLINGS`, or several with commas, whose
+            vectors are joined in this order. "pooler", which stands alone, is the model's own
+            dense layer over [CLS] of the last layer, whatever `layers` says.
         pool_special_tokens: Whether [CLS] and [SEP] count in mean, max, mean_max, mean_sqrt_len,
             weightedmean and lasttoken. A row of nothing else then counts them all the same.
+        pool_prompt: Whether a prompt counts in these. If not, neither does the [CLS] before it,
+            as with include_prompt=False of sentence-transformers.
+        dense: Width of what the model's own Dense modules make of a pooled vector; 0 leaves them
+            out.
         normalize: Whether vectors are scaled to unit length, after `dim`.
         dim: Only the first so many numbers are kept; None keeps all.
     """
@@ -43,6 +48,8 @@ class VectorSpec:
     layer_combine: str = "last"
     pooling: str = "mean"
     pool_special_tokens: bool = True
+    pool_prompt: bool = True
+    dense: int = 0
     normalize: bool = False
     dim: int | None = None
 
@@ -56,12 +63,20 @@ class VectorSpec:
                 f"--layer_combine must be one of {', '.join(LAYER_COMBINES)}, "
                 f"got {self.layer_combine!r}"
             )
-        if self.pooling not in POOLINGS:
-            raise ValueError(
-                f"--pooling must be one of {', '.join(POOLINGS)}, got {self.pooling!r}"
-            )
+        for one in self.poolings:
+            if one not in POOLINGS:
+                raise ValueError(f"--pooling must be one of {', '.join(POOLINGS)}, got {one!r}")
+        if "pooler" in self.poolings and len(self.poolings) > 1:
+            raise ValueError(f"--pooling pooler cannot be joined with others, got {self.pooling}")
+        if _integer("--dense", self.dense) < 0:
+            raise ValueError(f"dense must be at least 0, got {self.dense}")
         if self.dim is not None and _integer("--dim", self.dim) < 1:
             raise ValueError(f"--dim must be at least 1, got {self.dim}")
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The names in `pooling`, in order."""
+        return tuple(self.pooling.split(","))
 
     def check(self, config: BertConfig) -> None:
         """Checks that the model of `config` can give these vectors.
@@ -104,10 +119,14 @@ class VectorSpec:
         stacked = self.layer_combine == "stack" and self.pooling != "pooler"
         return (len(self.layers), width) if stacked else (width,)
 
-    def _uncut_width(self, config: BertConfig) -> int:
-        width = config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+    def pooled_width(self, config: BertConfig) -> int:
+        """Returns how many numbers the pooling gives, of one layer of a stack."""
+        vectors = sum(2 if one == "mean_max" else 1 for one in self.poolings)
         count = len(self.layer_numbers(config))
-        return width * (count if self.layer_combine == "concat" else 1)
+        return config.hidden_size * vectors * (count if self.layer_combine == "concat" else 1)
+
+    def _uncut_width(self, config: BertConfig) -> int:
+        return self.dense or self.pooled_width(config)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""
