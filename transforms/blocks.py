@@ -92,28 +92,27 @@ def plan_blocks(
     number = 0
     run: list[Slice] = []
     for index, file in enumerate(files):
-        if run and not _joins(run, files, file, block_bytes):
+        small = file.can_be_cut and file.stop < block_bytes
+        if run and not (small and _joins(run, files, file, block_bytes)):
             yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
             number, run = number + 1, []
-        if file.can_be_cut and file.stop < block_bytes:
+        if small:
             run.append(Slice(index, file.info, 0, file.stop))
-            continue
-        if read_through or not file.can_be_cut:
+        elif read_through or not file.can_be_cut:
             readers = stripes if file.stop >= block_bytes else 1
             yield from _striped(index, file, number, readers, read_through)
             number += 1
-            continue
-        for spec in _cut(index, file, number, block_bytes):
-            yield spec
-            number = spec.number + 1
+        else:
+            for spec in _cut(index, file, number, block_bytes):
+                yield spec
+                number = spec.number + 1
     if run:
         yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
 
 
 def _joins(run: list[Slice], files: Sequence[InputFile], file: InputFile, block_bytes: int) -> bool:
     return (
-        file.can_be_cut
-        and file.format == files[run[0].file].format
+        file.format == files[run[0].file].format
         and sum(each.stop for each in run) + file.stop <= block_bytes
         and len(run) < _MOST_FILES
     )
