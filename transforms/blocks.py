@@ -9,6 +9,7 @@ import apache_beam as beam
 
 from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
 from transforms.files import FileInfo, join, list_files
+from transforms.sources.encoding import check_stored_encoding
 from transforms.sources.lines import limit_files
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -31,7 +32,8 @@ def input_files(
     What lies below `output` is left out: a run into a folder of its input would read itself.
 
     Raises:
-        ValueError: A pattern that names no file, or a file whose format cannot be read.
+        ValueError: A pattern that names no file, or a file whose format or encoding cannot be
+            read.
     """
     found: dict[str, FileInfo] = {}
     for pattern in patterns:
@@ -54,6 +56,8 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
             f"--input {info.path}: {suffix} files cannot be read; give text or JSON lines, "
             "or say --input_format text if it holds plain text"
         )
+    if compression is None:
+        check_stored_encoding(info.path)
     return InputFile(info, input_format or FORMATS.get(suffix, "text"), compression, info.size)
 
 

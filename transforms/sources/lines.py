@@ -12,6 +12,7 @@ import zstandard
 
 from transforms.block_spec import BlockSpec, InputFile, Slice
 from transforms.files import open_raw, stat
+from transforms.sources.encoding import check_encoding
 
 _PIECE = 1 << 16  # bytes read at a time when a line goes on behind its block
 _BOM = b"\xef\xbb\xbf"
@@ -72,7 +73,8 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Pa
     the file.
 
     Raises:
-        ValueError: A file is not the one that was listed, or its compressed data is damaged.
+        ValueError: A file is not the one that was listed, its compressed data is damaged, or it is
+            no UTF-8 by its byte order mark.
     """
     for piece in spec.slices:
         check_unchanged(piece)
@@ -114,6 +116,8 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             if found < 0:
                 return
             data = data[found + 1 :]
+        else:
+            check_encoding(piece.info.path, data)
         offset = piece.stop - len(data)
         if not data.endswith(b"\n") and piece.stop < piece.info.size:
             data += _rest_of_line(file)
@@ -185,6 +189,8 @@ def _stream(
     carried: list[bytes] = []  # a long line comes in many pieces
     left = records
     for data in _pieces(piece, compression, block_bytes):
+        if offset == 0 and not carried:
+            check_encoding(piece.info.path, data)
         end = data.rfind(b"\n") + 1
         if end == 0:
             carried.append(data)
