@@ -12,41 +12,11 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert.vector_spec import VectorSpec
 from transforms.dead_letter import Rejected
-from transforms.part import Part
 from transforms.tokenization import TokenBlock
+from transforms.vectors import EmbeddingBlock
 
 if TYPE_CHECKING:
     from bert.encoder import EmbeddedRows, Encoder
-
-
-@dataclass(frozen=True)
-class EmbeddingBlock:
-    """The vectors of a part, as columns in the order of its documents.
-
-    Attributes:
-        part: What was read and refused so far.
-        ids: Arrow strings `[documents]`.
-        vectors: float32 `[documents, width]`.
-        num_tokens: int32 `[documents]`.
-        truncated: bool `[documents]`.
-        text_hash: int64 `[documents]`.
-        computed_tokens: Tokens the model ran on.
-        padded_tokens: The same with padding.
-        batches: Batches it ran.
-    """
-
-    part: Part
-    ids: pa.StringArray
-    vectors: np.ndarray
-    num_tokens: np.ndarray
-    truncated: np.ndarray
-    text_hash: np.ndarray
-    computed_tokens: int
-    padded_tokens: int
-    batches: int
-
-    def __len__(self) -> int:
-        return len(self.vectors)
 
 
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):

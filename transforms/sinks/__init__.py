@@ -17,9 +17,9 @@ from transforms.accounting import (
 )
 from transforms.dead_letter import rejected_lines
 from transforms.files import join, make_folder, write_bytes, write_whole
-from transforms.inference import EmbeddingBlock
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_parquet
+from transforms.vectors import EmbeddingBlock
 
 _FORMATS: dict[str, Callable[[BinaryIO, EmbeddingBlock, dict[str, Any]], None]] = {
     "parquet": write_parquet,

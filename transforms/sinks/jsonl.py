@@ -4,7 +4,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from transforms.inference import EmbeddingBlock
+from transforms.vectors import EmbeddingBlock
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 import polars as pl
 import pyarrow as pa
 
-from transforms.inference import EmbeddingBlock
+from transforms.vectors import EmbeddingBlock
 
 METADATA_KEY = "bert_embed"
 
