@@ -1,10 +1,13 @@
 """Output types: float32 vectors in, what is stored of them out, and back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 OUTPUT_DTYPES = ("float32", "float16", "bfloat16", "int8", "ubinary")
+INTEGER_DTYPES = ("int8", "ubinary")  # those that JSON lines hold as integers, not as numbers
 
 _STORED: dict[str, np.dtype] = {
     "float32": np.dtype(np.float32),
@@ -103,6 +106,11 @@ def stored_width(dtype: str, width: int) -> int:
     (384, 48, 7)
     """
     return -(-width // 8) if dtype == "ubinary" else width
+
+
+def output_dtype(settings: Mapping[str, Any]) -> str:
+    """The output type that a run's settings name; float32 where they name none."""
+    return settings.get("output_dtype", "float32")
 
 
 def check_output_dtype(dtype: str) -> None:

@@ -111,3 +111,14 @@ class EmbeddingBlock:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def granularities(self) -> tuple[str, ...]:
+        """Which kinds of vectors it holds: sentence, token, word, span, in this order."""
+        held = {
+            "sentence": self.vectors,
+            "token": self.tokens,
+            "word": self.words,
+            "span": self.spans,
+        }
+        return tuple(name for name, vectors in held.items() if vectors is not None)
