@@ -8,7 +8,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {"Encoder": "bert.encoder", "Tokenizer": "bert.tokenizer", "read": "bert.results"}
+_LAZY = {
+    "Encoder": "bert.encoder",
+    "Tokenizer": "bert.tokenizer",
+    "read": "bert.results",
+    "read_spans": "bert.results",
+    "read_tokens": "bert.results",
+    "read_words": "bert.results",
+}
 
 
 def load(

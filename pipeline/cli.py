@@ -244,7 +244,7 @@ def _search(arguments: list[str]) -> int:
     if problem:
         print(f"note: {problem}", file=sys.stderr)
     for rank, hit in enumerate(hits, 1):
-        print(f"{rank:3d}. {hit.score:.4f}  {hit.id}")
+        print(f"{rank:3d}. {hit.score:.4f}  {hit.place}")
         if hit.text is not None:
             print(f"             {excerpt(hit.text, 200)}")
     return DONE

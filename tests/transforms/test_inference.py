@@ -113,7 +113,7 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
         found = (
             pipeline
             | beam.Create(blocks)
-            | TokenizeBlocks(tiny_bundle, made)
+            | TokenizeBlocks(tiny_bundle, TextSpec(16))
             | EmbedBlocks(handler)
             | beam.Map(lambda block: (block.vectors.shape, block.ids.to_pylist(), block.batches))
         )
