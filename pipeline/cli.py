@@ -231,6 +231,7 @@ def _search(arguments: list[str]) -> int:
     parser.add_argument("--query", required=True, metavar="TEXT")
     parser.add_argument("--k", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
+    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
     given = parser.parse_args(arguments)
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
@@ -239,7 +240,7 @@ def _search(arguments: list[str]) -> int:
     _quiet()
     from pipeline.search import excerpt, output_problem, search
 
-    hits = search(given.embeddings, given.query, given.k, given.model)
+    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt)
     problem = output_problem(given.embeddings)
     if problem:
         print(f"note: {problem}", file=sys.stderr)

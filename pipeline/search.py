@@ -51,7 +51,9 @@ class Hit:
         return self.id if self.start is None else f"{self.id} {self.start}:{self.stop}"
 
 
-def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hit]:
+def search(
+    folder: str, query: str, k: int, model: str | None = None, prompt: str | None = None
+) -> list[Hit]:
     """Finds the documents nearest to a query, exactly, one file of vectors at a time.
 
     The query is embedded with the model and options that the output records.
@@ -61,6 +63,8 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
         query: Text.
         k: Number of documents wanted.
         model: Where the model is now; None for where it was.
+        prompt: What stands before the query, or `name:` and one of the model's prompts; None is
+            the model's prompt called "query", else its default one.
 
     Raises:
         UsageError: No output, none of whole texts, or another model than the one that made the
@@ -76,20 +80,29 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
             f"{folder} were made by {settings['model']} ({settings['model_source']})"
         )
-    vector = query_vector(bundle, settings, query)
     try:
+        vector = query_vector(bundle, settings, query, prompt)
         hits = nearest(folder, settings, vector, k)
     except ValueError as error:
         raise UsageError(str(error)) from error
     return with_texts(hits, record, folder) if record is not None else hits
 
 
-def query_vector(bundle: Bundle, settings: dict[str, Any], query: str) -> np.ndarray:
-    """float32 `[width]` of unit length."""
+def query_vector(
+    bundle: Bundle, settings: dict[str, Any], query: str, prompt: str | None = None
+) -> np.ndarray:
+    """float32 `[width]` of unit length; ValueError if the model has no prompt of that name."""
     names = [field.name for field in fields(VectorSpec) if field.name in settings]
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
-    encoder = Encoder(bundle, spec)
+    encoder = Encoder(bundle, spec, prompt=query_prompt(bundle, prompt))
     return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
+
+
+def query_prompt(bundle: Bundle, asked: str | None) -> str:
+    """What stands before a query, as `encode_query` of sentence-transformers has it."""
+    if asked is None and "query" in bundle.prompts:
+        return bundle.prompts["query"]
+    return bundle.prompt_text(asked)
 
 
 def nearest(folder: str, settings: dict[str, Any], vector: np.ndarray, k: int) -> list[Hit]:
@@ -137,9 +150,16 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
     wanted = {int(hit.file.split("-")[1]): set[str]() for hit in hits}
     for hit in hits:
         wanted[int(hit.file.split("-")[1])].add(hit.id)
-    columns = Columns(asked["text_column"], asked["id_column"])
+    spans = asked["span_columns"]
+    columns = Columns(
+        asked["text_column"],
+        asked["id_column"],
+        asked["text_b_column"],
+        spans and (spans[0], spans[1]),
+        asked["pair_separator"],
+    )
     texts: dict[str, str] = {}
-    for spec in plan_blocks(files, cut["block_bytes"]):
+    for spec in plan_blocks(files, cut["block_bytes"], asked["read_through"]):
         if spec.number not in wanted:
             continue
         for block in document_blocks(spec, columns, cut["part_docs"], cut["block_bytes"], {}):
