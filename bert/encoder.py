@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.bundle import Bundle
 from bert.document_vectors import (
-    DocumentVectors,
+    GranularVectors,
     TextVectors,
     document_vectors,
     per_document,
@@ -71,7 +71,7 @@ class Encoder:
         prompt: str | None = None,
         max_seq_length: int | None = None,
         long_text: str = "truncate",
-        stride: int = 64,
+        stride: int | None = None,
         batch_tokens: int = 1024,
     ) -> np.ndarray:
         """Turns texts, or pairs of texts, into vectors.
@@ -90,7 +90,7 @@ class Encoder:
             prompt: What stands before each text, or `name:` and a name of the model's.
             max_seq_length: Most tokens of a row, special tokens included.
             long_text: "truncate", or "window" for the mean over windows of longer texts.
-            stride: Tokens that neighbouring windows share.
+            stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
             batch_tokens: Most tokens of a batch, filling included.
 
         Returns:
@@ -255,7 +255,7 @@ class Encoder:
         made: TextSpec,
         batch_tokens: int = 1024,
         spec: VectorSpec | None = None,
-    ) -> tuple[EmbeddedRows, DocumentVectors]:
+    ) -> tuple[EmbeddedRows, GranularVectors]:
         """Embeds the rows that documents were cut to, all granularities in one pass.
 
         Args:
@@ -305,7 +305,7 @@ class Encoder:
 
     def _encode(
         self, spec: VectorSpec, made: TextSpec, batch_tokens: int, **columns: Any
-    ) -> tuple[Layout, DocumentVectors]:
+    ) -> tuple[Layout, GranularVectors]:
         """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
         self.bundle.check(spec)
         self.bundle.check_max_seq_length(made.max_seq_length)

@@ -177,7 +177,10 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         "--long_text", choices=LONG_TEXTS, help="what becomes of them (default: truncate)"
     )
     model.add_argument(
-        "--stride", type=_at_least_zero, metavar="N", help="tokens windows share (default: 64)"
+        "--stride",
+        type=_at_least_zero,
+        metavar="N",
+        help="tokens windows share (default: 64, or half a window)",
     )
     _add_switch(model, "merge_windows", "one vector a document, the default")
     model.add_argument(
