@@ -100,23 +100,19 @@ class Encoder:
             ValueError: A setting this model cannot follow, or texts that are no list of str.
             RuntimeError: The model failed on a text.
         """
-        asked = {
-            "layers": None if layers is None else tuple(layers),
-            "layer_combine": layer_combine,
-            "pooling": pooling,
-            "pool_special_tokens": pool_special_tokens,
-            "normalize": normalize,
-            "dim": dim,
-        }
-        made = TextSpec(
-            self._length(max_seq_length),
-            long_text=long_text,
-            stride=stride,
-            prompt=self.prompt if prompt is None else self.bundle.prompt_text(prompt),
+        spec = spec_with(
+            self.spec,
+            layers=None if layers is None else tuple(layers),
+            layer_combine=layer_combine,
+            pooling=pooling,
+            pool_special_tokens=pool_special_tokens,
+            normalize=normalize,
+            dim=dim,
         )
-        spec = spec_with(self.spec, **asked)
-        columns = _columns(texts, texts_b)
-        _, vectors = self._encode(spec, made, batch_tokens, **columns)
+        before = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
+        length = self._length(max_seq_length)
+        made = TextSpec(length, long_text=long_text, stride=stride, prompt=before)
+        _, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
         assert vectors.sentences is not None
         return vectors.sentences
 
