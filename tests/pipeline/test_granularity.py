@@ -166,16 +166,70 @@ def test_every_output_type_reads_back(tmp_path, encoder, dtype):
         np.testing.assert_allclose(found, wanted, atol=within.get(dtype, 0))
 
 
-def test_a_document_of_a_hundred_thousand_words(tmp_path, minilm):
-    """A block of its own, in windows, in bounded batches; every token is covered."""
-    word_list = ["bank", "river", "money", "embeddings", "of", "the"]
-    rng = np.random.default_rng(5)
-    text = " ".join(rng.choice(word_list, 4_000).tolist())
+def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
+    """It runs in windows, in batches as small as any, and every token of it is covered."""
+    words = ["bank", "river", "money", "embeddings", "of", "the"]
+    text = " ".join(np.random.default_rng(5).choice(words, 100_000).tolist())
     (tmp_path / "in.txt").write_text(f"{text}\nshort\n")
-    flags = {"long_text": "window", "layers": 0}
-    assert embed(tmp_path / "out", minilm.path, tmp_path / "in.txt", **flags) == 0
-    count = len(minilm.load_tokenizer().encode([text])[0])
-    assert rows(tmp_path / "out")["num_tokens"] == [count + 2, 3]
+    model = encoder.bundle.path
+    flags = {"long_text": "window", "stride": 0, "layers": 0}
+    assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
+    tokens = len(encoder.tokenizer.encode([text])[0])
+    short = len(encoder.tokenizer.encode(["short"])[0])
+    assert rows(tmp_path / "out")["num_tokens"] == [tokens + 2, short + 2]
+    done = record(tmp_path / "out")
+    assert done["counts"]["embedded"] == 2
+    assert done["padded_tokens"] <= 1024 * done["batches"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"granularity": "letter"}, "--granularity must be one of sentence, token, word, span"),
+        ({"granularity": "token,token"}, "--granularity must name each of what is wanted once"),
+        ({"granularity": "token", "pooling": "cls"}, "--pooling is for vectors of sentences"),
+        ({"granularity": "token", "dim": 33}, "--dim must be between 1 and 32"),
+        ({"granularity": "span"}, "--granularity span reads JSON lines"),
+        ({"span_columns": "a,b"}, "--span_columns is for --granularity span"),
+        ({"granularity": "span", "span_columns": "a"}, "--span_columns must be two names"),
+        ({"granularity": "word", "pair_separator": "|"}, "word and span are for single texts"),
+        ({"word_pooling": "median"}, "--word_pooling: invalid choice"),
+        ({"stride": 3}, "--stride is for --long_text window"),
+        ({"no_merge_windows": True}, "--merge_windows is for --long_text window"),
+        ({"long_text": "window", "stride": 62}, "--stride must be at least 0 and below 62"),
+        ({"long_text": "window", "pair_separator": "|"}, "window is for single texts"),
+        ({"pair_separator": ""}, "--pair_separator is empty"),
+        ({"text_b_column": "b"}, "--text_b_column is for JSON lines"),
+        ({"prompt": "name:query"}, "--prompt"),
+        ({"prompt": "a " * 62}, "--prompt has 62 tokens, which leaves no room"),
+        ({"dense": True}, "--dense asks for Dense modules"),
+        ({"pooling": "mean,pooler"}, "--pooling pooler cannot be joined with others"),
+        ({"output_dtype": "int4"}, "--output_dtype: invalid choice"),
+        (
+            {"granularity": "token", "output_format": "jsonl", "output_dtype": "int8"},
+            "--output_dtype int8 cannot go with JSON lines of tokens",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_is_said_before_work(tmp_path, tiny_bundle, capsys, flags, message):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert message in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_pairs_and_spans_of_records_without_them(tmp_path, tiny_bundle, capsys):
+    source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "a"})
+    for flags, message in (
+        ({"text_b_column": "b"}, "--text_b_column b is not in the first record"),
+        ({"granularity": "span"}, "--span_columns start is not in the first record"),
+        ({"pair_separator": "|"}, "--pair_separator is for plain text"),
+    ):
+        assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_plan_says_what_will_be_written(tmp_path, tiny_bundle, capsys):
