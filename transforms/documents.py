@@ -43,6 +43,7 @@ class EmbedDocuments(beam.PTransform):
         batch_tokens: int = 1024,
         threads: int | None = None,
         large_model: bool = False,
+        max_batch_seconds: float | None = None,
         as_numpy: bool = False,
         **settings: Any,
     ) -> None:
@@ -60,6 +61,8 @@ class EmbedDocuments(beam.PTransform):
             batch_tokens: Most tokens that are computed at once, filling included.
             threads: Processor cores the model uses; None takes all that a worker may use.
             large_model: Whether the worker processes of a machine share one model.
+            max_batch_seconds: For streaming, whose bundles are often one element: how long an
+                element may wait for others, in its window. None: batches never outlive a bundle.
             as_numpy: Vectors as float32 arrays rather than lists of float.
             **settings: What to change of the model's own settings: `layers`, `layer_combine`,
                 `pooling`, `pool_special_tokens`, `normalize`, `dim` (see
@@ -80,6 +83,7 @@ class EmbedDocuments(beam.PTransform):
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,
+            max_batch_seconds=max_batch_seconds,
         )
 
     def expand(self, elements: beam.PCollection):  # any element, two collections: no type fits

@@ -71,6 +71,8 @@ class TextModelSettings:
         encode: What `Encoder.embed_texts` is told beside the texts.
         threads: Threads the model computes on; None for as many as the process may use.
         large_model: Whether the processes of a machine share one model.
+        max_batch_seconds: How long a document may wait for others; None: it never waits for what
+            comes after its bundle.
     """
 
     model: str
@@ -80,6 +82,7 @@ class TextModelSettings:
     encode: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
     large_model: bool = False
+    max_batch_seconds: float | None = None
 
 
 def text_model_settings(
@@ -91,6 +94,7 @@ def text_model_settings(
     batch_tokens: int = 1024,
     threads: int | None = None,
     large_model: bool = False,
+    max_batch_seconds: float | None = None,
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it.
 
@@ -102,6 +106,7 @@ def text_model_settings(
         batch_tokens: Most tokens of a batch, filling included.
         threads: Threads the model computes on.
         large_model: Whether the processes of a machine share one model.
+        max_batch_seconds: How long a document may wait for others.
 
     Raises:
         ValueError: No such model, or it cannot give such vectors.
@@ -114,11 +119,20 @@ def text_model_settings(
     for name, number in {"batch_tokens": batch_tokens, "threads": threads}.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
+    if max_batch_seconds is not None and not max_batch_seconds > 0:
+        raise ValueError(f"max_batch_seconds must be over 0, got {max_batch_seconds}")
     encode: dict[str, Any] = {"max_seq_length": max_seq_length, "batch_tokens": batch_tokens}
     if prompt is not None:
         encode["prompt"] = prompt
     return TextModelSettings(
-        model, bundle.path, bundle.fingerprint, spec, encode, threads, large_model
+        model,
+        bundle.path,
+        bundle.fingerprint,
+        spec,
+        encode,
+        threads,
+        large_model,
+        max_batch_seconds,
     )
 
 
@@ -205,11 +219,11 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
 
     def batch_elements_kwargs(self) -> dict[str, Any]:
         # Fixed, so that batches do not follow from how fast a machine happened to be.
-        return {
-            "min_batch_size": _BATCH_WEIGHT,
-            "max_batch_size": _BATCH_WEIGHT,
-            "element_size_fn": batch_weight,
-        }
+        bounds = {"min_batch_size": _BATCH_WEIGHT, "max_batch_size": _BATCH_WEIGHT}
+        if self._settings.max_batch_seconds is None:
+            return {**bounds, "element_size_fn": batch_weight}
+        # Beam's waiting batches count elements whatever they weigh.
+        return {**bounds, "max_batch_duration_secs": self._settings.max_batch_seconds}
 
 
 @dataclass
@@ -226,7 +240,8 @@ class EmbedTexts(beam.PTransform):
         super().__init__()
 
     def expand(self, documents: beam.PCollection[Document]) -> beam.PCollection[Document]:
-        return documents | "Infer" >> run_inference(self.settings)
+        infer = run_inference(self.settings).with_output_types(Document)
+        return documents | "Infer" >> infer
 
 
 def run_inference(settings: TextModelSettings) -> RunInference:
@@ -236,8 +251,7 @@ def run_inference(settings: TextModelSettings) -> RunInference:
         # Beam finds a shared model by this name on the whole machine: another job, which may
         # make other vectors of the same weights and end before us, must not have the same.
         tag = f"{tag}-{uuid.uuid4().hex}"
-    infer = RunInference(TextModelHandler(settings), model_identifier=tag)
-    return infer.with_output_types(Document)
+    return RunInference(TextModelHandler(settings), model_identifier=tag)
 
 
 def batch_weight(document: Document) -> int:
