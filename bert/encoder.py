@@ -1,55 +1,38 @@
 """Encoder: texts in, vectors out, for Python people and for the pipeline's workers."""
 
-import logging
-import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.batching import pad_rows, plan_batches
 from bert.bundle import Bundle
-from bert.halving import run_halving
-from bert.quiet import quiet_start
-from bert.rows import Rows, build_rows
+from bert.document_vectors import (
+    DocumentVectors,
+    TextVectors,
+    document_vectors,
+    per_document,
+)
+from bert.documents import tokenize_documents
+from bert.layout import Layout, is_too_long, lay_out
+from bert.row_runner import EmbeddedRows, RowRunner, available_cores
+from bert.rows import Rows
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 
 if TYPE_CHECKING:
     from bert.tokenizer import Tokenizer
 
-_LOG = logging.getLogger(__name__)
-
-
-@dataclass
-class EmbeddedRows:
-    """Vectors of rows, and what computing them took.
-
-    Attributes:
-        vectors: float32 `[rows, width]`, in the order of the rows; zeros where a row failed.
-        failed: Row numbers to a short fixed reason.
-        tokens: Tokens of all rows, special tokens included.
-        padded_tokens: Tokens computed, filling included.
-        batches: Batches planned.
-    """
-
-    vectors: np.ndarray
-    failed: dict[int, str] = field(default_factory=dict)
-    tokens: int = 0
-    padded_tokens: int = 0
-    batches: int = 0
-
 
 class Encoder:
-    """A model in memory. One call at a time computes; it may be called from several threads.
-
-    Each batch runs on one core, and as many batches at once as there are `threads`.
-    """
+    """A model in memory with its tokenizer; it may be called from several threads."""
 
     def __init__(
-        self, bundle: Bundle, spec: VectorSpec | None = None, threads: int | None = None
+        self,
+        bundle: Bundle,
+        spec: VectorSpec | None = None,
+        threads: int | None = None,
+        prompt: str | None = None,
     ) -> None:
         """Loads the weights.
 
@@ -57,6 +40,8 @@ class Encoder:
             bundle: The model.
             spec: How vectors are made; None is the model's own way.
             threads: Processor cores to use; None takes all that this process may use.
+            prompt: What stands before each text, a text or `name:` and the name that the model
+                gives it; None is the model's default prompt, "" none.
 
         Raises:
             ValueError: The model cannot give such vectors, or its files are damaged.
@@ -64,15 +49,13 @@ class Encoder:
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
         bundle.check(self.spec)
+        self.prompt = bundle.prompt_text(prompt)
         self.threads = available_cores() if threads is None else threads
         if self.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {self.threads}")
-        with quiet_start():
-            _one_core_a_batch()
-            self._model = bundle.load_encoder()
         self.tokenizer: Tokenizer = bundle.load_tokenizer()
-        self._graphs: dict[VectorSpec, Callable[..., Any]] = {}
-        self._lock = threading.Lock()
+        special = self.tokenizer.cls_id, self.tokenizer.sep_id
+        self._runner = RowRunner(bundle, special, self.threads)
 
     def encode(
         self,
@@ -85,7 +68,10 @@ class Encoder:
         pool_special_tokens: bool | None = None,
         normalize: bool | None = None,
         dim: int | None = None,
+        prompt: str | None = None,
         max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int = 64,
         batch_tokens: int = 1024,
     ) -> np.ndarray:
         """Turns texts, or pairs of texts, into vectors.
@@ -93,7 +79,7 @@ class Encoder:
         What is not given is as the encoder was loaded; see `bert.vector_spec.VectorSpec`.
 
         Args:
-            texts: Any number of texts; longer ones are cut.
+            texts: Any number of texts.
             texts_b: The second texts of pairs, as many as `texts`.
             layers: Hidden states taken.
             layer_combine: How several become one.
@@ -101,7 +87,10 @@ class Encoder:
             pool_special_tokens: Whether [CLS] and [SEP] count.
             normalize: Whether vectors have unit length.
             dim: Only the first so many numbers.
+            prompt: What stands before each text, or `name:` and a name of the model's.
             max_seq_length: Most tokens of a row, special tokens included.
+            long_text: "truncate", or "window" for the mean over windows of longer texts.
+            stride: Tokens that neighbouring windows share.
             batch_tokens: Most tokens of a batch, filling included.
 
         Returns:
@@ -119,14 +108,117 @@ class Encoder:
             "normalize": normalize,
             "dim": dim,
         }
+        made = TextSpec(
+            self._length(max_seq_length),
+            long_text=long_text,
+            stride=stride,
+            prompt=self.prompt if prompt is None else self.bundle.prompt_text(prompt),
+        )
         spec = spec_with(self.spec, **asked)
-        self.bundle.check(spec)
-        rows = _token_rows(self.bundle, self.tokenizer, texts, texts_b, max_seq_length)
-        done = self._embed(spec, rows.input_ids, rows.row_splits, rows.token_type_ids, batch_tokens)
-        if done.failed:
-            row, reason = min(done.failed.items())
-            raise RuntimeError(f"{len(done.failed)} texts failed, the first is {row}: {reason}")
-        return done.vectors
+        columns = _columns(texts, texts_b)
+        _, vectors = self._encode(spec, made, batch_tokens, **columns)
+        assert vectors.sentences is not None
+        return vectors.sentences
+
+    def encode_tokens(
+        self,
+        texts: Sequence[str],
+        texts_b: Sequence[str] | None = None,
+        *,
+        layers: Sequence[int] = (-1,),
+        layer_combine: str = "concat",
+        dim: int | None = None,
+        normalize: bool = False,
+        max_seq_length: int | None = None,
+        batch_tokens: int = 1024,
+    ) -> list[TextVectors]:
+        """Turns texts into the vectors of their tokens, [CLS] and [SEP] among them.
+
+        Args:
+            texts: Any number of texts; longer ones are cut.
+            texts_b: The second texts of pairs, as many as `texts`.
+            layers: Hidden states taken.
+            layer_combine: How several become one.
+            dim: Only the first so many numbers.
+            normalize: Whether vectors have unit length.
+            max_seq_length: Most tokens of a row, special tokens included.
+            batch_tokens: Most tokens of a batch, filling included.
+
+        Returns:
+            For each text its tokens, their places in it (-1 for special tokens), and float32
+            `[tokens, width]`.
+
+        Raises:
+            ValueError, RuntimeError: As `encode`.
+        """
+        made = TextSpec(self._length(max_seq_length), ("token",), normalize_tokens=normalize)
+        spec = VectorSpec(tuple(layers), layer_combine, dim=dim)
+        layout, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
+        tokens = layout.tokens
+        assert tokens is not None
+        assert vectors.tokens is not None
+        names = self.tokenizer.tokens(tokens.ids)
+        return per_document(tokens.splits, names, tokens.starts, tokens.stops, vectors.tokens)
+
+    def encode_words(
+        self,
+        texts: Sequence[str | Sequence[str]],
+        *,
+        layers: Sequence[int] = (-1,),
+        layer_combine: str = "concat",
+        word_pooling: str = "mean",
+        dim: int | None = None,
+        normalize: bool = False,
+        max_seq_length: int | None = None,
+        batch_tokens: int = 1024,
+    ) -> list[TextVectors]:
+        """Turns texts into the vectors of their words.
+
+        Args:
+            texts: Texts, whose words stand between white space, with punctuation as words of its
+                own; or lists of words, which are kept one to one.
+            layers: Hidden states taken.
+            layer_combine: How several become one.
+            word_pooling: How the tokens of a word become one vector.
+            dim: Only the first so many numbers.
+            normalize: Whether vectors have unit length.
+            max_seq_length: Most tokens of a row, special tokens included.
+            batch_tokens: Most tokens of a batch, filling included.
+
+        Returns:
+            For each text its words, their places in it (a list of words is a text with a space
+            between them), and float32 `[words, width]`; NaN for a word of a list that has no
+            token, or none within `max_seq_length`.
+
+        Raises:
+            ValueError, RuntimeError: As `encode`.
+        """
+        made = TextSpec(
+            self._length(max_seq_length),
+            ("word",),
+            word_pooling=word_pooling,
+            normalize_tokens=normalize,
+        )
+        spec = VectorSpec(tuple(layers), layer_combine, dim=dim)
+        words = [None if isinstance(text, str) else _listed("words", text) for text in texts]
+        joined = [
+            text if isinstance(text, str) else " ".join(own or ())
+            for text, own in zip(texts, words, strict=True)
+        ]
+        given = words if any(own is not None for own in words) else None
+        columns = _columns(joined) | {"words": given}
+        layout, vectors = self._encode(spec, made, batch_tokens, **columns)
+        found = layout.words
+        assert found is not None
+        assert vectors.words is not None
+        vectors.words[found.first == found.last] = np.nan
+        units = found.texts
+        return per_document(
+            units.splits, units.texts or [], units.starts, units.stops, vectors.words
+        )
+
+    def _length(self, asked: int | None) -> int:
+        return self.bundle.max_seq_length if asked is None else asked
 
     def embed_texts(
         self,
@@ -166,80 +258,96 @@ class Encoder:
             token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
             batch_tokens: Most tokens of a batch, filling included.
 
+        Returns:
+            float32 `[rows, width]` in `vectors`.
+
         Raises:
             ValueError: A row over the model's positions, or an id out of its vocabulary.
             RuntimeError: Every one of several rows failed: the model is broken, not a row.
         """
-        return self._embed(self.spec, input_ids, row_splits, token_type_ids, batch_tokens)
+        from bert.pooling import Wanted
 
-    def _embed(
+        rows = input_ids, row_splits, token_type_ids
+        return self._runner.run(self.spec, Wanted(), *rows, batch_tokens)
+
+    def embed_documents(
         self,
-        spec: VectorSpec,
-        input_ids: np.ndarray,
-        row_splits: np.ndarray,
-        type_ids: np.ndarray | None,
-        batch_tokens: int,
-    ) -> EmbeddedRows:
-        _check_rows(self.bundle, input_ids, np.diff(row_splits))
-        graph, width = self._graph(spec), spec.width(self.bundle.config)
+        rows: Rows,
+        row: np.ndarray,
+        layout: Layout,
+        made: TextSpec,
+        batch_tokens: int = 1024,
+        spec: VectorSpec | None = None,
+    ) -> tuple[EmbeddedRows, DocumentVectors]:
+        """Embeds the rows that documents were cut to, all granularities in one pass.
 
-        def call(rows: np.ndarray) -> np.ndarray:
-            ids, mask = pad_rows(input_ids, row_splits, rows)
-            types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
-            return graph(ids, mask, types).numpy()
+        Args:
+            rows: The distinct rows.
+            row: int `[rows of the layout]`, which of these each is equal to.
+            layout: How documents were cut to rows.
+            made: What is wanted of them.
+            batch_tokens: Most tokens of a batch, filling included.
+            spec: What a vector is made of; None is the encoder's own.
 
-        with self._lock:
-            return _run_batches(call, width, np.diff(row_splits), batch_tokens, self.threads)
+        Returns:
+            What became of the rows, and the vectors of the documents; those of a document with a
+            row that failed mean nothing.
 
-    def _graph(self, spec: VectorSpec) -> Callable[..., Any]:
-        with self._lock:
-            if spec not in self._graphs:
-                special = self.tokenizer.cls_id, self.tokenizer.sep_id
-                self._graphs[spec] = _compiled(self._model, spec, special)
-            return self._graphs[spec]
+        Raises:
+            ValueError, RuntimeError: As `embed_rows`.
+        """
+        from bert.pooling import Wanted
 
+        spec = spec or self.spec
+        wanted = Wanted(
+            sentences="sentence" in made.granularity,
+            finished=made.long_text != "window" or made.keeps_windows,
+            tokens=made.needs_tokens,
+        )
+        prompt_tokens = len(self.tokenizer.encode_flat([made.prompt])[0]) if made.prompt else 0
+        embedded = self._runner.run(
+            spec,
+            wanted,
+            rows.input_ids,
+            rows.row_splits,
+            rows.token_type_ids,
+            batch_tokens,
+            prompt_tokens,
+        )
+        stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
+        vectors = document_vectors(
+            layout,
+            embedded,
+            row,
+            rows.row_splits,
+            made,
+            lambda pooled: self._runner.finish(spec, pooled),
+            stacked,
+        )
+        return embedded, vectors
 
-def _run_batches(
-    call: Callable[[np.ndarray], np.ndarray],
-    width: int,
-    lengths: np.ndarray,
-    batch_tokens: int,
-    threads: int,
-) -> EmbeddedRows:
-    batches = plan_batches(lengths, batch_tokens)
-    with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda rows: run_halving(rows, width, call), batches))
-    done = EmbeddedRows(
-        np.empty((len(lengths), width), np.float32),
-        tokens=int(lengths.sum()),
-        padded_tokens=sum(int(lengths[rows[0]]) * len(rows) for rows in batches),
-        batches=len(batches),
-    )
-    for rows, part in zip(batches, parts, strict=True):
-        done.vectors[rows] = part.vectors
-        done.failed |= {int(rows[place]): reason for place, reason in part.failed.items()}
-    _refuse_broken_model(done, next((part.error for part in parts if part.error), None))
-    return done
-
-
-def _token_rows(
-    bundle: Bundle,
-    tokenizer: "Tokenizer",
-    texts: Sequence[str],
-    texts_b: Sequence[str] | None,
-    max_seq_length: int | None,
-) -> Rows:
-    length = bundle.max_seq_length if max_seq_length is None else max_seq_length
-    bundle.check_max_seq_length(length)
-    first = _listed("texts", texts)
-    ids, splits = tokenizer.encode_flat(first)
-    second: tuple[np.ndarray, ...] = ()
-    if texts_b is not None:
-        listed = _listed("texts_b", texts_b)
-        if len(listed) != len(first):
-            raise ValueError(f"texts_b must be {len(first)} texts, got {len(listed)}")
-        second = tokenizer.encode_flat(listed)
-    return build_rows(ids, splits, length, tokenizer.cls_id, tokenizer.sep_id, *second)
+    def _encode(
+        self, spec: VectorSpec, made: TextSpec, batch_tokens: int, **columns: Any
+    ) -> tuple[Layout, DocumentVectors]:
+        """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
+        self.bundle.check(spec)
+        self.bundle.check_max_seq_length(made.max_seq_length)
+        documents = tokenize_documents(
+            self.tokenizer, offsets=made.needs_tokens, prompt=made.prompt, **columns
+        )
+        if made.long_text == "reject" and (too_long := is_too_long(documents, made)).any():
+            raise ValueError(
+                f"texts number {int(np.argmax(too_long))} is longer than {made.max_seq_length} "
+                "tokens; long_text truncate or window takes it"
+            )
+        rows, layout = lay_out(documents, made, self.tokenizer)
+        every = np.arange(len(rows.row_splits) - 1)
+        embedded, vectors = self.embed_documents(rows, every, layout, made, batch_tokens, spec)
+        if embedded.failed:
+            row, reason = min(embedded.failed.items())
+            failed = len(embedded.failed)
+            raise RuntimeError(f"{failed} texts failed, the first is {row}: {reason}")
+        return layout, vectors
 
 
 def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
@@ -263,31 +371,12 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     return replace(spec, **given)
 
 
-def available_cores() -> int:
-    """Returns how many processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _one_core_a_batch() -> None:
-    # A batch on one core waits for no other core, and takes 7% less of it (benchmarks/encoder.py).
-    import tensorflow as tf
-
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-    except RuntimeError:  # TensorFlow runs already; right all the same, only slower
-        _LOG.info("TensorFlow was started before the encoder, its threads stay as they are")
-
-
-def _compiled(model: Any, spec: VectorSpec, special: tuple[int, int]) -> Callable[..., Any]:
-    import tensorflow as tf
-
-    from bert.pooling import row_vectors
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
-    def vectors(input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor) -> tf.Tensor:
-        return row_vectors(model, spec, input_ids, mask, type_ids, special)
-
-    return vectors.get_concrete_function()
+def _columns(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> dict[str, Any]:
+    first = _listed("texts", texts)
+    second = None if texts_b is None else _listed("texts_b", texts_b)
+    if second is not None and len(second) != len(first):
+        raise ValueError(f"texts_b must be {len(first)} texts, got {len(second)}")
+    return {"texts": first, "texts_b": second}
 
 
 def _listed(name: str, texts: Sequence[str]) -> list[str]:
@@ -297,21 +386,3 @@ def _listed(name: str, texts: Sequence[str]) -> list[str]:
         if not isinstance(text, str):
             raise ValueError(f"{name} must be str, number {place} is {type(text).__name__}")
     return listed
-
-
-def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray) -> None:
-    most = bundle.config.max_position_embeddings
-    if lengths.max(initial=0) > most:
-        raise ValueError(f"rows must have at most {most} tokens, one has {lengths.max()}")
-    if lengths.min(initial=1) < 1:
-        raise ValueError(f"rows must have at least 1 token, number {lengths.argmin()} has none")
-    size = bundle.config.vocab_size
-    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:
-        raise ValueError(f"input_ids must be between 0 and {size - 1}")
-
-
-def _refuse_broken_model(done: EmbeddedRows, error: Exception | None) -> None:
-    rows = len(done.vectors)
-    if rows > 1 and len(done.failed) == rows:
-        reason = min(done.failed.values())
-        raise RuntimeError(f"the model failed on all of {rows} rows: {reason}") from error

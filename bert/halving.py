@@ -10,49 +10,37 @@ NOT_FINITE = "vector is not finite"
 
 
 @dataclass
-class Vectors:
+class Outcome:
     """What became of some rows.
 
     Attributes:
-        vectors: float32 `[rows, width]`; zeros for a row that failed.
-        failed: Places of the rows that failed, and the reason of each.
+        failed: Numbers of the rows that failed, and the reason of each.
         error: One of the errors behind `failed`; None where no call failed.
     """
 
-    vectors: np.ndarray
     failed: dict[int, str] = field(default_factory=dict)
     error: Exception | None = None
 
 
-def run_halving(rows: np.ndarray, width: int, call: Callable[[np.ndarray], np.ndarray]) -> Vectors:
+def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> Outcome:
     """Calls the model with all rows; where it raises, with each half of them.
 
     Args:
         rows: int64 `[rows]`, at least one.
-        width: Numbers of a vector.
-        call: Row numbers to float32 `[rows, width]`; may raise.
+        call: Takes row numbers, keeps what the model makes of them, and returns bool `[rows]`:
+            whether all numbers of a row are finite. May raise.
     """
     try:
-        vectors = call(rows)
+        finite = call(rows)
     except Exception as error:
         if len(rows) == 1:
-            return Vectors(np.zeros((1, width), np.float32), {0: reason_of(error)}, error)
+            return Outcome({int(rows[0]): reason_of(error)}, error)
     else:
-        return _finite(vectors)
+        return Outcome({int(row): NOT_FINITE for row in rows[~finite]})
     # Outside the except clause: there the frames that hold the failed call's memory still live.
     middle = len(rows) // 2
-    first, second = (run_halving(half, width, call) for half in (rows[:middle], rows[middle:]))
-    failed = first.failed | {middle + place: why for place, why in second.failed.items()}
-    vectors = np.concatenate([first.vectors, second.vectors])
-    return Vectors(vectors, failed, first.error or second.error)
-
-
-def _finite(vectors: np.ndarray) -> Vectors:
-    finite = np.isfinite(vectors).all(axis=1)
-    if finite.all():
-        return Vectors(vectors)
-    failed = {int(place): NOT_FINITE for place in np.flatnonzero(~finite)}
-    return Vectors(np.where(finite[:, None], vectors, np.float32(0)), failed)
+    first, second = (run_halving(half, call) for half in (rows[:middle], rows[middle:]))
+    return Outcome(first.failed | second.failed, first.error or second.error)
 
 
 def reason_of(error: Exception) -> str:

@@ -1,6 +1,7 @@
-"""Hidden states in, one vector a row out: layers, pooling, dimension and length, in the graph."""
+"""Token ids in, vectors of rows and tokens out: layers, pooling, dimension, all in the graph."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -10,37 +11,94 @@ from bert.vector_spec import VectorSpec
 _LEAST = -1e30  # below every hidden state: filling never wins a maximum
 
 
-def row_vectors(
+@dataclass(frozen=True)
+class Wanted:
+    """What a call of the model gives.
+
+    Attributes:
+        sentences: Vectors of rows.
+        finished: Whether these have gone through Dense, `dim` and `normalize`; not where several
+            rows are to become one vector first.
+        tokens: Vectors of tokens.
+    """
+
+    sentences: bool = True
+    finished: bool = True
+    tokens: bool = False
+
+
+def model_outputs(
     encoder: BertEncoder,
     spec: VectorSpec,
+    wanted: Wanted,
     input_ids: tf.Tensor,
     mask: tf.Tensor,
     type_ids: tf.Tensor,
     special_ids: tuple[int, int],
-) -> tf.Tensor:
-    """Runs the encoder as far as `spec` needs it and pools.
+    prompt_tokens: int = 0,
+) -> dict[str, tf.Tensor]:
+    """Runs the encoder once, as far as is needed, and pools.
 
     Args:
         encoder: The model.
         spec: What a vector is made of.
+        wanted: Which vectors.
         input_ids: int32 `[batch, length]`, with [CLS] and [SEP].
         mask: int32 `[batch, length]`, 1 for tokens, 0 for filling at the end.
         type_ids: int32 `[batch, length]`.
         special_ids: The ids of [CLS] and [SEP]. Text never gives them (its brackets are split
             off), so that a place holding one is a special token.
+        prompt_tokens: Tokens behind [CLS] that are a prompt's.
 
     Returns:
-        float32 `[batch, spec.width]`; it depends on the row's own tokens only.
+        As far as wanted, `sentences` float32 `[batch, spec.width]` (as wide as pooled if they are
+        not finished) and `tokens` float32 `[batch, length, token width]`, cut to `spec.dim`. What
+        a row gives depends on its own tokens only.
     """
-    numbers = spec.layer_numbers(encoder.config)
-    states = encoder.hidden_states(input_ids, mask, type_ids, highest=max(numbers))
+    numbers = spec.layer_numbers(encoder.config) if wanted.sentences else ()
+    token_numbers = spec.token_layer_numbers(encoder.config) if wanted.tokens else ()
+    highest = max(numbers + token_numbers)
+    states = encoder.hidden_states(input_ids, mask, type_ids, highest=highest)
+    outputs = {}
+    if wanted.tokens:
+        chosen = [states[number] for number in token_numbers]
+        layers = combine_layers(chosen, spec.layer_combine)
+        outputs["tokens"] = tf.concat([layer[:, :, : spec.dim] for layer in layers], axis=-1)
+    if not wanted.sentences:
+        return outputs
     if spec.pooling == "pooler":
-        return _finish(encoder.pooled(states[-1]), spec)
-    special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
-    counted = counted_tokens(mask, special, spec)
-    layers = combine_layers([states[number] for number in numbers], spec.layer_combine)
-    pooled = [pool(layer, mask, counted, spec.pooling) for layer in layers]
-    return tf.concat([_finish(vector, spec) for vector in pooled], axis=-1)
+        pooled = encoder.pooled(states[-1])
+    else:
+        special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
+        counted = counted_tokens(mask, special, spec, prompt_tokens)
+        chosen = [states[number] for number in numbers]
+        layers = combine_layers(chosen, spec.layer_combine)
+        pooled = tf.concat([pool(one, mask, counted, spec.pooling) for one in layers], axis=-1)
+    outputs["sentences"] = finish(encoder, spec, pooled) if wanted.finished else pooled
+    return outputs
+
+
+def finish(encoder: BertEncoder, spec: VectorSpec, pooled: tf.Tensor) -> tf.Tensor:
+    """Dense modules, then the first `dim` numbers, then unit length; zero stays zero.
+
+    Args:
+        encoder: Has the Dense modules.
+        spec: Which of these are asked for.
+        pooled: float32 `[rows, layers * spec.pooled_width]`.
+
+    Returns:
+        float32 `[rows, spec.width]`; each layer of a stack is cut and scaled by itself.
+    """
+    layers = tf.split(pooled, pooled.shape[-1] // spec.pooled_width(encoder.config), axis=-1)
+    finished = []
+    for layer in layers:
+        vectors = encoder.dense(layer) if spec.dense else layer
+        vectors = vectors[:, : spec.dim]
+        if spec.normalize:
+            # Not tf.math.l2_normalize, whose reciprocal root is off by more than one rounding.
+            vectors /= tf.maximum(tf.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        finished.append(vectors)
+    return tf.concat(finished, axis=-1)
 
 
 def combine_layers(states: list[tf.Tensor], combine: str) -> list[tf.Tensor]:
@@ -53,15 +111,20 @@ def combine_layers(states: list[tf.Tensor], combine: str) -> list[tf.Tensor]:
     return [total / len(states) if combine == "mean" else total]
 
 
-def counted_tokens(mask: tf.Tensor, special: tf.Tensor, spec: VectorSpec) -> tf.Tensor:
+def counted_tokens(
+    mask: tf.Tensor, special: tf.Tensor, spec: VectorSpec, prompt_tokens: int = 0
+) -> tf.Tensor:
     """Returns float32 `[batch, length]`: 1 where a token counts in the pooling.
 
-    Special tokens count where `spec` says so, and in a row that holds nothing else.
+    Special tokens and the prompt count where `spec` says so, and in a row that holds nothing else.
     """
-    mask = tf.cast(mask, tf.float32)
-    if spec.pool_special_tokens:
+    inner = mask = tf.cast(mask, tf.float32)
+    if not spec.pool_special_tokens:
+        inner *= 1.0 - tf.cast(special, tf.float32)
+    if prompt_tokens and not spec.pool_prompt:
+        inner *= tf.cast(_places(mask) > prompt_tokens + 1, tf.float32)
+    if inner is mask:
         return mask
-    inner = mask * (1.0 - tf.cast(special, tf.float32))
     return tf.where(tf.reduce_any(inner > 0, axis=1, keepdims=True), inner, mask)
 
 
@@ -75,11 +138,13 @@ def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -
         states: float32 `[batch, length, width]`.
         mask: int32 `[batch, length]`, 1 for tokens.
         counted: float32 `[batch, length]`, 1 for tokens that count.
-        pooling: Any of `POOLINGS` but "pooler".
+        pooling: Any of `POOLINGS` but "pooler", or several with commas.
 
     Returns:
-        float32 `[batch, width]`, twice as wide for "mean_max".
+        float32 `[batch, width]`, twice as wide for "mean_max", all of several side by side.
     """
+    if "," in pooling:
+        return tf.concat([pool(states, mask, counted, one) for one in pooling.split(",")], axis=-1)
     if pooling == "cls":
         return states[:, 0]
     if pooling == "sep":
@@ -128,12 +193,3 @@ _COUNTED: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "weightedmean": _weighted_mean,
     "lasttoken": _at_last,
 }
-
-
-def _finish(vectors: tf.Tensor, spec: VectorSpec) -> tf.Tensor:
-    """Cuts to the first `dim` numbers, then scales to unit length; zero stays zero."""
-    vectors = vectors[:, : spec.dim]
-    if not spec.normalize:
-        return vectors
-    # Not tf.math.l2_normalize, whose reciprocal root is off by more than one rounding.
-    return vectors / tf.maximum(tf.norm(vectors, axis=-1, keepdims=True), 1e-12)

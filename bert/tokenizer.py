@@ -1,5 +1,6 @@
 """Text to WordPiece ids and offsets, exactly as google-research/bert's FullTokenizer."""
 
+import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,6 +84,11 @@ class Tokenizer:
         A token that is part of what one character became has the whole character as its span.
         """
         return self._tokenize(texts, offsets=True)
+
+    @functools.cached_property
+    def continues(self) -> np.ndarray:
+        """bool `[vocabulary]`: entries that go on with a word, those that begin with `##`."""
+        return np.array([entry.startswith("##") for entry in self.vocab])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entries for ids."""

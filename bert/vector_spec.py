@@ -97,6 +97,13 @@ class VectorSpec:
         >>> VectorSpec(layers=(-1, 2), layer_combine="concat").layer_numbers(config)
         (6, 2)
         """
+        if self.pooling == "pooler":
+            self.token_layer_numbers(config)
+            return (config.num_hidden_layers,)
+        return self.token_layer_numbers(config)
+
+    def token_layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the hidden states that a token's vector is made of, whatever the pooling."""
         count = config.num_hidden_layers
         for layer in self.layers:
             if not -count - 1 <= layer <= count:
@@ -104,8 +111,6 @@ class VectorSpec:
                     f"--layers must be between {-count - 1} and {count} "
                     f"for this {count}-layer model, got {layer}"
                 )
-        if self.pooling == "pooler":
-            return (count,)
         numbers = tuple(layer % (count + 1) for layer in self.layers)
         return (max(numbers),) if self.layer_combine == "last" else numbers
 
@@ -118,6 +123,17 @@ class VectorSpec:
         width = self.dim or self._uncut_width(config)
         stacked = self.layer_combine == "stack" and self.pooling != "pooler"
         return (len(self.layers), width) if stacked else (width,)
+
+    def token_shape(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the shape of a token's vector: `[dim]`, for a stack `[layers, dim]`."""
+        count = len(self.token_layer_numbers(config))
+        width = config.hidden_size * (count if self.layer_combine == "concat" else 1)
+        if self.dim is not None and self.dim > width:
+            raise ValueError(
+                f"--dim must be between 1 and {width} for this model's tokens, got {self.dim}"
+            )
+        width = self.dim or width
+        return (count, width) if self.layer_combine == "stack" else (width,)
 
     def pooled_width(self, config: BertConfig) -> int:
         """Returns how many numbers the pooling gives, of one layer of a stack."""

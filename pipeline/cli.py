@@ -179,17 +179,30 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
 
 
 def _plan_text(run: Any) -> str:
-    spec = run.spec
+    spec, config = run.spec, run.bundle.config
     layers = ",".join(map(str, spec.layers))
+    made = []
+    if "sentence" in run.text_spec.granularity:
+        shape = "x".join(map(str, spec.shape(config)))
+        made.append(f"pooling {spec.pooling}, {shape} numbers a document")
+    for kind in run.text_spec.granularity:
+        if kind != "sentence":
+            made.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
     return (
         f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks\n"
         f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers {layers} "
-        f"{spec.layer_combine}, pooling {spec.pooling}, "
-        f"{'x'.join(map(str, spec.shape(run.bundle.config)))} numbers a document, "
-        f"texts cut at {run.max_seq_length} tokens\n"
+        f"{spec.layer_combine}, {', '.join(made)}, "
+        f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens\n"
         f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
     )
+
+
+_LONG_TEXTS = {
+    "truncate": "texts cut at",
+    "window": "texts in windows of",
+    "reject": "texts refused over",
+}
 
 
 def _summary(output: str, record: dict[str, Any]) -> str:

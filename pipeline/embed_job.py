@@ -36,6 +36,7 @@ def build(
         run.bundle.path,
         run.bundle.fingerprint,
         run.spec,
+        run.text_spec,
         run.options.batch_tokens,
         run.options.threads,
     )
@@ -45,7 +46,7 @@ def build(
     )
     written = (
         read["documents"]
-        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.max_seq_length)
+        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec)
         | "Infer" >> EmbedBlocks(handler)
         | "Write"
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)

@@ -2,17 +2,18 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from bert.bundle import Bundle
-from bert.encoder import spec_with
-from bert.recipes import recipe_spec
 from bert.resolve import resolve_model
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.options import EmbedOptions, UsageError
+from pipeline.specs import check_contradictions, text_spec, vector_spec
 from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -31,6 +32,9 @@ _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
 _SLOW_MODEL = 768  # hidden size from which a block of the largest size would take over minutes
 _SLOW_MODEL_BLOCK = 256 << 10
+_MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
+_SMALLEST_BLOCK = 4 << 10
+_TEXT_BYTES_A_TOKEN = 4
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _JSON_BYTES_A_NUMBER = 13
 _COMPRESSION = 4  # text is about so much larger than its compressed file
@@ -45,7 +49,7 @@ class EmbedRun:
         output: Absolute folder, or URL.
         bundle: The model.
         spec: What a vector is.
-        max_seq_length: Most tokens of a text, special tokens included.
+        text_spec: How texts become rows, and which of their vectors are wanted.
         request: What the plan is made from.
         planned: What the plan holds at this moment.
         columns: Where the fields of JSON records stand.
@@ -60,7 +64,7 @@ class EmbedRun:
     output: str
     bundle: Bundle
     spec: VectorSpec
-    max_seq_length: int
+    text_spec: TextSpec
     request: PlanRequest
     planned: PlannedWork
     columns: Columns
@@ -81,10 +85,15 @@ class EmbedRun:
                 "lower_case": self.bundle.lower_case,
                 "max_word_chars": self.bundle.max_word_chars,
             },
-            "max_seq_length": self.max_seq_length,
             "precision": self.options.precision,
+            "output_dtype": self.options.output_dtype,
             "shape": list(self.spec.shape(self.bundle.config)),
+            "token_shape": list(self.spec.token_shape(self.bundle.config))
+            if self.text_spec.needs_tokens
+            else None,
+            "tokens_with_ids": len(self.planned.paths) > 1 or self.columns.id is not None,
             **self.spec.to_dict(),
+            **self.text_spec.to_dict(),
         }
 
 
@@ -106,110 +115,120 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
+    check_contradictions(options)
     columns = _columns(options, files)
-    _check_contradictions(options)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
-    bundle.check(spec)
-    max_seq_length = options.max_seq_length or bundle.max_seq_length
-    bundle.check_max_seq_length(max_seq_length)
+    made = text_spec(options, bundle, spec)
+    widths = Widths.of(made, spec, bundle)
     total = sum(file.stop for file in files)
     request = PlanRequest(
         patterns=tuple(absolute(pattern) for pattern in options.input),
         input_format=options.input_format,
-        block_bytes=options.block_bytes or _block_bytes(total, bundle),
+        block_bytes=options.block_bytes or _block_bytes(total, bundle, widths),
         limit=options.limit,
         digest=listing_digest(listed),
         output=output,
+        read_through="token" in made.granularity and options.output_format == "jsonl",
     )
-    width = spec.width(bundle.config)
+    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
     run = EmbedRun(
         options=options,
         output=output,
         bundle=bundle,
         spec=spec,
-        max_seq_length=max_seq_length,
+        text_spec=made,
         request=request,
-        planned=planned_work(files, list(plan_blocks(files, request.block_bytes))),
+        planned=planned_work(files, specs),
         columns=columns,
         part_docs=options.block_docs
-        or max(1, min(_MOST_PART_DOCS, _MOST_PART_BYTES // (4 * width))),
+        or max(1, min(_MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1)))),
         fingerprint="",
         input_bytes=total,
         estimated_documents=_estimated_documents(files, options.limit),
         estimated_bytes=0,
     )
-    size = run.estimated_documents * _row_bytes(options.output_format, width)
+    size = _estimated_bytes(run.estimated_documents, total, options.output_format, widths)
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
     return run
 
 
-def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
-    """The recipe's or the model's own settings, with what was asked for instead.
+@dataclass(frozen=True)
+class Widths:
+    """How wide the output is.
 
-    Raises:
-        ValueError: Several layers without a word on how to combine them.
+    Attributes:
+        document: Numbers of the vectors that a document has one of.
+        token: Numbers of the vectors that each of its tokens, or words, has one of.
     """
-    names = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
-    asked = {name: getattr(options, name) for name in names}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    layers = bundle.config.num_hidden_layers
-    base = recipe_spec(options.recipe, layers) if options.recipe else bundle.defaults
-    return spec_with(base, **asked)
+
+    document: int
+    token: int
+
+    @classmethod
+    def of(cls, made: TextSpec, spec: VectorSpec, bundle: Bundle) -> "Widths":
+        sentence = "sentence" in made.granularity
+        kinds = len(made.granularity) - sentence
+        token = kinds * math.prod(spec.token_shape(bundle.config)) if kinds else 0
+        return cls(spec.width(bundle.config) if sentence else 0, token)
 
 
-def _check_contradictions(options: EmbedOptions) -> None:
-    for name in ("layers", "layer_combine", "pooling", "pool_special_tokens"):
-        if options.recipe and getattr(options, name) is not None:
-            raise UsageError(f"--recipe {options.recipe} says what --{name} is, give only one")
-    if options.pooling == "pooler" and (options.layers or options.layer_combine):
-        raise UsageError(
-            "--pooling pooler reads the last layer and cannot go with --layers or --layer_combine"
-        )
-    if options.pooling in ("cls", "sep", "pooler") and options.pool_special_tokens is False:
-        raise UsageError(
-            f"--no_pool_special_tokens cannot go with --pooling {options.pooling}, "
-            "which is the vector of a special token"
-        )
-
-
-def _block_bytes(total: int, bundle: Bundle) -> int:
+def _block_bytes(total: int, bundle: Bundle, widths: Widths) -> int:
     wanted = default_block_bytes(total)
-    return min(wanted, _SLOW_MODEL_BLOCK) if bundle.config.hidden_size >= _SLOW_MODEL else wanted
+    if bundle.config.hidden_size >= _SLOW_MODEL:
+        wanted = min(wanted, _SLOW_MODEL_BLOCK)
+    if widths.token:
+        # A token is some four bytes of text and of each of its numbers alike.
+        wanted = min(wanted, max(_MOST_TOKEN_BYTES // widths.token, _SMALLEST_BLOCK))
+    return wanted
 
 
 def _columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
-    """Where text and id stand, judged by the first JSON record."""
+    """Where the fields of a record stand, judged by the first JSON record."""
     json_files = [file for file in files if file.format == "jsonl"]
-    text = options.text_column or "text"
+    spans = None
+    if "span" in options.granularity:
+        spans = options.span_columns or ("start", "stop")
+    columns = Columns(
+        text=options.text_column or "text",
+        id=options.id_column,
+        text_b=options.text_b_column,
+        spans=spans and (spans[0], spans[1]),
+        pair_separator=options.pair_separator,
+    )
     if not json_files:
-        for flag in ("text_column", "id_column"):
+        for flag in ("text_column", "id_column", "text_b_column"):
             if getattr(options, flag):
                 raise UsageError(f"--{flag} is for JSON lines, but the input is plain text")
-        return Columns(text)
+        if spans:
+            raise UsageError("--granularity span reads JSON lines, but the input is plain text")
+        return columns
+    if options.pair_separator and len(json_files) == len(files):
+        raise UsageError("--pair_separator is for plain text; --text_b_column is for JSON lines")
     for file in json_files:
         record = first_record(first_lines(file))
-        if record is None:
-            continue
-        found = ", ".join(sorted(map(str, record))) or "no field"
-        if text not in record:
-            raise UsageError(
-                f"--text_column {text} is not in the first record of {file.info.path}, "
-                f"which has {found}"
-            )
-        if options.id_column and options.id_column not in record:
-            raise UsageError(
-                f"--id_column {options.id_column} is not in the first record of {file.info.path}, "
-                f"which has {found}"
-            )
-        return Columns(text, options.id_column or ("id" if "id" in record else None))
+        if record is not None:
+            _check_fields(columns, record, file)
+            return replace(columns, id=columns.id or ("id" if "id" in record else None))
     if any(file.stop for file in json_files):
         raise UsageError(
             f"--input {json_files[0].info.path} does not begin with JSON lines: one object a line "
             "is wanted (an array or an indented object is none)"
         )
-    return Columns(text, options.id_column)
+    return columns
+
+
+def _check_fields(columns: Columns, record: dict[str, Any], file: InputFile) -> None:
+    wanted = [("text_column", columns.text), ("id_column", columns.id)]
+    wanted += [("text_b_column", columns.text_b)]
+    wanted += [("span_columns", name) for name in columns.spans or ()]
+    for flag, name in wanted:
+        if name is not None and name not in record:
+            found = ", ".join(sorted(map(str, record))) or "no field"
+            raise UsageError(
+                f"--{flag} {name} is not in the first record of {file.info.path}, which has {found}"
+            )
 
 
 def _estimated_documents(files: list[InputFile], limit: int | None) -> int:
@@ -221,15 +240,19 @@ def _estimated_documents(files: list[InputFile], limit: int | None) -> int:
     return documents if limit is None else min(documents, limit)
 
 
-def _row_bytes(output_format: str, width: int) -> int:
-    return _ROW_OVERHEAD + width * (_JSON_BYTES_A_NUMBER if output_format == "jsonl" else 4)
+def _estimated_bytes(documents: int, text_bytes: int, output_format: str, widths: Widths) -> int:
+    number = _JSON_BYTES_A_NUMBER if output_format == "jsonl" else 4
+    tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    rows = documents * (_ROW_OVERHEAD + number * widths.document)
+    return rows + tokens * number * widths.token
 
 
 def run_fingerprint(run: EmbedRun) -> str:
     """Hash of every option that changes rows or how files are cut, the model and the listing."""
     settings = run.metadata | {
         "output_format": run.options.output_format,
-        "columns": [run.columns.text, run.columns.id],
+        "columns": astuple(run.columns),
+        "read_through": run.request.read_through,
         "input_format": run.request.input_format,
         "block_bytes": run.request.block_bytes,
         "part_docs": run.part_docs,

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
+from bert.output_types import OUTPUT_DTYPES
 from bert.recipes import RECIPES
+from bert.text_spec import GRANULARITIES, LONG_TEXTS
+from bert.units import WORD_POOLINGS
 from bert.vector_spec import LAYER_COMBINES, POOLINGS
 
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
@@ -33,20 +36,31 @@ class EmbedOptions:
     output: str = ""
     input_format: str | None = None
     text_column: str | None = None
+    text_b_column: str | None = None
+    pair_separator: str | None = None
+    span_columns: tuple[str, ...] | None = None
     id_column: str | None = None
     output_format: str = "parquet"
     block_bytes: int | None = None
     block_docs: int | None = None
     limit: int | None = None
     model: str = "minilm"
+    granularity: tuple[str, ...] = ("sentence",)
     recipe: str | None = None
     layers: tuple[int, ...] | None = None
     layer_combine: str | None = None
     pooling: str | None = None
     pool_special_tokens: bool | None = None
+    dense: bool | None = None
+    word_pooling: str = "mean"
     max_seq_length: int | None = None
+    long_text: str = "truncate"
+    stride: int | None = None
+    merge_windows: bool | None = None
+    prompt: str | None = None
     dim: int | None = None
     normalize: bool | None = None
+    output_dtype: str = "float32"
     precision: str = "float32"
     batch_tokens: int = 1024
     threads: int | None = None
@@ -85,6 +99,16 @@ def _layers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _at_least_zero(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
+    return int(text)
+
+
 def _share(text: str) -> str:
     if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
         raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
@@ -100,7 +124,18 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--input_format", choices=("text", "jsonl"), help="default: by suffix, else text"
     )
-    what.add_argument("--text_column", metavar="NAME", help="JSON field (default: text)")
+    what.add_argument(
+        "--text_column",
+        metavar="NAME",
+        help="JSON field, a text or a list of words (default: text)",
+    )
+    what.add_argument("--text_b_column", metavar="NAME", help="JSON field of the second text")
+    what.add_argument(
+        "--pair_separator", metavar="TEXT", help="between the texts of a line, such as ' ||| '"
+    )
+    what.add_argument(
+        "--span_columns", type=_names, metavar="A,B", help="of --granularity span: start,stop"
+    )
     what.add_argument(
         "--id_column", metavar="NAME", help="JSON field (default: id if there is one)"
     )
@@ -118,14 +153,41 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
     model = group("model and vectors (defaults: the model's own settings)")
     add_model_flag(model)
+    model.add_argument(
+        "--granularity",
+        type=_names,
+        metavar="NAME,NAME",
+        help=f"some of {', '.join(GRANULARITIES)}, from one pass (default: sentence)",
+    )
     model.add_argument("--recipe", choices=RECIPES, help="layers and pooling of the literature")
     model.add_argument("--layers", type=_layers, metavar="N,N", help="0 embeddings, -1 last layer")
     model.add_argument("--layer_combine", choices=LAYER_COMBINES)
-    model.add_argument("--pooling", choices=POOLINGS, help="how tokens become one vector")
+    model.add_argument(
+        "--pooling",
+        metavar="NAME",
+        help=f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
+    )
     _add_switch(model, "pool_special_tokens", "whether [CLS] and [SEP] count in the pooling")
+    _add_switch(model, "dense", "apply the model's own Dense modules")
+    model.add_argument(
+        "--word_pooling", choices=WORD_POOLINGS, help="tokens of a word or span (default: mean)"
+    )
     model.add_argument("--max_seq_length", type=_positive, metavar="N", help="longer texts are cut")
+    model.add_argument(
+        "--long_text", choices=LONG_TEXTS, help="what becomes of them (default: truncate)"
+    )
+    model.add_argument(
+        "--stride", type=_at_least_zero, metavar="N", help="tokens windows share (default: 64)"
+    )
+    _add_switch(model, "merge_windows", "one vector a document, the default")
+    model.add_argument(
+        "--prompt", metavar="TEXT", help="before each text, or name:NAME of the model's prompts"
+    )
     model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
     _add_switch(model, "normalize", "scale vectors to unit length")
+    model.add_argument(
+        "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
+    )
     compute = group("computing")
     compute.add_argument("--precision", choices=("float32",))
     compute.add_argument(

@@ -26,7 +26,7 @@ from transforms.files import (
 )
 
 _FORMAT = 1
-_OURS = re.compile(r"(embeddings|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
+_OURS = re.compile(r"(embeddings|tokens|words|spans|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -147,6 +147,10 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "bytes": run.input_bytes,
             "text_column": run.columns.text,
             "id_column": run.columns.id,
+            "text_b_column": run.columns.text_b,
+            "span_columns": run.columns.spans and list(run.columns.spans),
+            "pair_separator": run.columns.pair_separator,
+            "read_through": run.request.read_through,
             "limit": run.request.limit,
         },
         "files": {

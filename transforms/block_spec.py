@@ -23,6 +23,11 @@ class InputFile:
     stop: int
     records: int | None = None
 
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether a reader may begin in the middle."""
+        return self.compression is None
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -47,10 +52,13 @@ class BlockSpec:
         number: The block's number in the plan.
         format: `text` or `jsonl`.
         slices: A byte range of one file, or a run of small whole files.
-        compression: Set for a file that must be read through from start to end.
-        stripe: Which reader of such a file this is; it keeps the parts `p % stripes == stripe`.
+        compression: Of a compressed file, which is always read through from start to end.
+        stripe: Which reader of a file read through this is; it keeps the parts
+            `p % stripes == stripe`.
         stripes: How many readers share the file.
-        records: Records to read of such a file, None for all.
+        records: Records to read of a compressed file, None for all.
+        numbered: Whether the documents say which line of their file they stood in.
+        uncut: Whether a file that could be cut is read through all the same, to number its lines.
     """
 
     number: int
@@ -60,6 +68,13 @@ class BlockSpec:
     stripe: int = 0
     stripes: int = 1
     records: int | None = None
+    numbered: bool = False
+    uncut: bool = False
+
+    @property
+    def read_through(self) -> bool:
+        """Whether each reader goes from start to end of the one file and keeps its stripe."""
+        return self.compression is not None or self.uncut
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import apache_beam as beam
 
 from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
 from transforms.files import FileInfo, join, list_files
+from transforms.sources.encoding import check_stored_encoding
 from transforms.sources.lines import limit_files
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -31,7 +32,8 @@ def input_files(
     What lies below `output` is left out: a run into a folder of its input would read itself.
 
     Raises:
-        ValueError: A pattern that names no file, or a file whose format cannot be read.
+        ValueError: A pattern that names no file, or a file whose format or encoding cannot be
+            read.
     """
     found: dict[str, FileInfo] = {}
     for pattern in patterns:
@@ -54,6 +56,8 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
             f"--input {info.path}: {suffix} files cannot be read; give text or JSON lines, "
             "or say --input_format text if it holds plain text"
         )
+    if compression is None:
+        check_stored_encoding(info.path)
     return InputFile(info, input_format or FORMATS.get(suffix, "text"), compression, info.size)
 
 
@@ -75,51 +79,67 @@ def default_block_bytes(total: int) -> int:
     return min(max(total // _BLOCKS_WANTED, _SMALLEST_BLOCK), _LARGEST_BLOCK)
 
 
-def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockSpec]:
+def plan_blocks(
+    files: Sequence[InputFile], block_bytes: int, read_through: bool = False
+) -> Iterator[BlockSpec]:
     """Cuts the files into blocks, in their order, from sizes alone.
 
     A large file gives blocks of `block_bytes`; neighbouring small files of one format share a
     block; a compressed file is one block, whose parts are spread over `stripes` readers that each
-    decompress all of it and keep their share.
+    decompress all of it and keep their share. With `read_through` a large file is such a block,
+    too: only who reads a file from its start knows the numbers of its lines.
     """
-    compressed = sum(file.compression is not None for file in files)
-    stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(compressed, 1)))
+    uncut = sum(
+        not file.can_be_cut or (read_through and file.stop >= block_bytes) for file in files
+    )
+    stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
     number = 0
     run: list[Slice] = []
     for index, file in enumerate(files):
-        if run and not _joins(run, files, file, block_bytes):
-            yield BlockSpec(number, files[run[0].file].format, tuple(run))
+        small = file.can_be_cut and file.stop < block_bytes
+        if run and not (small and _joins(run, files, file, block_bytes)):
+            yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
             number, run = number + 1, []
-        if file.compression is None and file.stop < block_bytes:
+        if small:
             run.append(Slice(index, file.info, 0, file.stop))
-            continue
-        for spec in _blocks_of(index, file, block_bytes, stripes, number):
-            yield spec
-            number = spec.number + 1
+        elif read_through or not file.can_be_cut:
+            readers = stripes if file.stop >= block_bytes else 1
+            yield from _striped(index, file, number, readers, read_through)
+            number += 1
+        else:
+            for spec in _cut(index, file, number, block_bytes):
+                yield spec
+                number = spec.number + 1
     if run:
-        yield BlockSpec(number, files[run[0].file].format, tuple(run))
+        yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
 
 
 def _joins(run: list[Slice], files: Sequence[InputFile], file: InputFile, block_bytes: int) -> bool:
     return (
-        file.compression is None
-        and file.format == files[run[0].file].format
+        file.format == files[run[0].file].format
         and sum(each.stop for each in run) + file.stop <= block_bytes
         and len(run) < _MOST_FILES
     )
 
 
-def _blocks_of(
-    index: int, file: InputFile, block_bytes: int, stripes: int, number: int
+def _striped(
+    index: int, file: InputFile, number: int, readers: int, numbered: bool
 ) -> Iterator[BlockSpec]:
-    if file.compression is not None:
-        whole = (Slice(index, file.info, 0, file.stop),)
-        readers = stripes if file.stop >= block_bytes else 1
-        for stripe in range(readers):
-            yield BlockSpec(
-                number, file.format, whole, file.compression, stripe, readers, file.records
-            )
-        return
+    for stripe in range(readers):
+        yield BlockSpec(
+            number,
+            file.format,
+            slices=(Slice(index, file.info, 0, file.stop),),
+            compression=file.compression,
+            stripe=stripe,
+            stripes=readers,
+            records=file.records,
+            numbered=numbered,
+            uncut=file.can_be_cut,
+        )
+
+
+def _cut(index: int, file: InputFile, number: int, block_bytes: int) -> Iterator[BlockSpec]:
     for count, start in enumerate(range(0, file.stop, block_bytes)):
         piece = Slice(index, file.info, start, min(start + block_bytes, file.stop))
         yield BlockSpec(number + count, file.format, (piece,))
@@ -136,6 +156,7 @@ class PlanRequest:
         limit: Records of a trial run, None for all.
         digest: `listing_digest` of the listing that the command line saw.
         output: The run's folder, which is no part of its input.
+        read_through: Whether files are read from their start, so that their lines have numbers.
     """
 
     patterns: tuple[str, ...]
@@ -144,6 +165,7 @@ class PlanRequest:
     limit: int | None
     digest: str
     output: str | None = None
+    read_through: bool = False
 
 
 @dataclass
@@ -174,7 +196,7 @@ class _Plan(beam.DoFn):
         self, request: PlanRequest
     ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]]:
         files = list_again(request)
-        specs = list(plan_blocks(files, request.block_bytes))
+        specs = list(plan_blocks(files, request.block_bytes, request.read_through))
         yield from specs
         yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs))
 
@@ -193,9 +215,10 @@ def list_again(request: PlanRequest) -> list[InputFile]:
 
 def planned_work(files: Sequence[InputFile], specs: Sequence[BlockSpec]) -> PlannedWork:
     """What the reports of a complete run must add up to."""
+    counted = {spec.slices[0].file for spec in specs if spec.read_through}
     return PlannedWork(
         readers=len(specs),
         blocks=len({spec.number for spec in specs}),
-        stops=tuple(None if file.compression else file.stop for file in files),
+        stops=tuple(None if n in counted else file.stop for n, file in enumerate(files)),
         paths=tuple(file.info.path for file in files),
     )

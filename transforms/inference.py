@@ -1,7 +1,7 @@
 """EmbedBlocks: rows of token ids in, vectors out, through Beam's RunInference."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -10,43 +10,24 @@ import pyarrow as pa
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from transforms.dead_letter import Rejected
-from transforms.part import Part
 from transforms.tokenization import TokenBlock
+from transforms.vectors import (
+    EmbeddingBlock,
+    KeptWindows,
+    TokenVectors,
+    UnitVectors,
+    take_documents,
+)
 
 if TYPE_CHECKING:
-    from bert.encoder import EmbeddedRows, Encoder
-
-
-@dataclass(frozen=True)
-class EmbeddingBlock:
-    """The vectors of a part, as columns in the order of its documents.
-
-    Attributes:
-        part: What was read and refused so far.
-        ids: Arrow strings `[documents]`.
-        vectors: float32 `[documents, width]`.
-        num_tokens: int32 `[documents]`.
-        truncated: bool `[documents]`.
-        text_hash: int64 `[documents]`.
-        computed_tokens: Tokens the model ran on.
-        padded_tokens: The same with padding.
-        batches: Batches it ran.
-    """
-
-    part: Part
-    ids: pa.StringArray
-    vectors: np.ndarray
-    num_tokens: np.ndarray
-    truncated: np.ndarray
-    text_hash: np.ndarray
-    computed_tokens: int
-    padded_tokens: int
-    batches: int
-
-    def __len__(self) -> int:
-        return len(self.vectors)
+    from bert.document_vectors import DocumentVectors
+    from bert.encoder import Encoder
+    from bert.layout import Layout, Units
+    from bert.row_runner import EmbeddedRows
+    from bert.tokenizer import Tokenizer
 
 
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
@@ -56,6 +37,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         bundle: Folder of the model bundle; opened on workers only.
         fingerprint: The model's; a bundle that has another one is refused.
         spec: What a vector is.
+        text_spec: Which vectors of a text are wanted, and its prompt.
         batch_tokens: Most tokens of a batch, padding included.
         threads: Threads the model computes on; None for as many as the process may use.
     """
@@ -65,11 +47,13 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         bundle: str,
         fingerprint: str,
         spec: VectorSpec,
+        text_spec: TextSpec,
         batch_tokens: int,
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        self._bundle, self.fingerprint, self._spec = bundle, fingerprint, spec
+        self._bundle, self.fingerprint = bundle, fingerprint
+        self._spec, self._text_spec = spec, text_spec
         self._batch_tokens, self._threads = batch_tokens, threads
 
     def load_model(self) -> "Encoder":
@@ -92,8 +76,10 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     ) -> list[EmbeddingBlock]:
         """Embeds a block; a list of one, because RunInference counts the failures of lists only."""
         block, started = batch, time.perf_counter()
-        rows = model.embed_rows(block.input_ids, block.row_splits, batch_tokens=self._batch_tokens)
-        embedded = embedding_block(block, rows, started)
+        rows, vectors = model.embed_documents(
+            block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
+        )
+        embedded = embedding_block(block, rows, vectors, model.tokenizer, started)
         Metrics.counter("infer", "documents").inc(len(embedded))
         Metrics.counter("infer", "tokens").inc(rows.tokens)
         Metrics.counter("infer", "padded_tokens").inc(rows.padded_tokens)
@@ -127,28 +113,85 @@ class EmbedBlocks(beam.PTransform):
         return blocks | "Infer" >> infer.with_output_types(EmbeddingBlock)
 
 
-def embedding_block(block: TokenBlock, rows: "EmbeddedRows", started: float) -> EmbeddingBlock:
-    """Gives every document its row's vector; documents of a row that failed are rejected."""
-    failed = np.isin(block.row, list(rows.failed)) if rows.failed else np.zeros(len(block), bool)
-    rejected = tuple(
-        Rejected(
-            block.ids[document].as_py(),
-            block.sources[document].as_py(),
-            "infer",
-            rows.failed[int(block.row[document])],
-        )
-        for document in np.flatnonzero(failed)
-    )
-    kept = np.flatnonzero(~failed)
-    in_place = not rejected and len(kept) == len(rows.vectors)  # each document its own row
-    return EmbeddingBlock(
-        part=block.part.then("infer", time.perf_counter() - started, rejected),
-        ids=block.ids.take(pa.array(kept)) if rejected else block.ids,
-        vectors=rows.vectors if in_place else rows.vectors[block.row[kept]],
-        num_tokens=block.num_tokens[kept],
-        truncated=block.truncated[kept],
-        text_hash=block.text_hash[kept],
+def embedding_block(
+    block: TokenBlock,
+    rows: "EmbeddedRows",
+    vectors: "DocumentVectors",
+    tokenizer: "Tokenizer",
+    started: float,
+) -> EmbeddingBlock:
+    """Gives every document its vectors; documents of a row that failed are rejected."""
+    layout = block.layout
+    made = EmbeddingBlock(
+        part=block.part,
+        ids=block.ids,
+        num_tokens=layout.num_tokens,
+        truncated=layout.truncated,
+        text_hash=block.text_hash,
+        vectors=vectors.sentences,
+        windows=_kept_windows(layout),
+        tokens=_token_vectors(layout, vectors.tokens, tokenizer),
+        words=_unit_vectors(layout.words, vectors.words),
+        spans=_unit_vectors(layout.spans, vectors.spans),
+        line_numbers=block.line_numbers,
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,
+    )
+    reasons = failed_documents(layout, block.row, rows.failed)
+    rejected = tuple(
+        Rejected(block.ids[document].as_py(), block.sources[document].as_py(), "infer", reason)
+        for document, reason in reasons.items()
+    )
+    if reasons:
+        made = take_documents(made, np.delete(np.arange(len(block)), list(reasons)))
+    return replace(made, part=block.part.then("infer", time.perf_counter() - started, rejected))
+
+
+def failed_documents(layout: "Layout", row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
+    """Documents of which some row failed, in order, and the reason of the first such row."""
+    if not failed:
+        return {}
+    windows = np.flatnonzero(np.isin(row, list(failed)))
+    documents = windows if layout.windows is None else layout.windows.document[windows]
+    first, at = np.unique(documents, return_index=True)
+    return {
+        int(document): failed[int(row[windows[place]])]
+        for document, place in zip(first, at, strict=True)
+    }
+
+
+def _kept_windows(layout: "Layout") -> KeptWindows | None:
+    windows, starts, stops = layout.windows, layout.starts, layout.stops
+    if windows is None or starts is None or stops is None or layout.window_tokens is None:
+        return None
+    document = windows.document
+    number = np.arange(len(document)) - windows.splits[document]
+    return KeptWindows(
+        document.astype(np.int32), number.astype(np.int32), starts, stops, layout.window_tokens
+    )
+
+
+def _token_vectors(
+    layout: "Layout", vectors: np.ndarray | None, tokenizer: "Tokenizer"
+) -> TokenVectors | None:
+    tokens = layout.tokens
+    if tokens is None or vectors is None:
+        return None
+    names = pa.array(tokenizer.vocab, pa.string()).take(pa.array(tokens.ids))
+    return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
+
+
+def _unit_vectors(units: "Units | None", vectors: np.ndarray | None) -> UnitVectors | None:
+    if units is None or vectors is None:
+        return None
+    texts = units.texts
+    return UnitVectors(
+        splits=texts.splits,
+        texts=None if texts.texts is None else pa.array(texts.texts, pa.string()),
+        starts=texts.starts.astype(np.int32),
+        stops=texts.stops.astype(np.int32),
+        truncated=units.truncated,
+        missing=units.first == units.last,
+        vectors=vectors,
     )

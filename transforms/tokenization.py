@@ -10,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from bert.ragged import take_rows
+from bert.text_spec import TextSpec
 from transforms.dead_letter import Rejected
 from transforms.part import Part
 from transforms.sources import DocumentBlock
 
 if TYPE_CHECKING:
+    from bert.layout import Layout
+    from bert.rows import Rows
     from bert.tokenizer import Tokenizer
+
+NO_TOKENS, TOO_LONG = "no tokens", "text too long"
+_WORD_BORDER = "\x1f"  # the unit separator: two lists of words are never the same for it
 
 
 @dataclass(frozen=True)
@@ -27,55 +34,56 @@ class TokenBlock:
         ids: Arrow strings `[documents]`.
         sources: Arrow strings `[documents]`, file and position of each.
         text_hash: int64 `[documents]`, XXH3 of each text's UTF-8.
-        num_tokens: int32 `[documents]`, special tokens included.
-        truncated: bool `[documents]`, whether the text was cut.
-        row: int32 `[documents]`, the row that each document's vector comes from.
-        input_ids: int32 `[tokens]`, the distinct rows end to end, with [CLS] and [SEP].
-        row_splits: int64 `[rows + 1]`, where each row begins and ends.
+        layout: How the documents were cut to rows: one each, or windows.
+        row: int32 `[rows of the layout]`, which of the distinct rows each is equal to.
+        rows: The distinct rows, with [CLS] and [SEP].
+        line_numbers: int64 `[documents]`, 0-based number of each line in its file; None where not
+            known.
     """
 
     part: Part
     ids: pa.StringArray
     sources: pa.StringArray
     text_hash: np.ndarray
-    num_tokens: np.ndarray
-    truncated: np.ndarray
+    layout: "Layout"
     row: np.ndarray
-    input_ids: np.ndarray
-    row_splits: np.ndarray
+    rows: "Rows"
+    line_numbers: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.ids)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, what an element of this kind weighs."""
-        arrays = (self.text_hash, self.num_tokens, self.truncated, self.row, self.input_ids)
-        return sum(a.nbytes for a in arrays) + self.ids.nbytes + self.row_splits.nbytes
+        """Bytes of the large columns, about what an element of this kind weighs."""
+        arrays = [self.text_hash, self.row, self.rows.input_ids, self.rows.row_splits]
+        if self.layout.tokens is not None:
+            arrays += vars(self.layout.tokens).values()
+        return sum(each.nbytes for each in arrays) + self.ids.nbytes
 
 
 @dataclass
 class TokenizeBlocks(beam.PTransform):
-    """Documents to rows of at most `max_seq_length` tokens, longer texts cut.
+    """Documents to the rows of tokens that the model takes.
 
     Attributes:
         bundle: Folder of the model bundle; opened on workers only.
-        max_seq_length: Most tokens of a row, [CLS] and [SEP] included.
+        spec: How texts become rows.
     """
 
     bundle: str
-    max_seq_length: int
+    spec: TextSpec
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
-        return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self.bundle, self.max_seq_length))
+        return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self.bundle, self.spec))
 
 
 class _Tokenize(beam.DoFn):
-    def __init__(self, bundle: str, max_seq_length: int) -> None:
-        self._bundle, self._max_seq_length = bundle, max_seq_length
+    def __init__(self, bundle: str, spec: TextSpec) -> None:
+        self._bundle, self._spec = bundle, spec
 
     def setup(self) -> None:
         from bert.bundle import read_bundle
@@ -83,45 +91,73 @@ class _Tokenize(beam.DoFn):
         self._tokenizer = read_bundle(self._bundle).load_tokenizer()
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
-        yield token_block(block, self._tokenizer, self._max_seq_length)
+        yield token_block(block, self._tokenizer, self._spec)
 
 
-def token_block(block: DocumentBlock, tokenizer: "Tokenizer", max_seq_length: int) -> TokenBlock:
-    """Tokenizes a block in one call; a text without any token is rejected."""
-    from bert.rows import build_rows
+def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:
+    """Tokenizes a block in one call; a text without any token, or too long a one, is rejected."""
+    from bert.documents import tokenize_documents
+    from bert.layout import is_too_long, lay_out
+    from bert.rows import Rows
 
     started = time.perf_counter()
-    ids, row_splits = tokenizer.encode_flat(block.texts)
-    lengths = np.diff(row_splits)
-    empty = np.flatnonzero(lengths == 0)
+    documents = tokenize_documents(
+        tokenizer,
+        block.texts,
+        offsets=spec.needs_tokens or spec.keeps_windows,
+        prompt=spec.prompt,
+        texts_b=block.texts_b,
+        words=block.words,
+        spans=block.spans,
+    )
+    empty = documents.lengths == 0
+    refused = empty
+    if spec.long_text == "reject":
+        refused = empty | is_too_long(documents, spec)
     rejected = tuple(
         Rejected(
             block.ids[row].as_py(),
             block.sources[row].as_py(),
             "tokenize",
-            "no tokens",
+            NO_TOKENS if empty[row] else TOO_LONG,
             block.texts[row],
         )
-        for row in empty
+        for row in np.flatnonzero(refused)
     )
-    rows = build_rows(ids, row_splits, max_seq_length, tokenizer.cls_id, tokenizer.sep_id)
-    hashes = text_hashes(block.texts)
-    kept = np.flatnonzero(lengths)
-    first, row = distinct_rows(rows.input_ids, rows.row_splits, kept)
-    num_tokens = np.diff(rows.row_splits)[kept].astype(np.int32)
-    input_ids, splits = take_rows(rows.input_ids, rows.row_splits, first)
+    kept = np.flatnonzero(~refused)
     chosen = pa.array(kept)
+    rows, layout = lay_out(documents.take(kept), spec, tokenizer)
+    first, row = distinct_rows(rows.input_ids, rows.row_splits)
+    if len(first) < len(row):
+        at, splits = take_rows(rows.row_splits, first)
+        types = None if rows.token_type_ids is None else rows.token_type_ids[at]
+        rows = Rows(rows.input_ids[at], splits, types, rows.truncated[first])
     return TokenBlock(
         part=block.part.then("tokenize", time.perf_counter() - started, rejected),
-        ids=block.ids.take(chosen) if len(empty) else block.ids,
-        sources=block.sources.take(chosen) if len(empty) else block.sources,
-        text_hash=hashes[kept],
-        num_tokens=num_tokens,
-        truncated=rows.truncated[kept],
+        ids=block.ids.take(chosen) if rejected else block.ids,
+        sources=block.sources.take(chosen) if rejected else block.sources,
+        text_hash=text_hashes(hashed_texts(block))[kept],
+        layout=layout,
         row=row,
-        input_ids=input_ids,
-        row_splits=splits,
+        rows=rows,
+        line_numbers=None if block.line_numbers is None else block.line_numbers[kept],
     )
+
+
+def hashed_texts(block: DocumentBlock) -> list[str]:
+    """What tells a document's content: its text, both texts of a pair, or its words."""
+    texts = block.texts
+    if block.words is not None:
+        texts = [
+            text if own is None else _WORD_BORDER.join(own)
+            for text, own in zip(texts, block.words, strict=True)
+        ]
+    if block.texts_b is not None:
+        texts = [
+            f"{one}{_WORD_BORDER}{other}" if other else one
+            for one, other in zip(texts, block.texts_b, strict=True)
+        ]
+    return texts
 
 
 def text_hashes(texts: list[str]) -> np.ndarray:
@@ -130,35 +166,35 @@ def text_hashes(texts: list[str]) -> np.ndarray:
     return np.array([digest(text.encode()) for text in texts], np.uint64).view(np.int64)
 
 
-def distinct_rows(
-    input_ids: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def distinct_rows(input_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Finds equal rows, so that each runs once.
 
     Rows are grouped by length and a 64-bit sum over their tokens, then compared token by token
     where that sum repeats, so that a collision never merges two rows.
 
     Args:
-        input_ids: int32 `[tokens]`.
-        row_splits: int64 `[all rows + 1]`.
-        rows: int64 `[documents]`, the rows that count; none of them empty.
+        input_ids: int32 `[tokens]`, with [CLS] and [SEP]; where a second text begins, and so a
+            row's type ids, follows from these.
+        row_splits: int64 `[rows + 1]`; none is empty.
 
     Returns:
-        int64 `[distinct]`, the first row of each kind in order, and int32 `[documents]`, which of
-        these each document's row equals.
+        int64 `[distinct]`, the first row of each kind in order, and int32 `[rows]`, which of these
+        each row equals.
     """
-    if len(rows) == 0:
-        return rows.astype(np.int64), np.empty(0, np.int32)
-    sums = _row_sums(input_ids, row_splits)[rows]
-    _, first, kind = np.unique(sums, return_index=True, return_inverse=True)
-    if len(first) == len(rows):
-        return rows, np.arange(len(rows), dtype=np.int32)
+    every = np.arange(len(row_splits) - 1)
+    if len(every) == 0:
+        return every, np.empty(0, np.int32)
+    _, first, kind = np.unique(
+        _row_sums(input_ids, row_splits), return_index=True, return_inverse=True
+    )
+    if len(first) == len(every):
+        return every, every.astype(np.int32)
     leader = first[kind]
-    for document in np.flatnonzero(leader != np.arange(len(rows))):
-        if not _equal(input_ids, row_splits, rows[document], rows[leader[document]]):
-            leader[document] = document
-    firsts, row = np.unique(leader, return_inverse=True)
-    return rows[firsts], row.astype(np.int32)
+    for row in np.flatnonzero(leader != every):
+        if not _equal(input_ids, row_splits, row, leader[row]):
+            leader[row] = row
+    firsts, number = np.unique(leader, return_inverse=True)
+    return firsts, number.astype(np.int32)
 
 
 def _row_sums(input_ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
@@ -178,15 +214,3 @@ def _equal(input_ids: np.ndarray, row_splits: np.ndarray, left: int, right: int)
     one = input_ids[row_splits[left] : row_splits[left + 1]]
     other = input_ids[row_splits[right] : row_splits[right + 1]]
     return np.array_equal(one, other)
-
-
-def take_rows(
-    values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Some rows of a flat array, end to end: their values, and int64 `[rows + 1]` splits."""
-    if len(rows) == len(row_splits) - 1:
-        return values, row_splits
-    lengths = np.diff(row_splits)[rows]
-    splits = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.arange(splits[-1]) + np.repeat(row_splits[rows] - splits[:-1], lengths)
-    return values[places], splits

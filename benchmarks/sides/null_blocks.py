@@ -35,7 +35,7 @@ class NullHandler(BertModelHandler):
         encoder = super().load_model()
         width = encoder.spec.width(encoder.bundle.config)
         graph = _null_graph(width)
-        encoder._graph = lambda spec: graph  # type: ignore[method-assign]
+        encoder._runner._graph = lambda *key: graph  # type: ignore[method-assign]
         return encoder
 
 
@@ -43,8 +43,9 @@ def _null_graph(width: int) -> Any:
     vectors = noise(_BATCH_TOKENS, width)
 
     def graph(ids: np.ndarray, mask: np.ndarray, types: np.ndarray) -> Any:
-        return SimpleNamespace(numpy=lambda: vectors[: len(ids)])
+        return {"sentences": SimpleNamespace(numpy=lambda: vectors[: len(ids)])}
 
+    graph.output_shapes = {"sentences": (None, width)}  # type: ignore[attr-defined]
     return graph
 
 
@@ -65,7 +66,12 @@ def main() -> None:
     run = prepare(options)
     record = run_record.start(run)
     handler = NullHandler(
-        run.bundle.path, run.bundle.fingerprint, run.spec, options.batch_tokens, options.threads
+        run.bundle.path,
+        run.bundle.fingerprint,
+        run.spec,
+        run.text_spec,
+        options.batch_tokens,
+        options.threads,
     )
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         build(pipeline, run, record, handler)

@@ -56,7 +56,7 @@ def test_bad_records_of_json_lines(tmp_path, tiny_bundle):
         (None, "not a JSON object"),
         ("d", "missing text"),
         ("e", "missing text"),
-        ("f", "text is not a string"),
+        ("f", "text is not a string or a list of strings"),
         ("g", "empty text"),
         ("h", "empty text"),
         (None, "missing id"),

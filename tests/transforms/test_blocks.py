@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.block_spec import InputFile
@@ -24,10 +24,12 @@ def listing(sizes, compressed=()):
     sizes=st.lists(st.integers(0, 5000), max_size=30),
     compressed=st.sets(st.integers(0, 29)),
     block_bytes=st.integers(1, 2000),
+    read_through=st.booleans(),
 )
-def test_blocks_cover_every_byte_once_in_order(sizes, compressed, block_bytes):
+@example(sizes=[0, 7], compressed=set(), block_bytes=7, read_through=False)
+def test_blocks_cover_every_byte_once_in_order(sizes, compressed, block_bytes, read_through):
     files = listing(sizes, compressed)
-    specs = list(plan_blocks(files, block_bytes))
+    specs = list(plan_blocks(files, block_bytes, read_through))
     assert sorted({spec.number for spec in specs}) == list(range(len({s.number for s in specs})))
     pieces = [(p.file, p.start, p.stop) for spec in specs for p in spec.slices if spec.stripe == 0]
     assert pieces == sorted(pieces)

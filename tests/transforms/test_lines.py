@@ -131,8 +131,8 @@ def test_documents_carry_the_place_where_their_line_begins(tmp_path):
     data = "\ufeffeins\r\n\nzwei ü\n drei".encode()
     (tmp_path / "in.txt").write_bytes(data)
     lines = first_lines(input_files([str(tmp_path)])[0])
-    ids, texts, rejected = parse_text(lines)
+    found = parse_text(lines)
     path = f"{tmp_path}/in.txt"
-    assert ids.to_pylist() == [f"{path}:0", f"{path}:10", f"{path}:18"]
-    assert texts == ["eins", "zwei ü", " drei"]
-    assert [each.source for each in rejected] == [f"{path}:9"]
+    assert found.ids.to_pylist() == [f"{path}:0", f"{path}:10", f"{path}:18"]
+    assert found.texts == ["eins", "zwei ü", " drei"]
+    assert [each.source for each in found.rejected] == [f"{path}:9"]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
-from transforms.dead_letter import Rejected
 from transforms.part import Part
+from transforms.sources.documents import Documents, join_documents
 from transforms.sources.jsonl import Columns, parse_jsonl
 from transforms.sources.lines import Lines, PartLines, read_parts
 from transforms.sources.text import parse_text
@@ -26,12 +27,22 @@ class DocumentBlock:
         ids: Arrow strings `[documents]`, unique in the run where the input's are.
         texts: The texts, none of them blank.
         sources: Arrow strings `[documents]`, file and position of each.
+        texts_b: The second texts, "" for a document without; None if the run has no pairs.
+        words: The words of a text that came as a list of words (some may be empty), None for any
+            other text; None if no text of the part came so.
+        spans: Code points `[start, stop)` in the text; None if none are asked for.
+        line_numbers: int64 `[documents]`, number of each one's line in its file, from 0, where
+            every line counts; None if they are not asked for.
     """
 
     part: Part
     ids: pa.StringArray
     texts: list[str]
     sources: pa.StringArray
+    texts_b: list[str] | None = None
+    words: list[list[str] | None] | None = None
+    spans: list[list[tuple[int, int]]] | None = None
+    line_numbers: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -48,9 +59,9 @@ class ReadBlocks(beam.PTransform):
     Attributes:
         output: Folder of the run's output.
         run: Fingerprint of the run; reports of another one do not count.
-        columns: Where the fields of a JSON record stand.
+        columns: Where the fields of a record stand.
         part_docs: A part is closed at so many documents.
-        block_bytes: A part of a compressed file is closed at so many bytes of text.
+        block_bytes: A part of a file read through is closed at so many bytes of text.
     """
 
     output: str
@@ -106,36 +117,34 @@ def parse_part(
 ) -> DocumentBlock:
     """The lines of a part to its documents; what is no document is rejected with its place."""
     started = time.perf_counter()
-    ids, texts, sources, rejected = [], [], [], []
+    found = [_parse(spec.format, lines, columns) for lines in content.lines]
+    documents = join_documents(found, columns.has_pairs, columns.spans is not None)
     covered: dict[int, int] = {}
     for lines in content.lines:
-        found = _parse(spec.format, lines, columns)
-        ids.append(found[0])
-        texts += found[1]
-        sources.append(found[2])
-        rejected += found[3]
         covered[lines.file] = covered.get(lines.file, 0) + len(lines.data)
     part = Part(
         block=spec.number,
         number=content.number,
         last=content.last,
         records=sum(lines.count for lines in content.lines),
-        covered=covered if spec.compression is None else {},
+        covered={} if spec.read_through else covered,
         end_of_file=content.end_of_file,
-        rejected=tuple(rejected),
+        rejected=tuple(documents.rejected),
         seconds={"read": seconds + time.perf_counter() - started},
     )
-    return DocumentBlock(part, _joined(ids), texts, _joined(sources))
+    return DocumentBlock(
+        part,
+        documents.ids,
+        documents.texts,
+        documents.sources,
+        documents.texts_b,
+        documents.words,
+        documents.spans,
+        documents.line_numbers if spec.numbered else None,
+    )
 
 
-def _parse(
-    kind: str, lines: Lines, columns: Columns
-) -> tuple[pa.StringArray, list[str], pa.StringArray, list[Rejected]]:
+def _parse(kind: str, lines: Lines, columns: Columns) -> Documents:
     if kind == "jsonl":
         return parse_jsonl(lines, columns)
-    ids, texts, rejected = parse_text(lines)
-    return ids, texts, ids, rejected
-
-
-def _joined(arrays: list[pa.StringArray]) -> pa.StringArray:
-    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.string())
+    return parse_text(lines, columns.pair_separator)

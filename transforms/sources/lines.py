@@ -12,6 +12,7 @@ import zstandard
 
 from transforms.block_spec import BlockSpec, InputFile, Slice
 from transforms.files import open_raw, stat
+from transforms.sources.encoding import check_encoding
 
 _PIECE = 1 << 16  # bytes read at a time when a line goes on behind its block
 _BOM = b"\xef\xbb\xbf"
@@ -26,12 +27,14 @@ class Lines:
         path: The file.
         offset: Where the first line begins, in decompressed bytes.
         data: The lines with their ends; only the last line of a file may lack one.
+        number: Number of the first line in its file, from 0; None where it is not known.
     """
 
     file: int
     path: str
     offset: int
     data: bytes
+    number: int | None = None
 
     @functools.cached_property
     def count(self) -> int:
@@ -65,15 +68,17 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Pa
     """Reads a block, closing a part at `part_docs` lines.
 
     A line belongs to the block in which it begins. A block of byte ranges gives its parts from 0
-    on, the last of them marked. A reader of a compressed file closes a part also at `block_bytes`
-    of text and gives those of its stripe, then an empty part that marks its end of the file.
+    on, the last of them marked. A reader of a file read through closes a part also at
+    `block_bytes` of text and gives those of its stripe, then an empty part that marks its end of
+    the file.
 
     Raises:
-        ValueError: A file is not the one that was listed, or its compressed data is damaged.
+        ValueError: A file is not the one that was listed, its compressed data is damaged, or it is
+            no UTF-8 by its byte order mark.
     """
     for piece in spec.slices:
         check_unchanged(piece)
-    if spec.compression is not None:
+    if spec.read_through:
         yield from _read_through(spec, part_docs, block_bytes)
         return
     lines = itertools.chain.from_iterable(_range_lines(piece) for piece in spec.slices)
@@ -111,10 +116,12 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             if found < 0:
                 return
             data = data[found + 1 :]
+        else:
+            check_encoding(piece.info.path, data)
         offset = piece.stop - len(data)
         if not data.endswith(b"\n") and piece.stop < piece.info.size:
             data += _rest_of_line(file)
-    yield Lines(piece.file, piece.info.path, offset, data)
+    yield Lines(piece.file, piece.info.path, offset, data, None if before else 0)
 
 
 def _rest_of_line(file: BinaryIO) -> bytes:
@@ -156,7 +163,9 @@ def cut_lines(lines: Lines, most: int) -> tuple[Lines, Lines | None]:
     for _ in range(most):
         end = lines.data.index(b"\n", end + 1)
     first = replace(lines, data=lines.data[: end + 1])
-    return first, replace(lines, offset=lines.offset + end + 1, data=lines.data[end + 1 :])
+    number = None if lines.number is None else lines.number + most
+    rest = lines.data[end + 1 :]
+    return first, replace(lines, offset=lines.offset + end + 1, data=rest, number=number)
 
 
 def _read_through(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[PartLines]:
@@ -175,28 +184,40 @@ def _read_through(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator
 def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
-    """Whole lines of a compressed file, at least `block_bytes` at a time, `records` at most."""
-    offset, carried = 0, b""
+    """Whole lines from a file's start on, some `block_bytes` at a time, `records` at most."""
+    offset = number = 0
+    carried: list[bytes] = []  # a long line comes in many pieces
     left = records
-    for data in _decompressed(piece, compression, block_bytes):
+    for data in _pieces(piece, compression, block_bytes):
+        if offset == 0 and not carried:
+            check_encoding(piece.info.path, data)
         end = data.rfind(b"\n") + 1
         if end == 0:
-            carried += data
+            carried.append(data)
             continue
-        lines = Lines(piece.file, piece.info.path, offset, carried + data[:end])
-        offset, carried = offset + len(lines.data), data[end:]
+        whole = b"".join([*carried, data[:end]])
+        lines = Lines(piece.file, piece.info.path, offset, whole, number)
+        offset, carried = offset + len(whole), [data[end:]]
         if left is not None:
             lines = cut_lines(lines, left)[0] if left else replace(lines, data=b"")
             left -= lines.count
+        number += lines.count
         yield lines
         if left == 0:
             return
-    if carried:
-        yield Lines(piece.file, piece.info.path, offset, carried)
+    if any(carried):
+        yield Lines(piece.file, piece.info.path, offset, b"".join(carried), number)
 
 
-def _decompressed(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
+def _pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
+    """The bytes of a slice from the file's start, or of a whole compressed file."""
     with open_raw(piece.info.path) as raw:
+        if compression is None:
+            left = piece.stop
+            while data := raw.read(min(size, left)):
+                yield data
+                left -= len(data)
+            return
         try:
             if compression == "zstd":
                 yield from _zstd_pieces(raw, size)

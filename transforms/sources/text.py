@@ -1,11 +1,12 @@
-"""Plain text: one document a line, its id the place where the line begins."""
+"""Plain text: one document a line, or a pair, its id the place where the line begins."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.dead_letter import BLANK_LINE, Rejected
+from transforms.sources.documents import Documents
 from transforms.sources.lines import Lines
 
 INVALID_UTF8 = "invalid UTF-8"
@@ -53,16 +54,59 @@ def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
     return pa.compute.binary_join_element_wise(path, places, ":")
 
 
-def parse_text(lines: Lines) -> tuple[pa.StringArray, list[str], list[Rejected]]:
-    """Lines to documents: ids, texts, and the lines that are blank or no UTF-8."""
-    texts, offsets = line_texts(lines)
-    bad = [row for row in _suspects(lines, offsets).tolist() if _is_bad(texts[row])]
+def parse_text(lines: Lines, pair_separator: str | None = None) -> Documents:
+    """Lines to documents, and the lines that are blank or no UTF-8.
+
+    Args:
+        lines: Of a text file.
+        pair_separator: What stands between the two texts of a line; None if a line is one text.
+    """
+    found, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
+    texts, texts_b = found, None
+    suspects: Iterable[int] = _suspects(lines, offsets).tolist()
+    if pair_separator is not None:
+        texts, texts_b = split_pairs(found, pair_separator)
+        suspects = range(len(found))
+    rows = np.arange(len(found), dtype=np.int64)
+    first = lines.number or 0
+    bad = [row for row in suspects if _is_bad(texts[row])]
     if not bad:
-        return places, _only_texts(texts), []
-    rejected = [_refused(places[row].as_py(), texts[row]) for row in bad]
-    good = np.delete(np.arange(len(texts)), bad)
-    return places.take(pa.array(good)), _only_texts([texts[row] for row in good]), rejected
+        return Documents(places, _only_texts(texts), places, rows + first, [], texts_b)
+    rejected = [_refused(places[row].as_py(), found[row]) for row in bad]
+    rows = np.delete(rows, bad)
+    ids = places.take(pa.array(rows))
+    good = _only_texts([texts[row] for row in rows])
+    if texts_b is not None:
+        texts_b = [texts_b[row] for row in rows]
+    return Documents(ids, good, ids, rows + first, rejected, texts_b)
+
+
+def split_pairs(
+    found: Sequence[str | bytes], separator: str
+) -> tuple[list[str | bytes], list[str]]:
+    """Splits each line, without white space at its ends, at its last separator.
+
+    So does `extract_features.py` of google-research/bert with ` ||| `.
+
+    Returns:
+        The first texts, a line that is no UTF-8 as it is; and the second ones, "" for a line
+        without the separator.
+
+    >>> split_pairs(["a ||| b", "a ||| b ||| c ", "a |||"], " ||| ")
+    (['a', 'a ||| b', 'a |||'], ['b', 'c', ''])
+    """
+    texts: list[str | bytes] = []
+    texts_b: list[str] = []
+    for line in found:
+        if isinstance(line, bytes):
+            texts.append(line)
+            texts_b.append("")
+            continue
+        text, between, text_b = line.strip().rpartition(separator)
+        texts.append(text if between else text_b)
+        texts_b.append(text_b if between else "")
+    return texts, texts_b
 
 
 def _suspects(lines: Lines, offsets: np.ndarray) -> np.ndarray:
@@ -83,7 +127,7 @@ def _is_bad(text: str | bytes) -> bool:
 def _refused(place: str, line: str | bytes) -> Rejected:
     if isinstance(line, bytes):
         return Rejected(place, place, "read", INVALID_UTF8, line)
-    return Rejected(place, place, "read", BLANK_LINE, line, blank=True)
+    return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
 
 
 def _only_texts(texts: Sequence[str | bytes]) -> list[str]:

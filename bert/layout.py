@@ -1,0 +1,220 @@
+"""Layout: documents in, the rows the model runs on and the way from these back to documents out."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bert.documents import Documents, UnitTexts, wordpiece_words
+from bert.ragged import places, splits_of
+from bert.rows import Rows, build_rows
+from bert.text_spec import TextSpec
+from bert.tokenizer import Tokenizer
+from bert.units import span_ranges
+from bert.windows import Windows, build_windows, widest_context
+
+
+@dataclass(frozen=True)
+class RowTokens:
+    """The tokens that an output tells of, and the place of each in the rows.
+
+    Attributes:
+        splits: int64 `[documents + 1]`.
+        ids: int32 `[tokens]`, special tokens included.
+        row: int64 `[tokens]`, the row whose vector is taken.
+        place: int64 `[tokens]`, where in that row.
+        segments: int32 `[tokens]`, 1 for those of a second text and the [SEP] behind it.
+        starts: int32 `[tokens]`, the first character; -1 for special tokens and the prompt's.
+        stops: int32 `[tokens]`, one past the last; -1 likewise.
+    """
+
+    splits: np.ndarray
+    ids: np.ndarray
+    row: np.ndarray
+    place: np.ndarray
+    segments: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+@dataclass(frozen=True)
+class Units:
+    """Words or spans, as ranges of an output's tokens.
+
+    Attributes:
+        texts: Where they stand, and the words.
+        first: int64 `[units]`, number of the first of its tokens among `RowTokens`.
+        last: int64 `[units]`, one past the last; the same as `first` where no token is left.
+        truncated: bool `[units]`, whether some of its tokens were cut off.
+    """
+
+    texts: UnitTexts
+    first: np.ndarray
+    last: np.ndarray
+    truncated: np.ndarray
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of some documents go back to these.
+
+    Attributes:
+        num_tokens: int32 `[documents]`, special tokens and prompt included.
+        truncated: bool `[documents]`, whether the text was cut.
+        windows: The rows of each document; None where each has one.
+        starts: int32 `[windows]`, the first character of each; None where windows are not kept.
+        stops: int32 `[windows]`, one past the last.
+        window_tokens: int32 `[windows]`, tokens of each, special tokens and prompt included.
+        tokens: None where neither tokens nor words nor spans are wanted.
+        words: None where not wanted.
+        spans: None where not wanted.
+    """
+
+    num_tokens: np.ndarray
+    truncated: np.ndarray
+    windows: Windows | None = None
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
+    window_tokens: np.ndarray | None = None
+    tokens: RowTokens | None = None
+    words: Units | None = None
+    spans: Units | None = None
+
+
+def is_too_long(documents: Documents, spec: TextSpec) -> np.ndarray:
+    """bool `[documents]`: texts that do not fit one row."""
+    special = np.full(len(documents), 2)
+    if documents.second is not None:
+        special += np.diff(documents.second.row_splits) > 0
+    return documents.lengths + documents.prompt_tokens + special > spec.max_seq_length
+
+
+def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
+    """Cuts documents to rows; each has at least one token of its own."""
+    tokens, prompt = documents.tokens, documents.prompt_tokens
+    special = tokenizer.cls_id, tokenizer.sep_id
+    if spec.long_text != "window":
+        second = documents.second
+        pair = () if second is None else (second.ids, second.row_splits)
+        rows = build_rows(tokens.ids, tokens.row_splits, spec.max_seq_length, *special, *pair)
+        num_tokens = np.diff(rows.row_splits).astype(np.int32)
+        layout = Layout(num_tokens, rows.truncated)
+    else:
+        if documents.second is not None:
+            raise ValueError("--long_text window is for single texts, these are pairs")
+        rows, windows = build_windows(
+            tokens.ids, tokens.row_splits, spec.max_seq_length, *special, spec.stride, prompt
+        )
+        num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
+        layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
+        if spec.keeps_windows:
+            lengths = np.diff(rows.row_splits).astype(np.int32)
+            spans = _window_spans(documents, windows)
+            layout = replace(layout, window_tokens=lengths, **spans)
+    if not spec.needs_tokens:
+        return rows, layout
+    wanted = row_tokens(documents, rows, layout.windows)
+    words = _words(documents, wanted, tokenizer) if "word" in spec.granularity else None
+    stretches = documents.spans if "span" in spec.granularity else None
+    units = None if stretches is None else _units(documents, wanted, stretches)
+    return rows, replace(layout, tokens=wanted, words=words, spans=units)
+
+
+def _window_spans(documents: Documents, windows: Windows) -> dict[str, np.ndarray]:
+    tokens = documents.tokens
+    begins = tokens.row_splits[windows.document] + documents.prompt_tokens + windows.first
+    return {"starts": tokens.starts[begins], "stops": tokens.stops[begins + windows.count - 1]}
+
+
+def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> RowTokens:
+    """All tokens of a row; of several windows each token once, where its context is widest."""
+    if windows is None:
+        splits = rows.row_splits
+        lengths = np.diff(splits)
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        place = places(np.zeros(len(lengths), np.int64), lengths)
+    else:
+        splits, row, place = _widest(documents, rows, windows)
+    at = rows.row_splits[row] + place
+    segments = np.zeros(len(at), np.int32)
+    if rows.token_type_ids is not None:
+        segments = rows.token_type_ids[at]
+    starts, stops = np.full(len(at), -1, np.int32), np.full(len(at), -1, np.int32)
+    second = np.bincount(np.repeat(np.arange(len(splits) - 1), np.diff(splits)), segments)
+    second = second.astype(np.int64)
+    for text, kept in (
+        (documents.tokens, np.diff(splits) - second - 2),
+        (documents.second, np.maximum(second - 1, 0)),
+    ):
+        if text is None:
+            continue
+        begins = splits[:-1] + 1 if text is documents.tokens else splits[1:] - 1 - kept
+        there, here = places(text.row_splits[:-1], kept), places(begins, kept)
+        starts[here], stops[here] = text.starts[there], text.stops[there]
+    return RowTokens(splits, rows.input_ids[at], row, place, segments, starts, stops)
+
+
+def _widest(
+    documents: Documents, rows: Rows, windows: Windows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Splits, row and place: [CLS] and prompt of the first window, [SEP] of the last."""
+    prompt = documents.prompt_tokens
+    lengths = np.diff(documents.tokens.row_splits) - prompt
+    splits = splits_of(lengths + prompt + 2)
+    row = np.repeat(windows.splits[:-1], np.diff(splits))
+    place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
+    window, inside = widest_context(windows)
+    here = places(splits[:-1] + 1 + prompt, lengths)
+    row[here], place[here] = window, inside + 1 + prompt
+    last = windows.splits[1:] - 1
+    row[splits[1:] - 1] = last
+    place[splits[1:] - 1] = np.diff(rows.row_splits)[last] - 1
+    return splits, row, place
+
+
+def _words(documents: Documents, tokens: RowTokens, tokenizer: Tokenizer) -> Units:
+    if documents.words is not None:
+        return _units(documents, tokens, documents.words)
+    texts, first, last = wordpiece_words(documents, tokenizer.continues)
+    units = _cut(documents, tokens, texts, first, last)
+    # Words behind the end of a cut text would be rows of nothing: they are left out, but the
+    # caller's own words are not.
+    kept = np.flatnonzero(units.last > units.first)
+    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))[kept]
+    words = UnitTexts(
+        np.searchsorted(document, np.arange(len(documents) + 1)),
+        texts.starts[kept],
+        texts.stops[kept],
+        [texts.texts[place] for place in kept.tolist()] if texts.texts is not None else None,
+    )
+    return Units(words, units.first[kept], units.last[kept], units.truncated[kept])
+
+
+def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
+    """The tokens that overlap each stretch of characters."""
+    theirs, prompt = documents.tokens, documents.prompt_tokens
+    lengths = np.diff(theirs.row_splits) - prompt
+    at = places(theirs.row_splits[:-1] + prompt, lengths)
+    first, last = span_ranges(
+        theirs.starts[at],
+        theirs.stops[at],
+        splits_of(lengths),
+        texts.splits,
+        texts.starts,
+        texts.stops,
+    )
+    return _cut(documents, tokens, texts, first, last)
+
+
+def _cut(
+    documents: Documents, tokens: RowTokens, texts: UnitTexts, first: np.ndarray, last: np.ndarray
+) -> Units:
+    """Ranges among all texts' tokens to ranges among those that are in the output."""
+    prompt = documents.prompt_tokens
+    lengths = np.diff(documents.tokens.row_splits) - prompt
+    kept = np.minimum(lengths, np.diff(tokens.splits) - 2 - prompt)
+    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
+    begins = splits_of(lengths)[document]
+    first, last, most = first - begins, last - begins, kept[document]
+    shift = tokens.splits[document] + 1 + prompt
+    cut_first, cut_last = np.minimum(first, most), np.minimum(last, most)
+    return Units(texts, cut_first + shift, cut_last + shift, last > most)

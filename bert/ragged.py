@@ -1,0 +1,28 @@
+"""Ragged columns: flat values whose rows are told by splits; which values some rows have."""
+
+import numpy as np
+
+
+def splits_of(lengths: np.ndarray) -> np.ndarray:
+    """Lengths of rows, int `[rows]`, to int64 `[rows + 1]`: where each begins and ends.
+
+    >>> splits_of(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The ranges `[start, start + length)` one after the other, int64 `[sum of lengths]`.
+
+    >>> places(np.array([7, 1]), np.array([2, 3])).tolist()
+    [7, 8, 1, 2, 3]
+    """
+    shifts = np.asarray(starts, np.int64) - splits_of(lengths)[:-1]
+    return np.arange(int(np.sum(lengths)), dtype=np.int64) + np.repeat(shifts, lengths)
+
+
+def take_rows(row_splits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the values of some rows stand, int64, and the splits of these rows alone."""
+    lengths = np.diff(row_splits)[rows]
+    return places(row_splits[rows], lengths), splits_of(lengths)

@@ -1,0 +1,201 @@
+"""RowRunner: rows of token ids in, vectors of rows and tokens out, batch by batch on all cores."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert.batching import pad_rows, plan_batches
+from bert.bundle import Bundle
+from bert.halving import run_halving
+from bert.quiet import quiet_start
+from bert.ragged import places
+from bert.vector_spec import VectorSpec
+
+if TYPE_CHECKING:
+    from bert.pooling import Wanted
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class EmbeddedRows:
+    """Vectors of rows, and what computing them took.
+
+    Attributes:
+        vectors: float32 `[rows, width]`, in the order of the rows; None where not wanted.
+        token_vectors: float32 `[tokens, width]`, of all rows end to end; None where not wanted.
+        failed: Row numbers to a short fixed reason; zeros stand for what they did not give.
+        tokens: Tokens of all rows, special tokens included.
+        padded_tokens: Tokens computed, filling included.
+        batches: Batches planned.
+    """
+
+    vectors: np.ndarray | None
+    token_vectors: np.ndarray | None = None
+    failed: dict[int, str] = field(default_factory=dict)
+    tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+
+
+class RowRunner:
+    """A model in memory. One call at a time computes; it may be called from several threads.
+
+    Each batch runs on one core, and as many batches at once as there are `threads`.
+    """
+
+    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], threads: int) -> None:
+        """Loads the weights.
+
+        Args:
+            bundle: The model.
+            special_ids: Those of [CLS] and [SEP].
+            threads: Processor cores to use.
+
+        Raises:
+            ValueError: The bundle's files are damaged.
+        """
+        self._bundle, self._special, self._threads = bundle, special_ids, threads
+        with quiet_start():
+            _one_core_a_batch()
+            self._model = bundle.load_encoder()
+        self._graphs: dict[tuple, Callable[..., Any]] = {}
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        spec: VectorSpec,
+        wanted: "Wanted",
+        input_ids: np.ndarray,
+        row_splits: np.ndarray,
+        type_ids: np.ndarray | None,
+        batch_tokens: int,
+        prompt_tokens: int = 0,
+    ) -> EmbeddedRows:
+        """Embeds rows that hold their [CLS] and [SEP].
+
+        Args:
+            spec: What a vector is made of.
+            wanted: Which vectors.
+            input_ids: int32 `[tokens]`, all rows end to end.
+            row_splits: int64 `[rows + 1]`, where each row begins and ends.
+            type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
+            batch_tokens: Most tokens of a batch, filling included.
+            prompt_tokens: Tokens of the prompt behind each [CLS].
+
+        Raises:
+            ValueError: A row over the model's positions, or an id out of its vocabulary.
+            RuntimeError: Every one of several rows failed: the model is broken, not a row.
+        """
+        lengths = np.diff(row_splits)
+        _check_rows(self._bundle, input_ids, lengths)
+        graph = self._graph(spec, wanted, 0 if spec.pool_prompt else prompt_tokens)
+        done = _empty(graph, len(lengths), len(input_ids), wanted)
+
+        def call(rows: np.ndarray) -> np.ndarray:
+            ids, mask = pad_rows(input_ids, row_splits, rows)
+            types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
+            outputs = graph(ids, mask, types)
+            finite = np.ones(len(rows), bool)
+            if done.vectors is not None:
+                vectors = outputs["sentences"].numpy()
+                finite &= np.isfinite(vectors).all(axis=1)
+                done.vectors[rows] = vectors
+                done.vectors[rows[~finite]] = 0
+            if done.token_vectors is not None:
+                vectors = outputs["tokens"].numpy()
+                finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
+                at = places(row_splits[rows], lengths[rows])
+                done.token_vectors[at] = vectors[mask > 0]
+            return finite
+
+        batches = plan_batches(lengths, batch_tokens)
+        with self._lock, ThreadPoolExecutor(self._threads) as pool:
+            parts = list(pool.map(lambda rows: run_halving(rows, call), batches))
+        for part in parts:
+            done.failed |= part.failed
+        done.tokens, done.batches = len(input_ids), len(batches)
+        done.padded_tokens = sum(int(lengths[rows[0]]) * len(rows) for rows in batches)
+        errors = [part.error for part in parts if part.error is not None]
+        if len(lengths) > 1 and len(done.failed) == len(lengths):
+            reason = min(done.failed.values())
+            raise RuntimeError(
+                f"the model failed on all of {len(lengths)} rows: {reason}"
+            ) from next(iter(errors), None)
+        return done
+
+    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
+        """Dense modules, dimension and length for vectors that were pooled without them.
+
+        Args:
+            spec: Which of these are asked for.
+            pooled: float32 `[rows, pooled width]`.
+
+        Returns:
+            float32 `[rows, spec.width]`.
+        """
+        from bert.pooling import finish
+
+        return finish(self._model, spec, pooled).numpy()
+
+    def _graph(self, spec: VectorSpec, wanted: "Wanted", prompt_tokens: int) -> Callable[..., Any]:
+        key = spec, wanted, prompt_tokens
+        with self._lock:
+            if key not in self._graphs:
+                self._graphs[key] = _compiled(self._model, *key, self._special)
+            return self._graphs[key]
+
+
+def available_cores() -> int:
+    """Returns how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _empty(graph: Any, rows: int, tokens: int, wanted: "Wanted") -> EmbeddedRows:
+    """Room for the results; a row that fails leaves zeros."""
+    widths = {name: int(shape[-1]) for name, shape in graph.output_shapes.items()}
+    return EmbeddedRows(
+        np.zeros((rows, widths["sentences"]), np.float32) if wanted.sentences else None,
+        np.zeros((tokens, widths["tokens"]), np.float32) if wanted.tokens else None,
+    )
+
+
+def _one_core_a_batch() -> None:
+    # A batch on one core waits for no other core, and takes 7% less of it (benchmarks/encoder.py).
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    except RuntimeError:  # TensorFlow runs already; right all the same, only slower
+        _LOG.info("TensorFlow was started before the encoder, its threads stay as they are")
+
+
+def _compiled(
+    model: Any, spec: VectorSpec, wanted: "Wanted", prompt_tokens: int, special: tuple[int, int]
+) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    from bert.pooling import model_outputs
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
+    def outputs(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> dict[str, tf.Tensor]:
+        return model_outputs(model, spec, wanted, ids, mask, types, special, prompt_tokens)
+
+    return outputs.get_concrete_function()
+
+
+def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray) -> None:
+    most = bundle.config.max_position_embeddings
+    if lengths.max(initial=0) > most:
+        raise ValueError(f"rows must have at most {most} tokens, one has {lengths.max()}")
+    if lengths.min(initial=1) < 1:
+        raise ValueError(f"rows must have at least 1 token, number {lengths.argmin()} has none")
+    size = bundle.config.vocab_size
+    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:
+        raise ValueError(f"input_ids must be between 0 and {size - 1}")

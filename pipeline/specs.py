@@ -1,0 +1,125 @@
+"""Specs: options and a model in, what is to be computed out; contradictions refused."""
+
+from bert.bundle import Bundle
+from bert.encoder import spec_with
+from bert.recipes import recipe_spec
+from bert.text_spec import TextSpec
+from bert.vector_spec import VectorSpec
+from bert.windows import window_room
+from pipeline.options import EmbedOptions, UsageError
+
+_VECTOR_FLAGS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
+_OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
+_STRIDE = 64
+
+
+def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
+    """The recipe's or the model's own settings, with what was asked for instead.
+
+    Raises:
+        ValueError: Several layers without a word on how to combine them, or Dense modules of a
+            model that has none.
+    """
+    asked = {name: getattr(options, name) for name in _VECTOR_FLAGS}
+    if options.dense:
+        if not bundle.dense:
+            raise ValueError(f"--dense asks for Dense modules, {options.model} has none")
+        asked["dense"] = bundle.dense[-1].out_features
+    elif options.dense is False or options.pooling == "pooler":
+        asked["dense"] = 0
+    layers = bundle.config.num_hidden_layers
+    base = recipe_spec(options.recipe, layers) if options.recipe else bundle.defaults
+    spec = spec_with(base, **{name: value for name, value in asked.items() if value is not None})
+    bundle.check(spec)
+    return spec
+
+
+def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSpec:
+    """How texts become rows and what is wanted of them.
+
+    Raises:
+        ValueError: A length the model cannot take, no room for a prompt or a stride, or too large
+            a `--dim` for tokens.
+    """
+    length = options.max_seq_length or bundle.max_seq_length
+    bundle.check_max_seq_length(length)
+    made = TextSpec(
+        max_seq_length=length,
+        granularity=options.granularity,
+        long_text=options.long_text,
+        stride=_STRIDE if options.stride is None else options.stride,
+        merge_windows=options.merge_windows is not False,
+        word_pooling=options.word_pooling,
+        normalize_tokens=options.normalize is True,
+        prompt=bundle.prompt_text(options.prompt),
+    )
+    prompt_tokens = 0
+    if made.prompt:
+        prompt_tokens = len(bundle.load_tokenizer().encode_flat([made.prompt])[0])
+        if prompt_tokens + 3 > length:
+            raise ValueError(
+                f"--prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
+                f"--max_seq_length {length}"
+            )
+    if made.long_text == "window":
+        window_room(length, prompt_tokens, made.stride)
+    if made.needs_tokens:
+        spec.token_shape(bundle.config)
+    return made
+
+
+def check_contradictions(options: EmbedOptions) -> None:
+    """Refuses flags that cannot go together, whatever the input and the model.
+
+    Raises:
+        UsageError: Naming both.
+    """
+    _check_vectors(options)
+    _check_granularity(options)
+    if options.long_text != "window":
+        for name in ("stride", "merge_windows"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name} is for --long_text window, give that, too")
+    if options.pair_separator == "":
+        raise UsageError("--pair_separator is empty, give what stands between the two texts")
+    if options.pair_separator is not None or options.text_b_column is not None:
+        if options.long_text == "window":
+            raise UsageError("--long_text window is for single texts and cannot go with pairs")
+        if {"word", "span"} & set(options.granularity):
+            raise UsageError("--granularity word and span are for single texts, not for pairs")
+
+
+def _check_vectors(options: EmbedOptions) -> None:
+    for name in ("layers", "layer_combine", "pooling", "pool_special_tokens"):
+        if options.recipe and getattr(options, name) is not None:
+            raise UsageError(f"--recipe {options.recipe} says what --{name} is, give only one")
+    if options.pooling == "pooler" and (options.layers or options.layer_combine):
+        raise UsageError(
+            "--pooling pooler reads the last layer and cannot go with --layers or --layer_combine"
+        )
+    special = options.pooling and set(options.pooling.split(",")) <= set(_OF_SPECIAL_TOKENS)
+    if special and options.pool_special_tokens is False:
+        raise UsageError(
+            f"--no_pool_special_tokens cannot go with --pooling {options.pooling}, "
+            "which is the vector of a special token"
+        )
+
+
+def _check_granularity(options: EmbedOptions) -> None:
+    if "sentence" not in options.granularity:
+        for name in ("pooling", "pool_special_tokens", "dense", "merge_windows"):
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"--{name} is for vectors of sentences, --granularity asks for none"
+                )
+    if options.span_columns is not None:
+        if "span" not in options.granularity:
+            raise UsageError("--span_columns is for --granularity span, give that, too")
+        if len(options.span_columns) != 2:
+            raise UsageError("--span_columns must be two names with a comma, such as start,stop")
+    token_lines = "token" in options.granularity and options.output_format == "jsonl"
+    if token_lines and options.output_dtype in ("int8", "ubinary"):
+        raise UsageError(
+            f"--output_dtype {options.output_dtype} cannot go with JSON lines of tokens, whose "
+            "values are decimals; use --output_format parquet"
+        )
