@@ -220,29 +220,6 @@ class Encoder:
     def _length(self, asked: int | None) -> int:
         return self.bundle.max_seq_length if asked is None else asked
 
-    def embed_texts(
-        self,
-        texts: Sequence[str],
-        texts_b: Sequence[str] | None = None,
-        *,
-        max_seq_length: int | None = None,
-        batch_tokens: int = 1024,
-    ) -> EmbeddedRows:
-        """Embeds texts, or pairs, as the encoder's `spec` says; one that fails fails alone.
-
-        Args:
-            texts: Any number of texts; longer ones are cut.
-            texts_b: The second texts of pairs, as many as `texts`.
-            max_seq_length: Most tokens of a row, special tokens included; None is the model's own.
-            batch_tokens: Most tokens of a batch, filling included.
-
-        Raises:
-            ValueError: Texts that are no list of str, or a length the model cannot take.
-            RuntimeError: Every one of several texts failed: the model is broken, not a text.
-        """
-        rows = _token_rows(self.bundle, self.tokenizer, texts, texts_b, max_seq_length)
-        return self.embed_rows(rows.input_ids, rows.row_splits, rows.token_type_ids, batch_tokens)
-
     def embed_rows(
         self,
         input_ids: np.ndarray,

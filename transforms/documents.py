@@ -11,9 +11,9 @@ from transforms.text_model import (
     EmbedTexts,
     Refusal,
     is_unicode,
-    text_model_settings,
     text_refusal,
 )
+from transforms.text_settings import text_model_settings
 
 Record = dict[str, Any]
 
@@ -40,6 +40,8 @@ class EmbedDocuments(beam.PTransform):
         *,
         prompt: str | None = None,
         max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int = 64,
         batch_tokens: int = 1024,
         threads: int | None = None,
         large_model: bool = False,
@@ -55,9 +57,13 @@ class EmbedDocuments(beam.PTransform):
             output_column: Where the vector goes; what a record has there is replaced.
             text_b_column: Where a record has the second text of a pair; None: no pairs. A record
                 without one is embedded alone.
-            prompt: Put before every text; None is the model's own.
-            max_seq_length: Most tokens of a text, special tokens included; None is the model's
-                own. Longer texts are cut.
+            prompt: What stands before every text, or `name:` and the name that the model gives
+                it; None is the model's own, "" none.
+            max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
+                model's own.
+            long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean
+                over windows, "reject" refuses them.
+            stride: Tokens that neighbouring windows share.
             batch_tokens: Most tokens that are computed at once, filling included.
             threads: Processor cores the model uses; None takes all that a worker may use.
             large_model: Whether the worker processes of a machine share one model.
@@ -65,7 +71,7 @@ class EmbedDocuments(beam.PTransform):
                 element may wait for others, in its window. None: batches never outlive a bundle.
             as_numpy: Vectors as float32 arrays rather than lists of float.
             **settings: What to change of the model's own settings: `layers`, `layer_combine`,
-                `pooling`, `pool_special_tokens`, `normalize`, `dim` (see
+                `pooling`, `pool_special_tokens`, `dense`, `normalize`, `dim` (see
                 `bert.vector_spec.VectorSpec`).
 
         Raises:
@@ -73,6 +79,8 @@ class EmbedDocuments(beam.PTransform):
         """
         super().__init__()
         _check_columns(column, output_column, text_b_column)
+        if text_b_column is not None and long_text == "window":
+            raise ValueError("long_text window is for single texts, text_b_column makes pairs")
         self._columns = column, text_b_column, output_column
         self._as_numpy = as_numpy
         self._settings = text_model_settings(
@@ -80,6 +88,8 @@ class EmbedDocuments(beam.PTransform):
             settings,
             prompt=prompt,
             max_seq_length=max_seq_length,
+            long_text=long_text,
+            stride=stride,
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,

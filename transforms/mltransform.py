@@ -1,5 +1,6 @@
 """BertEmbeddings: our vectors in Beam's MLTransform and in its RAG pipelines."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,17 +11,18 @@ from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
 from apache_beam.utils.windowed_value import WindowedValue
 
+from bert.resolve import resolve_model
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from transforms.documents import record_fields
 from transforms.text_model import (
     Document,
     Refusal,
     TextModelHandler,
-    TextModelSettings,
     run_inference,
-    text_model_settings,
     text_refusal,
 )
+from transforms.text_settings import TextModelSettings, text_model_settings
 
 _CONTENT = ("content.text",)  # what the text of an EmbeddableItem is called in a message
 
@@ -48,6 +50,8 @@ class BertEmbeddings(EmbeddingsManager):
         *,
         prompt: str | None = None,
         max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int = 64,
         batch_tokens: int = 1024,
         threads: int | None = None,
         large_model: bool = False,
@@ -59,8 +63,11 @@ class BertEmbeddings(EmbeddingsManager):
             model: "minilm", a bundle's folder, or a model's folder.
             columns: The columns with texts; None: elements are EmbeddableItems.
             output_columns: Where their vectors go, as many; None: in place of the texts.
-            prompt: Put before every text; None is the model's own.
-            max_seq_length: Most tokens of a text; None is the model's own.
+            prompt: What stands before every text, or `name:` and a name; None is the model's own.
+            max_seq_length: Most tokens of a row; None is the model's own.
+            long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
+                "reject" they fail.
+            stride: Tokens that neighbouring windows share.
             batch_tokens: Most tokens that are computed at once, filling included.
             threads: Processor cores the model uses; None takes all that a worker may use.
             large_model: Whether the worker processes of a machine share one model.
@@ -82,6 +89,8 @@ class BertEmbeddings(EmbeddingsManager):
             settings,
             prompt=prompt,
             max_seq_length=max_seq_length,
+            long_text=long_text,
+            stride=stride,
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,
@@ -92,8 +101,9 @@ class BertEmbeddings(EmbeddingsManager):
 
     def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
         asked = self._settings
-        spec = asked.spec.to_dict()
-        settings = {**asdict(replace(asked, bundle="")), "spec": spec, "encode": dict(asked.encode)}
+        specs = {"spec": asked.spec.to_dict(), "text_spec": asked.text_spec.to_dict()}
+        model = os.path.abspath(asked.model) if os.path.isdir(asked.model) else asked.model
+        settings = {**asdict(asked), **specs, "model": model, "bundle": ""}
         return EmbedColumns(settings, self.columns, self.output_columns)
 
 
@@ -141,16 +151,18 @@ class EmbedColumns(beam.PTransform):
         return done, (lone, batches) | "Failed" >> beam.Flatten()
 
     def _found(self) -> TextModelSettings:
-        asked = TextModelSettings(
-            **{**self.settings, "spec": VectorSpec.from_dict(self.settings["spec"])}
-        )
-        found = text_model_settings(asked.model, asked.spec.to_dict())
+        specs = {
+            "spec": VectorSpec.from_dict(self.settings["spec"]),
+            "text_spec": TextSpec.from_dict(self.settings["text_spec"]),
+        }
+        asked = TextModelSettings(**{**self.settings, **specs})
+        found = resolve_model(asked.model)
         if found.fingerprint != asked.fingerprint:
             raise ValueError(
                 f"model {asked.model} is another one than when the artifacts were written: "
                 f"fingerprint {found.fingerprint}, expected {asked.fingerprint}"
             )
-        return replace(asked, bundle=found.bundle)
+        return replace(asked, bundle=found.path)
 
 
 class _Pick(beam.DoFn):

@@ -2,17 +2,18 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from bert.encoder import spec_with
-from bert.resolve import resolve_model
-from bert.vector_spec import VectorSpec
-from transforms.inference import BertModelHandler
+from transforms.part import Part
+from transforms.sources import DocumentBlock
+from transforms.text_settings import TextModelSettings
+from transforms.tokenization import token_block
 
 if TYPE_CHECKING:
     from bert.encoder import Encoder
@@ -59,93 +60,17 @@ class Document:
     refusal: Refusal | None = None
 
 
-@dataclass(frozen=True)
-class TextModelSettings:
-    """Which model, and how it makes vectors.
-
-    Attributes:
-        model: As the caller named it.
-        bundle: Folder of the model bundle; opened on workers only.
-        fingerprint: The model's; a bundle that has another one is refused.
-        spec: What a vector is.
-        encode: What `Encoder.embed_texts` is told beside the texts.
-        threads: Threads the model computes on; None for as many as the process may use.
-        large_model: Whether the processes of a machine share one model.
-        max_batch_seconds: How long a document may wait for others; None: it never waits for what
-            comes after its bundle.
-    """
-
-    model: str
-    bundle: str
-    fingerprint: str
-    spec: VectorSpec
-    encode: Mapping[str, Any] = field(default_factory=dict)
-    threads: int | None = None
-    large_model: bool = False
-    max_batch_seconds: float | None = None
-
-
-def text_model_settings(
-    model: str,
-    settings: Mapping[str, Any],
-    *,
-    prompt: str | None = None,
-    max_seq_length: int | None = None,
-    batch_tokens: int = 1024,
-    threads: int | None = None,
-    large_model: bool = False,
-    max_batch_seconds: float | None = None,
-) -> TextModelSettings:
-    """Finds the model and checks all that can be checked without loading it.
-
-    Args:
-        model: "minilm", a bundle's folder, or a model's folder.
-        settings: What to change of the model's own `VectorSpec`.
-        prompt: Put before every text; None is the model's own.
-        max_seq_length: Most tokens of a row; None is the model's own.
-        batch_tokens: Most tokens of a batch, filling included.
-        threads: Threads the model computes on.
-        large_model: Whether the processes of a machine share one model.
-        max_batch_seconds: How long a document may wait for others.
-
-    Raises:
-        ValueError: No such model, or it cannot give such vectors.
-    """
-    bundle = resolve_model(model)
-    spec = spec_with(bundle.defaults, **settings)
-    bundle.check(spec)
-    if max_seq_length is not None:
-        bundle.check_max_seq_length(max_seq_length)
-    for name, number in {"batch_tokens": batch_tokens, "threads": threads}.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}")
-    if max_batch_seconds is not None and not max_batch_seconds > 0:
-        raise ValueError(f"max_batch_seconds must be over 0, got {max_batch_seconds}")
-    encode: dict[str, Any] = {"max_seq_length": max_seq_length, "batch_tokens": batch_tokens}
-    if prompt is not None:
-        encode["prompt"] = prompt
-    return TextModelSettings(
-        model,
-        bundle.path,
-        bundle.fingerprint,
-        spec,
-        encode,
-        threads,
-        large_model,
-        max_batch_seconds,
-    )
-
-
 class TextModel:
     """A loaded model; all that is asked of it goes through `embed`, from other processes too."""
 
-    def __init__(self, encoder: "Encoder", encode: Mapping[str, Any]) -> None:
-        self._encoder, self._encode = encoder, dict(encode)
+    def __init__(self, settings: TextModelSettings) -> None:
+        self._text_spec, self._handler = settings.text_spec, settings.handler()
+        self._encoder: Encoder = self._handler.load_model()
 
     def embed(
         self, texts: Sequence[str], texts_b: Sequence[str] | None = None
     ) -> tuple[np.ndarray, dict[int, Refusal]]:
-        """Embeds texts, or pairs, none of them blank.
+        """Embeds texts, or pairs, none of them blank, as a block of the pipeline is.
 
         Returns:
             float32 `[texts, width]`, zeros for a text that got no vector, and why by its place.
@@ -153,17 +78,18 @@ class TextModel:
         Raises:
             RuntimeError: Every one of several texts failed: the model is broken, not a text.
         """
-        _, splits = self._encoder.tokenizer.encode_flat(list(texts))
-        kept = np.flatnonzero(np.diff(splits)).tolist()
-        refused = {row: Refusal("tokenize", "no tokens") for row in range(len(texts))}
-        chosen_b = None if texts_b is None else [texts_b[row] for row in kept]
-        done = self._encoder.embed_texts([texts[row] for row in kept], chosen_b, **self._encode)
-        vectors = np.zeros((len(texts), done.vectors.shape[1]), np.float32)
-        vectors[kept] = done.vectors
-        for place, row in enumerate(kept):
-            del refused[row]
-            if place in done.failed:
-                refused[row] = Refusal("infer", done.failed[place])
+        numbers = pa.array([str(number) for number in range(len(texts))], pa.string())
+        part = Part(0, 0, records=len(texts))
+        second = None if texts_b is None else list(texts_b)
+        block = DocumentBlock(part, numbers, list(texts), numbers, second)
+        rows = token_block(block, self._encoder.tokenizer, self._text_spec)
+        [embedded] = self._handler.run_inference(rows, self._encoder)
+        assert embedded.vectors is not None, "sentences are what the settings ask for"
+        vectors = np.zeros((len(texts), embedded.vectors.shape[1]), np.float32)
+        vectors[[int(number) for number in embedded.ids.to_pylist()]] = embedded.vectors
+        refused = {
+            int(each.id or 0): Refusal(each.stage, each.reason) for each in embedded.part.rejected
+        }
         return vectors, refused
 
 
@@ -179,15 +105,7 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
         self._settings = settings
 
     def load_model(self) -> TextModel:
-        asked = self._settings
-        loader = BertModelHandler(
-            asked.bundle,
-            asked.fingerprint,
-            asked.spec,
-            asked.encode["batch_tokens"],
-            asked.threads,
-        )
-        return TextModel(loader.load_model(), asked.encode)
+        return TextModel(self._settings)
 
     def run_inference(
         self,
