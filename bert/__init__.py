@@ -8,17 +8,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {"Encoder": "bert.encoder", "Tokenizer": "bert.tokenizer", "read": "bert.results"}
+_LAZY = {
+    "Encoder": "bert.encoder",
+    "Tokenizer": "bert.tokenizer",
+    "read": "bert.results",
+    "read_spans": "bert.results",
+    "read_tokens": "bert.results",
+    "read_words": "bert.results",
+}
 
 
-def load(model: str = "minilm", threads: int | None = None, **spec: Any) -> "Encoder":
+def load(
+    model: str = "minilm", threads: int | None = None, prompt: str | None = None, **spec: Any
+) -> "Encoder":
     """Loads a model that turns texts into vectors.
 
     Args:
         model: "minilm", a bundle's folder, or a Hugging Face BERT folder.
         threads: Processor cores to use; None takes all that this process may use.
+        prompt: What stands before each text, or `name:` and the name of one of the model's prompts;
+            None is the model's default, "" none.
         **spec: What to change of the model's own settings: `layers`, `layer_combine`, `pooling`,
-            `pool_special_tokens`, `normalize`, `dim` (see `bert.vector_spec.VectorSpec`).
+            `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert.vector_spec.VectorSpec`).
 
     Raises:
         ValueError: No such model, or it cannot give such vectors.
@@ -27,7 +39,7 @@ def load(model: str = "minilm", threads: int | None = None, **spec: Any) -> "Enc
     from bert.resolve import resolve_model
 
     bundle = resolve_model(model)
-    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads)
+    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt)
 
 
 def __dir__() -> list[str]:

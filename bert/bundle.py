@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.config import BertConfig
+from bert.dense import DenseModule
 from bert.vector_spec import VectorSpec
 
 if TYPE_CHECKING:
-    from bert.model import BertEncoder
     from bert.tokenizer import Tokenizer
 
-FORMAT = 1  # rises when a bundle of today could not be read, or would give other vectors
+FORMAT = 2  # rises when a bundle of today could not be read, or would give other vectors
 METADATA = "bundle.json"
 VOCABULARY = "vocab.txt"
+KINDS = ("bert", "saved_model")
+_BY_NAME = "name:"
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,19 @@ class Bundle:
     """What is known of a model folder before its weights are loaded.
 
     Attributes:
-        path: The folder: a SavedModel with `vocab.txt` and `bundle.json` beside it.
-        fingerprint: Hash of tensors, vocabulary, configuration and tokenizer settings.
+        path: The folder: a SavedModel with `vocab.txt`, `probe.npz` and `bundle.json` beside it.
+        fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
         config: Sizes and activation of the encoder.
         lower_case: Whether the tokenizer lowers case and strips accents.
         max_word_chars: A longer word is [UNK].
         max_seq_length: Tokens of a row, special tokens included, unless asked otherwise.
         defaults: How the model's own settings make vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
+        kind: "bert", whose variables are those of our encoder, or "saved_model", a SavedModel of
+            TF Hub's interface that is used as it is.
+        dense: The model's own layers over pooled vectors, in order.
+        prompts: Texts to be put before a text, by name.
+        default_prompt: The name of the one that is used unless asked otherwise, "" for none.
         source: Where the weights came from.
         licence: What their card names, "" where it names none.
         files: File names, relative to `path`, to their sha256.
@@ -46,9 +53,21 @@ class Bundle:
     max_seq_length: int
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
+    kind: str = "bert"
+    dense: tuple[DenseModule, ...] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
     source: str = ""
     licence: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.default_prompt and self.default_prompt not in self.prompts:
+            raise ValueError(
+                f"default_prompt must be one of {_names(self.prompts)}, got {self.default_prompt!r}"
+            )
 
     def check(self, spec: VectorSpec) -> None:
         """Checks that this model can give the vectors of `spec`; ValueError names the flag."""
@@ -57,6 +76,49 @@ class Bundle:
             raise ValueError(
                 f"--pooling must not be pooler for this model, its weights have none: {self.path}"
             )
+        if self.kind == "saved_model" and 0 in spec.layer_numbers(self.config):
+            raise ValueError(
+                "--layers must not name layer 0 for this model, its SavedModel does not give the "
+                f"embeddings: {self.path}"
+            )
+        if spec.dense:
+            self._check_dense(spec)
+
+    def _check_dense(self, spec: VectorSpec) -> None:
+        if not self.dense:
+            raise ValueError(f"this model has no Dense modules, add --no_dense: {self.path}")
+        width, wanted = spec.pooled_width(self.config), self.dense[0].in_features
+        if width != wanted:
+            raise ValueError(
+                f"--pooling {spec.pooling} gives {width} numbers, but the model's Dense module "
+                f"takes {wanted}: pool as the model does, or add --no_dense to leave it out"
+            )
+        if spec.dense != self.dense[-1].out_features:
+            raise ValueError(
+                f"dense must be 0 or {self.dense[-1].out_features} for this model, got {spec.dense}"
+            )
+
+    def prompt_text(self, asked: str | None) -> str:
+        """Returns what is put before every text, "" for nothing.
+
+        Args:
+            asked: None for the model's own default, `name:` and the name of one of its prompts, or
+                the text itself.
+
+        Raises:
+            ValueError: The model has no prompt of this name; the flag and its names are told.
+        """
+        if asked is None:
+            return self.prompts[self.default_prompt] if self.default_prompt else ""
+        if not asked.startswith(_BY_NAME):
+            return asked
+        name = asked.removeprefix(_BY_NAME)
+        if name not in self.prompts:
+            raise ValueError(
+                f"--prompt {_BY_NAME}{name} is none of this model's prompts, "
+                f"which are: {_names(self.prompts)}"
+            )
+        return self.prompts[name]
 
     def check_max_seq_length(self, length: int) -> None:
         """Checks a row length against the model's positions; ValueError names the flag."""
@@ -73,14 +135,26 @@ class Bundle:
         vocabulary = os.path.join(self.path, VOCABULARY)
         return Tokenizer(vocabulary, lower_case=self.lower_case, max_word_chars=self.max_word_chars)
 
-    def load_encoder(self) -> "BertEncoder":
-        """Returns the model with its weights; ValueError if they are damaged."""
+    def load_encoder(self) -> Any:
+        """Returns the model with its weights: a `bert.model.BertEncoder`, or its like.
+
+        Raises:
+            ValueError: The weights are damaged.
+        """
+        if self.kind == "saved_model":
+            from bert.hub_encoder import load_hub_encoder
+
+            return load_hub_encoder(self)
         from bert.model import BertEncoder  # imports TensorFlow: 5 s
         from bert.saved_model import restore
 
-        encoder = BertEncoder(self.config, pooler=self.has_pooler)
+        encoder = BertEncoder(self.config, pooler=self.has_pooler, dense=self.dense)
         restore(encoder, self.path)
         return encoder
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file, by name."""
+        return {name: Path(self.path, name).stat().st_size for name in self.files}
 
     def verify_files(self) -> None:
         """Reads every file and compares its sha256; ValueError names the first that differs."""
@@ -88,6 +162,10 @@ class Bundle:
             found = file_sha256(Path(self.path, name))
             if found != wanted:
                 raise ValueError(f"{self.path}: {name} is damaged, its sha256 is {found}")
+
+
+def _names(names: Mapping[str, str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def read_bundle(path: str | os.PathLike[str]) -> Bundle:
@@ -109,6 +187,10 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
             max_seq_length=metadata["max_seq_length"],
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             has_pooler=metadata["has_pooler"],
+            kind=metadata["kind"],
+            dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
+            prompts=dict(metadata["prompts"]),
+            default_prompt=metadata["default_prompt"],
             source=metadata["source"],
             licence=metadata["licence"],
             files={name: entry["sha256"] for name, entry in metadata["files"].items()},
@@ -134,7 +216,10 @@ def _read_metadata(folder: str) -> dict[str, Any]:
         raise ValueError(f"{folder}: {METADATA} is no JSON: {error}") from error
     found = metadata.get("format") if isinstance(metadata, dict) else None
     if found != FORMAT:
-        raise ValueError(f"{folder}: {METADATA} must have format {FORMAT}, has {found!r}")
+        raise ValueError(
+            f"{folder}: {METADATA} must have format {FORMAT}, has {found!r}; "
+            "import the model again with `model import`"
+        )
     return metadata
 
 
@@ -150,6 +235,10 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
         "max_seq_length": bundle.max_seq_length,
         "defaults": bundle.defaults.to_dict(),
         "has_pooler": bundle.has_pooler,
+        "kind": bundle.kind,
+        "dense": [module.to_dict() for module in bundle.dense],
+        "prompts": dict(bundle.prompts),
+        "default_prompt": bundle.default_prompt,
         "source": bundle.source,
         "licence": bundle.licence,
         "files": {

@@ -107,9 +107,9 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
         num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
         layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
         if spec.keeps_windows:
+            starts, stops = _window_spans(documents, windows)
             lengths = np.diff(rows.row_splits).astype(np.int32)
-            spans = _window_spans(documents, windows)
-            layout = replace(layout, window_tokens=lengths, **spans)
+            layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
     if not spec.needs_tokens:
         return rows, layout
     wanted = row_tokens(documents, rows, layout.windows)
@@ -119,10 +119,10 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
     return rows, replace(layout, tokens=wanted, words=words, spans=units)
 
 
-def _window_spans(documents: Documents, windows: Windows) -> dict[str, np.ndarray]:
+def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     tokens = documents.tokens
     begins = tokens.row_splits[windows.document] + documents.prompt_tokens + windows.first
-    return {"starts": tokens.starts[begins], "stops": tokens.stops[begins + windows.count - 1]}
+    return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
 
 
 def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> RowTokens:

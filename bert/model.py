@@ -1,40 +1,16 @@
 """BertEncoder: token ids in, all hidden states out, as one graph that is fast on CPUs."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert.config import BertConfig
+from bert.dense import DenseModule
+from bert.tensors import tensor_shapes
 
 _MASKED = -1e9  # added to the scores of filling: its softmax is exactly 0, and never a NaN
-
-
-def tensor_shapes(config: BertConfig, pooler: bool = True) -> dict[str, tuple[int, ...]]:
-    """Returns the name and shape of every tensor of a BERT encoder, as importers deliver them.
-
-    A kernel is `[in, out]`, so that `x @ kernel + bias` is the layer.
-    """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings/word": (config.vocab_size, hidden),
-        "embeddings/position": (config.max_position_embeddings, hidden),
-        "embeddings/type": (config.type_vocab_size, hidden),
-    }
-    denses = {"pooler": (hidden, hidden)} if pooler else {}
-    norms = ["embeddings/norm"]
-    for layer in (f"layers/{number}" for number in range(config.num_hidden_layers)):
-        for name in ("query", "key", "value", "attention_output"):
-            denses[f"{layer}/{name}"] = (hidden, hidden)
-        denses[f"{layer}/intermediate"] = (hidden, inner)
-        denses[f"{layer}/output"] = (inner, hidden)
-        norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
-    for name, shape in denses.items():
-        shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
-    for name in norms:
-        shapes |= {f"{name}/gamma": (hidden,), f"{name}/beta": (hidden,)}
-    return shapes
 
 
 class BertEncoder(tf.Module):
@@ -46,6 +22,7 @@ class BertEncoder(tf.Module):
     Attributes:
         config: Its sizes.
         has_pooler: Whether it has the dense layer over [CLS].
+        dense_modules: Its layers over pooled vectors, in order.
     """
 
     def __init__(
@@ -53,6 +30,7 @@ class BertEncoder(tf.Module):
         config: BertConfig,
         tensors: Mapping[str, np.ndarray] | None = None,
         pooler: bool = True,
+        dense: Sequence[DenseModule] = (),
     ) -> None:
         """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`.
 
@@ -61,7 +39,7 @@ class BertEncoder(tf.Module):
         super().__init__(name="bert")
         self.config, self.has_pooler = config, pooler
         if tensors is None:
-            shapes = tensor_shapes(config, pooler)
+            shapes = tensor_shapes(config, pooler, dense)
             tensors = {k: np.broadcast_to(np.float32(0), shape) for k, shape in shapes.items()}
         self.word = tf.Variable(tensors["embeddings/word"])
         self.position = tf.Variable(tensors["embeddings/position"])
@@ -72,6 +50,10 @@ class BertEncoder(tf.Module):
             for number in range(config.num_hidden_layers)
         ]
         self.pooler = _Dense(tensors, "pooler") if pooler else None
+        self.dense_modules = [
+            _Dense(tensors, f"dense/{number}", module.activation)
+            for number, module in enumerate(dense)
+        ]
 
     def hidden_states(
         self,
@@ -109,15 +91,35 @@ class BertEncoder(tf.Module):
             raise ValueError("this model has no pooler")
         return tf.tanh(self.pooler(last[:, 0]))
 
+    def dense(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Applies the Dense modules to pooled vectors.
+
+        Args:
+            vectors: float32 `[batch, in_features of the first]`.
+
+        Returns:
+            float32 `[batch, out_features of the last]`; `vectors` itself without any module.
+        """
+        for module in self.dense_modules:
+            vectors = module(vectors)
+        return vectors
+
 
 class _Dense(tf.Module):
-    def __init__(self, tensors: Mapping[str, np.ndarray], name: str) -> None:
+    def __init__(
+        self, tensors: Mapping[str, np.ndarray], name: str, activation: str = "identity"
+    ) -> None:
         super().__init__()
         self.kernel = tf.Variable(tensors[f"{name}/kernel"])
-        self.bias = tf.Variable(tensors[f"{name}/bias"])
+        bias = tensors.get(f"{name}/bias")
+        self.bias = None if bias is None else tf.Variable(bias)
+        self._activation = None if activation == "identity" else _ACTIVATIONS[activation]
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+        x = tf.matmul(x, self.kernel)
+        if self.bias is not None:
+            x = tf.nn.bias_add(x, self.bias)
+        return x if self._activation is None else self._activation(x)
 
 
 class _LayerNorm(tf.Module):
@@ -190,4 +192,6 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": _gelu,
     "gelu_new": _gelu_new,
     "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "sigmoid": tf.sigmoid,
 }

@@ -1,67 +1,95 @@
-"""Results: a run's output folder in, its ids and vectors out."""
+"""Results: a run's output folder in, ids and vectors out, of texts, tokens, words or spans."""
 
 import json
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert.result_files import FILE_STEMS, DocumentVectors, read_sentences, read_units
+
 _SUFFIXES = (".parquet", ".jsonl")
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
-    """Reads what a run wrote, in the input's order.
+    """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
         folder: Output folder of a run.
 
     Returns:
-        The ids, and float32 `[documents, dim]`, or `[documents, layers, dim]` for a stack.
+        The ids, and float32 `[documents, dim]`, or `[documents, layers, dim]` for a stack, decoded
+        whatever type they were stored as. Where windows were kept a row is a window and its
+        document's id is repeated.
 
     Raises:
-        ValueError: The folder holds no vectors.
+        ValueError: The folder holds no such vectors, or a file is damaged.
     """
+    settings = granular_settings(folder, "sentence")
     ids: list[str] = []
     vectors: list[np.ndarray] = []
     for path in vector_files(folder):
-        found, rows = read_file(path)
-        ids += found
-        vectors.append(rows)
-    settings = vector_settings(folder)
+        found = read_sentences(path, settings)
+        ids += found.ids
+        vectors.append(found.vectors)
     joined = np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), "f4")
     return ids, joined.reshape(-1, *settings["shape"])
 
 
-def vector_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files of vectors of a run, sorted, which is the input's order."""
-    found = Path(folder).glob("embeddings-*")
+def read_tokens(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+    """Reads the vectors of every document's tokens, in the input's order, a file at a time.
+
+    Args:
+        folder: Output folder of a run.
+
+    Yields:
+        A document's id, its tokens, where they stand, and their vectors.
+
+    Raises:
+        ValueError: The folder holds no such vectors, or a file is damaged.
+    """
+    return _read_units(folder, "token")
+
+
+def read_words(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+    """Reads the vectors of every document's words; otherwise as `read_tokens`."""
+    return _read_units(folder, "word")
+
+
+def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+    """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
+    return _read_units(folder, "span")
+
+
+def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentVectors]:
+    settings = granular_settings(folder, granularity)
+    files = vector_files(folder, granularity)
+    return chain.from_iterable(read_units(path, granularity, settings) for path in files)
+
+
+def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> list[Path]:
+    """The files of one kind of vectors of a run, sorted, which is the input's order."""
+    found = Path(folder).glob(f"{FILE_STEMS[granularity]}-*")
     return sorted(path for path in found if path.suffix in _SUFFIXES)
 
 
-def read_file(path: Path) -> tuple[list[str], np.ndarray]:
-    """Ids and float32 `[documents, width]` of one file; a stack lies flat."""
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
+def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
+    """What `vector_settings` gives, of a run that made this kind of vectors.
 
-        try:
-            table = pq.read_table(path, columns=["id", "embedding"])
-        except (ValueError, OSError) as error:
-            raise ValueError(
-                f"{path} is damaged: remove it and run the command that wrote it again"
-            ) from error
-        column = table["embedding"].combine_chunks()
-        width = column.type.list_size
-        return table["id"].to_pylist(), column.flatten().to_numpy().reshape(-1, width)
-    rows = list(_lines(path))
-    return [row["id"] for row in rows], np.array([row["embedding"] for row in rows], np.float32)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+    Raises:
+        ValueError: It made others; they are named.
+    """
+    settings = vector_settings(folder)
+    made = settings.get("granularity", ["sentence"])
+    if granularity not in made:
+        raise ValueError(
+            f"{os.fspath(folder)} holds vectors of {' and '.join(made)}, none of {granularity}: "
+            f"embed with --granularity {granularity} into a folder of its own"
+        )
+    return settings
 
 
 def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -75,7 +103,7 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
     record = read_run(folder)
     if record is not None:
         return record["vectors"]
-    for path in vector_files(folder):
+    for path in (path for name in FILE_STEMS for path in vector_files(folder, name)):
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 

@@ -30,8 +30,10 @@ class HubEncoder(tf.Module):
     def __init__(self, encoder: BertEncoder) -> None:
         super().__init__(name="bert_encoder")
         self.encoder = encoder
-        self.variables = list(encoder.variables)
-        self.trainable_variables = list(encoder.trainable_variables)
+        # The call ends before the Dense modules: trained through it, they would have no gradient.
+        unused = {id(each) for dense in encoder.dense_modules for each in dense.variables}
+        called = [each for each in encoder.variables if id(each) not in unused]
+        self.variables, self.trainable_variables = called, list(called)
 
     @tf.function(input_signature=[_INPUTS])
     def __call__(self, inputs):

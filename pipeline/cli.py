@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import bert
-from bert.quiet import quiet_start
 
 DONE, FAILED, USAGE, TOO_MANY_REJECTED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -25,6 +24,7 @@ commands:
   search     --embeddings DIR --query TEXT   the nearest documents of a run's output
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
+  model      inspect MODEL, verify MODEL     what a model is; whether it still is
 
 python -m pipeline COMMAND --help lists a command's flags, --version tells the version.
 """
@@ -231,6 +231,7 @@ def _search(arguments: list[str]) -> int:
     parser.add_argument("--query", required=True, metavar="TEXT")
     parser.add_argument("--k", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
+    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
     given = parser.parse_args(arguments)
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
@@ -239,12 +240,12 @@ def _search(arguments: list[str]) -> int:
     _quiet()
     from pipeline.search import excerpt, output_problem, search
 
-    hits = search(given.embeddings, given.query, given.k, given.model)
+    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt)
     problem = output_problem(given.embeddings)
     if problem:
         print(f"note: {problem}", file=sys.stderr)
     for rank, hit in enumerate(hits, 1):
-        print(f"{rank:3d}. {hit.score:.4f}  {hit.id}")
+        print(f"{rank:3d}. {hit.score:.4f}  {hit.place}")
         if hit.text is not None:
             print(f"             {excerpt(hit.text, 200)}")
     return DONE
@@ -278,37 +279,10 @@ def _tokenize(arguments: list[str]) -> int:
 
 
 def _model(arguments: list[str]) -> int:
-    from pipeline.options import UsageError
-
-    parser = _Parser("model", "Makes a bundle of a model folder.")
-    parser.add_argument("action", choices=("import",))
-    parser.add_argument("source", help="Hugging Face or google-research BERT folder")
-    parser.add_argument("dest", help="folder of the bundle, not there yet")
-    google = parser.add_argument_group("google-research checkpoints (TensorFlow 1)")
-    google.add_argument("--checkpoint", metavar="NAME", help="such as model.ckpt-2345")
-    casing = google.add_mutually_exclusive_group()
-    casing.add_argument("--lower_case", action="store_const", const=True, help="uncased model")
-    casing.add_argument("--cased", action="store_const", const=False, dest="lower_case")
-    google.add_argument(
-        "--activation", choices=("gelu", "gelu_new", "relu"), help="default: what its code means"
-    )
-    given = parser.parse_args(arguments)
     _quiet()
-    from bert.importers import import_model
+    from pipeline.model_command import run_model
 
-    settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
-    try:
-        with quiet_start():
-            bundle = import_model(given.source, given.dest, **settings)
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
-    config = bundle.config
-    print(
-        f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {'lower case' if bundle.lower_case else 'cased'}, "
-        f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
-    )
-    return DONE
+    return run_model(arguments)
 
 
 def _quiet() -> None:

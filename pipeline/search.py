@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from bert.bundle import Bundle
 from bert.encoder import Encoder
 from bert.resolve import resolve_model
-from bert.results import read_file, read_run, vector_files, vector_settings
+from bert.result_files import read_sentences
+from bert.results import granular_settings, read_run, vector_files
 from bert.vector_spec import VectorSpec
 from pipeline.options import UsageError
 from transforms.blocks import input_files, listing_digest, plan_blocks
@@ -22,22 +23,37 @@ from transforms.sources.lines import limit_files
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that is near the query.
+    """A document, or a window of one where windows were kept, that is near the query.
 
     Attributes:
         score: Cosine of its vector and the query's.
         id: The document's id.
         file: Name of the file that holds its vector.
-        text: The document, None where the input is not as it was.
+        text: The document or the window of it, None where the input is not as it was.
+        start: Code point of the document where the window begins, None for a whole document.
+        stop: Code point after its last, likewise.
     """
 
     score: float
     id: str
     file: str
     text: str | None = None
+    start: int | None = None
+    stop: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The id, of a window with its code points.
+
+        >>> Hit(0.5, "a", "f").place, Hit(0.5, "a", "f", None, 120, 240).place
+        ('a', 'a 120:240')
+        """
+        return self.id if self.start is None else f"{self.id} {self.start}:{self.stop}"
 
 
-def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hit]:
+def search(
+    folder: str, query: str, k: int, model: str | None = None, prompt: str | None = None
+) -> list[Hit]:
     """Finds the documents nearest to a query, exactly, one file of vectors at a time.
 
     The query is embedded with the model and options that the output records.
@@ -47,12 +63,15 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
         query: Text.
         k: Number of documents wanted.
         model: Where the model is now; None for where it was.
+        prompt: What stands before the query, or `name:` and one of the model's prompts; None is
+            the model's prompt called "query", else its default one.
 
     Raises:
-        UsageError: No output, or another model than the one that made the vectors.
+        UsageError: No output, none of whole texts, or another model than the one that made the
+            vectors.
     """
     try:
-        settings, record = vector_settings(folder), read_run(folder)
+        settings, record = granular_settings(folder, "sentence"), read_run(folder)
         bundle = resolve_model(model or (record or {}).get("model", {}).get("name") or "minilm")
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -61,30 +80,49 @@ def search(folder: str, query: str, k: int, model: str | None = None) -> list[Hi
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
             f"{folder} were made by {settings['model']} ({settings['model_source']})"
         )
-    vector = query_vector(bundle, settings, query)
     try:
-        hits = nearest(folder, vector, k)
+        vector = query_vector(bundle, settings, query, prompt)
+        hits = nearest(folder, settings, vector, k)
     except ValueError as error:
         raise UsageError(str(error)) from error
     return with_texts(hits, record, folder) if record is not None else hits
 
 
-def query_vector(bundle: Bundle, settings: dict[str, Any], query: str) -> np.ndarray:
-    """float32 `[width]` of unit length."""
-    names = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
+def query_vector(
+    bundle: Bundle, settings: dict[str, Any], query: str, prompt: str | None = None
+) -> np.ndarray:
+    """float32 `[width]` of unit length; ValueError if the model has no prompt of that name."""
+    names = [field.name for field in fields(VectorSpec) if field.name in settings]
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
-    encoder = Encoder(bundle, spec)
+    encoder = Encoder(bundle, spec, prompt=query_prompt(bundle, prompt))
     return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
 
 
-def nearest(folder: str, vector: np.ndarray, k: int) -> list[Hit]:
-    """The `k` best cosines; of equal ones the first in the input's order."""
+def query_prompt(bundle: Bundle, asked: str | None) -> str:
+    """What stands before a query, as `encode_query` of sentence-transformers has it."""
+    if asked is None and "query" in bundle.prompts:
+        return bundle.prompts["query"]
+    return bundle.prompt_text(asked)
+
+
+def nearest(folder: str, settings: dict[str, Any], vector: np.ndarray, k: int) -> list[Hit]:
+    """The `k` best cosines; of equal ones the first in the input's order.
+
+    Args:
+        folder: Output folder of a run.
+        settings: What it says of its vectors.
+        vector: float32 `[width]`, the query's, of unit length.
+        k: Number of hits wanted.
+    """
     hits: list[Hit] = []
     for path in vector_files(folder):
-        ids, vectors = read_file(path)
-        scores = _unit(vectors) @ vector
-        best = np.argsort(-scores, kind="stable")[:k]
-        hits += [Hit(float(scores[row]), ids[row], path.name) for row in best]
+        found = read_sentences(path, settings)
+        scores = _unit(found.vectors) @ vector
+        for row in np.argsort(-scores, kind="stable")[:k]:
+            hit = Hit(float(scores[row]), found.ids[row], path.name)
+            if found.starts is not None and found.stops is not None:
+                hit = replace(hit, start=int(found.starts[row]), stop=int(found.stops[row]))
+            hits.append(hit)
         hits = sorted(hits, key=lambda hit: -hit.score)[:k]
     return hits
 
@@ -112,16 +150,27 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
     wanted = {int(hit.file.split("-")[1]): set[str]() for hit in hits}
     for hit in hits:
         wanted[int(hit.file.split("-")[1])].add(hit.id)
-    columns = Columns(asked["text_column"], asked["id_column"])
+    spans = asked["span_columns"]
+    columns = Columns(
+        asked["text_column"],
+        asked["id_column"],
+        asked["text_b_column"],
+        spans and (spans[0], spans[1]),
+        asked["pair_separator"],
+    )
     texts: dict[str, str] = {}
-    for spec in plan_blocks(files, cut["block_bytes"]):
+    for spec in plan_blocks(files, cut["block_bytes"], asked["read_through"]):
         if spec.number not in wanted:
             continue
         for block in document_blocks(spec, columns, cut["part_docs"], cut["block_bytes"], {}):
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 if document in wanted[spec.number]:
                     texts.setdefault(document, text)
-    return [Hit(hit.score, hit.id, hit.file, texts.get(hit.id)) for hit in hits]
+    return [replace(hit, text=_shown(texts.get(hit.id), hit)) for hit in hits]
+
+
+def _shown(text: str | None, hit: Hit) -> str | None:
+    return None if text is None else text[hit.start : hit.stop]
 
 
 def excerpt(text: str, width: int) -> str:

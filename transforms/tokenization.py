@@ -190,8 +190,8 @@ def distinct_rows(input_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.nda
     if len(first) == len(every):
         return every, every.astype(np.int32)
     leader = first[kind]
-    for row in np.flatnonzero(leader != every):
-        if not _equal(input_ids, row_splits, row, leader[row]):
+    for row in np.flatnonzero(leader != every).tolist():
+        if not _equal(input_ids, row_splits, row, int(leader[row])):
             leader[row] = row
     firsts, number = np.unique(leader, return_inverse=True)
     return firsts, number.astype(np.int32)

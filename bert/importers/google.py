@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.bundle import VOCABULARY, Bundle
 from bert.config import BertConfig
-from bert.importers.sentence_transformers import read_json
+from bert.importers.json_files import read_json
 from bert.importers.vocabulary import read_vocabulary
 from bert.importers.writer import write_bundle
 

@@ -1,28 +1,27 @@
 """Import a Hugging Face BERT folder, with its sentence-transformers files, into a bundle."""
 
-import math
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from bert.bundle import VOCABULARY, Bundle
+from bert.bundle import Bundle
 from bert.config import BertConfig
-from bert.importers.sentence_transformers import Settings, read_json, read_settings
-from bert.importers.vocabulary import read_vocabulary
+from bert.importers.dense import CONVERT
+from bert.importers.json_files import inside, read_json
+from bert.importers.sentence_transformers import (
+    check_widths,
+    is_sentence_transformers,
+    read_settings,
+)
+from bert.importers.tokenizer_files import read_tokenizer
+from bert.importers.weights import read_safetensors, weight_files
 from bert.importers.writer import write_bundle
+from bert.tensors import tensor_shapes
 
-_WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
-_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-_OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index")
-_MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
+_CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
 # Heads for training and classifying, and counters that are no weights.
 _IGNORED = re.compile(r"cls\.|classifier\.|qa_outputs\.|embeddings\.(position_ids|token_type_ids)$")
-_DTYPES = ("F32", "F16", "BF16", "F64")
 _PARTS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _NAMES = {
     "embeddings/word": "embeddings.word_embeddings.weight",
@@ -48,7 +47,8 @@ def import_huggingface(
 ) -> Bundle:
     """Imports `config.json`, `model.safetensors` and `vocab.txt` into a bundle at `dest`.
 
-    Pooling, normalisation and length come from the sentence-transformers files, if there are any.
+    Pooling, Dense modules, normalisation, prompts and length come from the sentence-transformers
+    files, if there are any.
 
     Args:
         source: The folder.
@@ -64,37 +64,45 @@ def import_huggingface(
     if not root.is_dir():
         raise ValueError(f"{source}: no such folder")
     settings = read_settings(root)
-    folder = root / settings.encoder
+    folder = inside(root, settings.encoder)
     config = BertConfig.from_huggingface(read_json(folder / "config.json"))
-    tensors = read_tensors(folder, config)
-    vocabulary = read_vocabulary(folder / VOCABULARY, config, "config.json")
-    lower_case, max_word_chars, length = _tokenizer_settings(folder, settings, config)
+    check_widths(settings, config, root)
+    tokenizer = read_tokenizer(folder, config, settings.do_lower_case)
+    tensors = read_tensors(folder, config, CONVERT if is_sentence_transformers(root) else _CONVERT)
+    length = settings.max_seq_length or tokenizer.max_length or config.max_position_embeddings
     bundle = Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
-        lower_case=lower_case,
-        max_word_chars=max_word_chars,
-        max_seq_length=length,
+        lower_case=tokenizer.lower_case,
+        max_word_chars=tokenizer.max_word_chars,
+        max_seq_length=min(length, config.max_position_embeddings),
         defaults=settings.defaults,
         has_pooler="pooler/kernel" in tensors,
+        dense=settings.dense,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
         source=name or str(root),
         licence=_card_licence(root) if licence is None else licence,
     )
-    return write_bundle(bundle, tensors, vocabulary)
+    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer.vocabulary)
 
 
-def read_tensors(folder: Path, config: BertConfig) -> dict[str, np.ndarray]:
-    """Reads all weights as float32, in the names and shapes of `bert.model.tensor_shapes`.
+def read_tensors(folder: Path, config: BertConfig, way_out: str) -> dict[str, np.ndarray]:
+    """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
+
+    Args:
+        folder: The encoder's.
+        config: Its sizes.
+        way_out: What makes safetensors of other weights, for the message.
 
     Raises:
         ValueError: Naming the file or the tensor that is wrong.
     """
-    from bert.model import tensor_shapes  # imports TensorFlow: 5 s
-
     arrays: dict[str, np.ndarray] = {}
-    for path in _weight_files(folder):
-        arrays.update(_read_safetensors(path))
+    for path in weight_files(folder, way_out):
+        read = read_safetensors(path, lambda key: not _IGNORED.match(_plain_name(key)))
+        arrays.update((_plain_name(key), array) for key, array in read)
     pooler = "pooler.dense.weight" in arrays
     tensors = {}
     for name, shape in tensor_shapes(config, pooler).items():
@@ -130,71 +138,11 @@ def huggingface_name(name: str) -> tuple[str, bool]:
     return f"{theirs}.{_PARTS[part]}", part == "kernel"
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / _WEIGHTS).is_file():
-        return [folder / _WEIGHTS]
-    if (folder / _INDEX).is_file():
-        index = read_json(folder / _INDEX)
-        return [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
-    for name in (*_PICKLED, *_OTHERS):
-        if (folder / name).is_file():
-            why = (
-                "pickled weights can run code when read"
-                if name in _PICKLED
-                else "not readable here"
-            )
-            raise ValueError(
-                f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it with "
-                "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
-            )
-    raise ValueError(f"{folder}: {_WEIGHTS} is missing")
-
-
-def _read_safetensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    try:
-        with safe_open(path, framework="np") as file:
-            for key in file.keys():  # noqa: SIM118 - the file is no dict
-                name = _plain_name(key)
-                if _IGNORED.match(name):
-                    continue
-                kind = file.get_slice(key).get_dtype()
-                if kind not in _DTYPES:
-                    raise ValueError(
-                        f"{path}: tensor {key} must be one of {', '.join(_DTYPES)}, is {kind}"
-                    )
-                yield name, np.asarray(file.get_tensor(key), np.float32)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error
-
-
 def _plain_name(key: str) -> str:
     """The name without "bert." in front, and in the words used since 2019 for layer norms."""
     name = key.removeprefix("bert.")
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-
-
-def _tokenizer_settings(
-    folder: Path, settings: Settings, config: BertConfig
-) -> tuple[bool, int, int]:
-    """Returns lower_case, max_word_chars and max_seq_length; ValueError for other normalising."""
-    slow = _optional_json(folder / "tokenizer_config.json")
-    fast = _optional_json(folder / "tokenizer.json")
-    normalizer = fast.get("normalizer") or {}
-    said = (slow.get("do_lower_case"), normalizer.get("lowercase"), settings.do_lower_case)
-    lower_case = next((bool(one) for one in said if one is not None), True)
-    strip = slow.get("strip_accents", normalizer.get("strip_accents"))
-    if strip not in (None, lower_case):
-        raise ValueError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
-    if not slow.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
-        raise ValueError(f"{folder}: tokenize_chinese_chars must be true, is false")
-    max_word_chars = (fast.get("model") or {}).get("max_input_chars_per_word", _MAX_WORD_CHARS)
-    own = settings.max_seq_length or slow.get("model_max_length") or math.inf
-    return lower_case, max_word_chars, int(min(own, config.max_position_embeddings))
-
-
-def _optional_json(path: Path) -> Mapping[str, Any]:
-    return read_json(path) if path.is_file() else {}
 
 
 def _card_licence(root: Path) -> str:

@@ -1,12 +1,27 @@
 """What the files of a sentence-transformers folder say: where the encoder is, how it pools."""
 
-import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bert.config import BertConfig
+from bert.dense import DenseModule
+from bert.importers.dense import read_dense
+from bert.importers.json_files import (
+    inside,
+    optional_object,
+    read_json,
+    read_object,
+    refuse_unknown,
+)
 from bert.vector_spec import VectorSpec
 
+_PACKAGE = "sentence_transformers."
+_MODULES = "modules.json"
+_MODEL = "config_sentence_transformers.json"
 _POOLINGS = {
     "cls": "cls",
     "mean": "mean",
@@ -15,15 +30,35 @@ _POOLINGS = {
     "weightedmean": "weightedmean",
     "lasttoken": "lasttoken",
 }
-# Until release 5 each pooling had a switch of its own.
+# Until release 5 each pooling had a switch of its own; several are joined in this order.
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_POOLING_KNOWN = frozenset(
+    (
+        *_SWITCHES,
+        "pooling_mode",
+        "include_prompt",
+        "word_embedding_dimension",
+        "embedding_dimension",
+    )
+)
+# The Transformer's settings lie in one of these, whatever the model's kind.
+_TRANSFORMER = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_AS_USUAL = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+}
+_TRANSFORMER_KNOWN = frozenset((*_AS_USUAL, "max_seq_length", "do_lower_case", "unpad_inputs"))
 
 
 @dataclass(frozen=True)
@@ -32,74 +67,190 @@ class Settings:
 
     Attributes:
         encoder: Folder of config.json and weights, relative to the source.
-        defaults: Pooling and normalisation.
+        defaults: Pooling, Dense modules and normalisation.
+        dense: The Dense modules, in order.
+        tensors: Their weights, by the names of `bert.tensors.tensor_shapes`.
+        prompts: Texts to be put before a text, by name.
+        default_prompt: The name of the one used unless asked otherwise, "" for none.
         max_seq_length: Tokens of a row; None where no file says.
-        do_lower_case: Whether texts are lowered first; None where no file says.
+        do_lower_case: Whether texts are lowered before the tokenizer's own settings apply.
     """
 
     encoder: str = ""
     defaults: VectorSpec = field(default_factory=VectorSpec)
+    dense: tuple[DenseModule, ...] = ()
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
     max_seq_length: int | None = None
-    do_lower_case: bool | None = None
+    do_lower_case: bool = False
+
+
+def is_sentence_transformers(source: Path) -> bool:
+    """Whether the folder is more than an encoder's."""
+    return (source / _MODULES).is_file()
 
 
 def read_settings(source: Path) -> Settings:
     """Reads modules.json and what it names; a folder without one gets the plain settings.
 
     Raises:
-        ValueError: A module, a pooling or a prompt that we do not compute.
+        ValueError: A module, a pooling or a setting that we do not compute; the file is named.
     """
-    if not (source / "modules.json").is_file():
+    if not is_sentence_transformers(source):
         return Settings()
-    _refuse_default_prompt(source)
-    encoder, pooling, normalize = "", None, False
-    for module in read_json(source / "modules.json"):
-        kind = str(module.get("type", "")).rpartition(".")[2]
+    prompts, default_prompt = _read_prompts(source / _MODEL)
+    encoder, pooling, normalize = "", VectorSpec(), False
+    modules: list[DenseModule] = []
+    tensors: dict[str, np.ndarray] = {}
+    for kind, path in _ordered_modules(source):
         if kind == "Transformer":
-            encoder = module.get("path", "")
-        elif kind == "Pooling" and pooling is None:
-            pooling = _pooling(source / module.get("path", "") / "config.json")
+            encoder = path
+        elif kind == "Pooling":
+            pooling = _read_pooling(inside(source, path) / "config.json")
+        elif kind == "Dense":
+            module, arrays = read_dense(inside(source, path))
+            tensors |= {f"dense/{len(modules)}/{name}": each for name, each in arrays.items()}
+            modules.append(module)
         elif kind == "Normalize":
+            _check_normalize(inside(source, path) / "config.json")
             normalize = True
-        else:
-            raise ValueError(f"{source / 'modules.json'}: module {kind} is not supported yet")
-    own = source / encoder / "sentence_bert_config.json"
-    values = read_json(own) if own.is_file() else {}
+    values = _read_transformer(inside(source, encoder))
     return Settings(
         encoder=encoder,
-        defaults=VectorSpec(pooling=pooling or "mean", normalize=normalize),
+        defaults=VectorSpec(
+            pooling=pooling.pooling,
+            pool_prompt=pooling.pool_prompt,
+            dense=modules[-1].out_features if modules else 0,
+            normalize=normalize,
+        ),
+        dense=tuple(modules),
+        tensors=tensors,
+        prompts=prompts,
+        default_prompt=default_prompt,
         max_seq_length=values.get("max_seq_length"),
-        do_lower_case=values.get("do_lower_case"),
+        do_lower_case=bool(values.get("do_lower_case")),
     )
 
 
-def _pooling(path: Path) -> str:
-    values = read_json(path)
+def check_widths(settings: Settings, config: BertConfig, source: Path) -> None:
+    """Checks that each Dense module takes what comes before it; ValueError if not."""
+    width = settings.defaults.pooled_width(config)
+    for number, module in enumerate(settings.dense):
+        if module.in_features != width:
+            raise ValueError(
+                f"{source}: in_features of Dense module {number} must be {width}, as what comes "
+                f"before gives, got {module.in_features}"
+            )
+        width = module.out_features
+
+
+# What may follow a module, so that the order is pooling, Dense modules, unit length.
+_FOLLOWERS = {
+    "": ("Transformer",),
+    "Transformer": ("Pooling",),
+    "Pooling": ("Dense", "Normalize"),
+    "Dense": ("Dense", "Normalize"),
+    "Normalize": ("Normalize",),
+}
+
+
+def _ordered_modules(source: Path) -> Iterator[tuple[str, str]]:
+    """Yields kind and path of each module that computes something."""
+    path = source / _MODULES
+    modules = read_json(path)
+    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+        raise ValueError(f"{path}: must hold a list of modules")
+    before = ""
+    for module in modules:
+        name = str(module.get("type", ""))
+        kind = name.rpartition(".")[2]
+        if not name.startswith(_PACKAGE):
+            raise ValueError(
+                f"{path}: module {name} is refused, it is the model's own code; compute it in "
+                "sentence-transformers, or take the folder of its encoder alone"
+            )
+        if kind == "Dropout":  # does nothing but in training
+            continue
+        if kind not in _FOLLOWERS:
+            raise ValueError(
+                f"{path}: module {kind} is not supported, only Transformer, Pooling, Dense and "
+                "Normalize are; take a model without it"
+            )
+        if kind not in _FOLLOWERS[before]:
+            raise ValueError(
+                f"{path}: module {kind} after {before or 'nothing'} is not supported, the order "
+                "must be Transformer, Pooling, Dense, Normalize"
+            )
+        before = kind
+        yield kind, module.get("path", "")
+    if before == "":
+        raise ValueError(f"{path}: names no Transformer module")
+
+
+def _read_pooling(path: Path) -> VectorSpec:
+    """Returns a spec that holds the pooling alone."""
+    values = read_object(path)
+    refuse_unknown(path, values, _POOLING_KNOWN)
     modes = values.get("pooling_mode") or [
         mode for switch, mode in _SWITCHES.items() if values.get(switch)
     ]
     modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
-    if len(modes) > 1:
+    for mode in modes:
+        if mode not in _POOLINGS:
+            raise ValueError(
+                f"{path}: pooling {mode!r} is not supported, only {', '.join(_POOLINGS)} are"
+            )
+    with_prompt = values.get("include_prompt", True)
+    if "cls" in modes and not with_prompt:
         raise ValueError(
-            f"{path}: several poolings at once ({', '.join(modes)}) are not supported yet"
+            f"{path}: include_prompt false with cls pooling is not supported, releases of "
+            "sentence-transformers differ in it; set it to true"
         )
-    if modes[0] not in _POOLINGS:
-        raise ValueError(f"{path}: pooling {modes[0]!r} is not supported yet")
-    return _POOLINGS[modes[0]]
+    return VectorSpec(
+        pooling=",".join(_POOLINGS[mode] for mode in modes), pool_prompt=bool(with_prompt)
+    )
 
 
-def _refuse_default_prompt(source: Path) -> None:
-    path = source / "config_sentence_transformers.json"
-    name = read_json(path).get("default_prompt_name") if path.is_file() else None
-    if name is not None:
-        raise ValueError(f"{path}: default_prompt_name {name!r} is not supported yet")
+def _check_normalize(path: Path) -> None:
+    for name, value in optional_object(path).items():
+        if name in ("module_input_name", "module_output_name") and value not in (
+            None,
+            "sentence_embedding",
+        ):
+            raise ValueError(f"{path}: {name} must be 'sentence_embedding', got {value!r}")
 
 
-def read_json(path: Path) -> Any:
-    """Returns the contents of a JSON file; ValueError names the file that cannot be read."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: is no JSON: {error}") from error
+def _read_transformer(folder: Path) -> Mapping[str, Any]:
+    path = next((folder / name for name in _TRANSFORMER if (folder / name).is_file()), None)
+    if path is None:
+        return {}
+    values = read_object(path)
+    for name, usual in _AS_USUAL.items():
+        if values.get(name, usual) not in (None, usual):
+            raise ValueError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
+    refuse_unknown(path, values, _TRANSFORMER_KNOWN)
+    length = values.get("max_seq_length")
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise ValueError(f"{path}: max_seq_length must be a positive integer, got {length!r}")
+    return values
+
+
+def _read_prompts(path: Path) -> tuple[dict[str, str], str]:
+    """Returns the prompts and the default one's name."""
+    values = optional_object(path)
+    kind = values.get("model_type") or "SentenceTransformer"
+    if kind != "SentenceTransformer":
+        raise ValueError(f"{path}: model_type must be SentenceTransformer, got {kind}")
+    given = values.get("prompts") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"{path}: prompts must be an object, got a {type(given).__name__}")
+    prompts = {name: text or "" for name, text in given.items()}
+    for name, text in prompts.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: prompt {name} must be a text, got {text!r}")
+    default = values.get("default_prompt_name") or ""
+    if default and default not in prompts:
+        listed = ", ".join(sorted(prompts)) or "none"
+        raise ValueError(f"{path}: default_prompt_name must be one of {listed}, got {default!r}")
+    return prompts, default

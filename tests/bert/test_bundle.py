@@ -33,9 +33,9 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
     ("text", "message"),
     [
         ("{", r"bundle\.json is no JSON"),
-        ("[]", "must have format 1, has None"),
-        ('{"format": 99}', "must have format 1, has 99"),
-        ('{"format": 1}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+        ("[]", "must have format 2, has None"),
+        ('{"format": 99}', "must have format 2, has 99"),
+        ('{"format": 2}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):

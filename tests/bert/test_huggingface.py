@@ -126,25 +126,22 @@ def test_the_packaged_model_is_read_as_its_files_say(minilm):
 
 
 @pytest.mark.parametrize(
-    ("slow", "fast", "sentence", "lower"),
+    ("slow", "fast", "lower"),
     [
-        (None, None, None, True),
-        (False, True, True, False),
-        (True, False, False, True),
-        (None, False, True, False),
-        (None, None, False, False),
+        (None, None, True),
+        (False, True, False),
+        (True, False, True),
+        (None, False, False),
+        (None, True, True),
     ],
 )
-def test_casing_is_read_in_the_order_of_the_files(tmp_path, slow, fast, sentence, lower):
+def test_casing_is_read_in_the_order_of_the_files(tmp_path, slow, fast, lower):
     source = tmp_path / "source"
-    write_tiny_huggingface(source, pooling={})
-    (source / "tokenizer_config.json").write_text("{}" if slow is None else "")
-    if slow is not None:
-        (source / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": slow}))
+    write_tiny_huggingface(source)
+    slow_values = {} if slow is None else {"do_lower_case": slow}
+    (source / "tokenizer_config.json").write_text(json.dumps(slow_values))
     if fast is not None:
         edit_json(source / "tokenizer.json", normalizer={"lowercase": fast})
-    if sentence is not None:
-        edit_json(source / "sentence_bert_config.json", do_lower_case=sentence)
     assert imported(tmp_path).lower_case is lower
 
 
@@ -217,17 +214,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
     ("file", "changes", "message"),
     [
         ("config.json", {"model_type": "roberta"}, "must be 'bert', got 'roberta'"),
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode": ["cls", "mean"]},
-            r"several poolings at once \(cls, mean\) are not supported yet",
-        ),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "pooling 'median' is not supported"),
-        (
-            "config_sentence_transformers.json",
-            {"default_prompt_name": "query"},
-            "default_prompt_name 'query' is not supported yet",
-        ),
         (
             "tokenizer_config.json",
             {"strip_accents": False},
@@ -240,15 +227,6 @@ def test_what_would_give_other_vectors_is_refused(tmp_path, file, changes, messa
     write_tiny_huggingface(tmp_path / "source", pooling={})
     edit_json(tmp_path / "source" / file, **changes)
     with pytest.raises(ValueError, match=message):
-        imported(tmp_path)
-
-
-def test_a_module_that_is_not_computed_is_refused(tmp_path):
-    write_tiny_huggingface(tmp_path / "source", pooling={})
-    path = tmp_path / "source" / "modules.json"
-    dense = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
-    path.write_text(json.dumps([*json.loads(path.read_text()), dense]))
-    with pytest.raises(ValueError, match=r"modules\.json: module Dense is not supported yet"):
         imported(tmp_path)
 
 

@@ -25,7 +25,7 @@ def text(tmp_path):
         ({"layers": "x"}, "--layers: must be numbers with commas"),
         ({"max_seq_length": 4096}, "--max_seq_length must be between 3 and 64"),
         ({"dim": 1000}, "--dim must be between 1 and 32"),
-        ({"pooling": "average"}, "--pooling: invalid choice: 'average'"),
+        ({"pooling": "average"}, "--pooling must be one of mean, max"),
         ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
         ({"pooling": "cls", "no_pool_special_tokens": True}, "cannot go with --pooling cls"),
         ({"recipe": "cls", "pooling": "mean"}, "--recipe cls says what --pooling is"),

@@ -8,50 +8,95 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert.bundle import read_bundle
-from bert.encoder import EmbeddedRows
+from bert.encoder import Encoder
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
-from transforms.inference import BertModelHandler, EmbedBlocks, embedding_block
+from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.part import Part
 from transforms.sources import DocumentBlock
-from transforms.tokenization import TokenBlock, TokenizeBlocks
-
-SECOND_ROW_FAILED = EmbeddedRows(
-    vectors=np.array([[1.0], [0.0], [3.0]], np.float32), failed={1: "vector is not finite"}
-)
+from transforms.tokenization import TokenizeBlocks, token_block
 
 
-def token_rows(rows, row_of_document):
-    """A TokenBlock of rows of given lengths."""
-    count = len(row_of_document)
-    places = pa.array([f"in.txt:{n}" for n in range(count)])
-    return TokenBlock(
-        Part(0, 0, records=count),
-        places,
-        places,
-        np.arange(count),
-        np.full(count, 3, np.int32),
-        np.zeros(count, bool),
-        np.array(row_of_document, np.int32),
-        np.arange(rows * 3, dtype=np.int32),
-        np.arange(rows + 1, dtype=np.int64) * 3,
-    )
+class FailingEncoder(Encoder):
+    """Fails on every row that holds a given token, as a model might."""
+
+    def __init__(self, bundle, poison):
+        super().__init__(bundle, VectorSpec(), threads=1)
+        graph = self._runner._graph
+        (self._poison,) = self.tokenizer.encode([poison])[0]
+
+        def poisoned(*key):
+            real = graph(*key)
+
+            def call(ids, mask, types):
+                if (ids == self._poison).any():
+                    raise ArithmeticError("a text would stand here")
+                return real(ids, mask, types)
+
+            call.output_shapes = real.output_shapes
+            return call
+
+        self._runner._graph = poisoned
 
 
-def test_documents_of_a_failed_row_are_rejected_alone():
-    block = token_rows(3, [0, 1, 0, 2, 1])
-    found = embedding_block(block, SECOND_ROW_FAILED, 0.0)
+def embedded(bundle, texts, spec, poison="z", **columns):
+    places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
+    block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
+    encoder = FailingEncoder(bundle, poison)
+    handler = BertModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
+    return handler.run_inference(token_block(block, encoder.tokenizer, spec), encoder)[0]
+
+
+def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    texts = ["a", "z", "a", "b", "z"]
+    found = embedded(bundle, texts, TextSpec(8), line_numbers=np.arange(5))
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
-    assert found.vectors.tolist() == [[1.0], [1.0], [3.0]]
-    assert found.text_hash.tolist() == [0, 2, 3]
+    np.testing.assert_allclose(found.vectors, Encoder(bundle).encode(["a", "a", "b"]), atol=1e-6)
+    assert found.line_numbers.tolist() == [0, 2, 3]
     assert [(each.id, each.stage, each.reason) for each in found.part.rejected] == [
-        ("in.txt:1", "infer", "vector is not finite"),
-        ("in.txt:4", "infer", "vector is not finite"),
+        ("in.txt:1", "infer", "model error: ArithmeticError"),
+        ("in.txt:4", "infer", "model error: ArithmeticError"),
     ]
 
 
-def test_as_many_failures_as_doubles_do_not_mix_rows_up():
-    block = token_rows(3, [0, 0, 1, 2])
-    assert embedding_block(block, SECOND_ROW_FAILED, 0.0).vectors.tolist() == [[1.0], [1.0], [3.0]]
+def test_as_many_failures_as_doubles_do_not_mix_rows_up(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    found = embedded(bundle, ["a", "a", "z", "b"], TextSpec(8))
+    np.testing.assert_allclose(found.vectors, Encoder(bundle).encode(["a", "a", "b"]), atol=1e-6)
+
+
+def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
+    """Every granularity at once: all columns lose the same document."""
+    bundle = read_bundle(tiny_bundle)
+    texts = ["a b c d", "a b z d", "money bank"]
+    spec = TextSpec(
+        4, ("sentence", "token", "word", "span"), "window", stride=0, merge_windows=False
+    )
+    spans = [[(0, 3)], [(0, 1), (2, 3)], [(6, 10)]]
+    found = embedded(bundle, texts, spec, spans=spans)
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2"]
+    assert [each.source for each in found.part.rejected] == ["in.txt:1"]
+    assert found.windows.document.tolist() == [0, 0, 1]
+    assert found.windows.window.tolist() == [0, 1, 0]
+    assert found.windows.starts.tolist() == [0, 4, 0]
+    assert found.windows.stops.tolist() == [3, 7, 10]
+    assert found.windows.num_tokens.tolist() == [4, 4, 4]
+    assert found.num_tokens.tolist() == [6, 4]
+    encoder = Encoder(bundle)
+    wanted = encoder.encode(["a b", "c d", "money bank"])
+    np.testing.assert_allclose(found.vectors, wanted, atol=1e-6)
+    assert found.tokens.tokens.to_pylist() == [
+        *("[CLS]", "a", "b", "c", "d", "[SEP]"),
+        *("[CLS]", "money", "bank", "[SEP]"),
+    ]
+    assert found.tokens.splits.tolist() == [0, 6, 10]
+    assert found.words.texts.to_pylist() == ["a", "b", "c", "d", "money", "bank"]
+    second = encoder.encode_tokens(["c d", "money bank"])
+    np.testing.assert_allclose(found.tokens.vectors[3:5], second[0].vectors[1:3], atol=1e-5)
+    np.testing.assert_allclose(found.words.vectors[2:4], second[0].vectors[1:3], atol=1e-5)
+    assert found.spans.splits.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(found.spans.vectors[1], second[1].vectors[2], atol=1e-5)
 
 
 def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
@@ -61,12 +106,14 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
         DocumentBlock(Part(0, 0, records=3), places, ["one", "two three", "one"], places),
         DocumentBlock(Part(1, 0), pa.array([], pa.string()), [], pa.array([], pa.string())),
     ]
-    handler = BertModelHandler(tiny_bundle, bundle.fingerprint, VectorSpec(dim=4), 64, 1)
+    handler = BertModelHandler(
+        tiny_bundle, bundle.fingerprint, VectorSpec(dim=4), TextSpec(16), 64, 1
+    )
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         found = (
             pipeline
             | beam.Create(blocks)
-            | TokenizeBlocks(tiny_bundle, 16)
+            | TokenizeBlocks(tiny_bundle, TextSpec(16))
             | EmbedBlocks(handler)
             | beam.Map(lambda block: (block.vectors.shape, block.ids.to_pylist(), block.batches))
         )
@@ -74,6 +121,8 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
 
 
 def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
-    handler = BertModelHandler(tiny_bundle, "another fingerprint", VectorSpec(), 64, 1)
+    handler = BertModelHandler(
+        tiny_bundle, "another fingerprint", VectorSpec(), TextSpec(16), 64, 1
+    )
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         handler.load_model()

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from bert.result_files import FILE_STEMS
 from transforms.accounting import (
     BlockReport,
     length_histogram,
@@ -17,11 +19,11 @@ from transforms.accounting import (
 )
 from transforms.dead_letter import rejected_lines
 from transforms.files import join, make_folder, write_bytes, write_whole
-from transforms.inference import EmbeddingBlock
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_parquet
+from transforms.vectors import EmbeddingBlock
 
-_FORMATS: dict[str, Callable[[BinaryIO, EmbeddingBlock, dict[str, Any]], None]] = {
+_FORMATS: dict[str, Callable[..., None]] = {
     "parquet": write_parquet,
     "jsonl": write_jsonl,
 }
@@ -29,7 +31,8 @@ _FORMATS: dict[str, Callable[[BinaryIO, EmbeddingBlock, dict[str, Any]], None]] 
 
 @dataclass
 class WriteBlocks(beam.PTransform):
-    """Each block to one file of vectors, one of rejected records if any, then its report.
+    """Each block to a file for each kind of its vectors, one of rejected records if there are any,
+    then its report.
 
     Attributes:
         output: Folder of the run's output, local or gs://.
@@ -72,10 +75,12 @@ def write_block(
     """Writes the files of a part, the report last: it is the mark that the part is done."""
     started = time.perf_counter()
     files = {}
-    if len(block) > 0:
-        name = f"embeddings-{block.part.name}.{output_format}"
-        write = _FORMATS[output_format]
-        files[name] = write_whole(join(output, name), lambda file: write(file, block, metadata))
+    for granularity in block.granularities if len(block) else ():
+        name = f"{FILE_STEMS[granularity]}-{block.part.name}.{output_format}"
+        write = partial(
+            _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
+        )
+        files[name] = write_whole(join(output, name), write)
     if block.part.rejected:
         name = f"rejected-{block.part.name}.jsonl"
         files[name] = write_bytes(join(output, name), rejected_lines(block.part.rejected))

@@ -1,36 +1,105 @@
-"""JSON lines: an EmbeddingBlock to one object a document."""
+"""JSON lines: one kind of an EmbeddingBlock's vectors to an object a document."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, BinaryIO
 
+import numpy as np
 import orjson
 
-from transforms.inference import EmbeddingBlock
+from bert.output_types import INTEGER_DTYPES, output_dtype, restored, stored
+from transforms.sinks.token_lines import token_rows
+from transforms.vectors import EmbeddingBlock, UnitVectors
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-def write_jsonl(file: BinaryIO, block: EmbeddingBlock, metadata: dict[str, Any]) -> None:
-    """Writes the block as lines; the shortest digits that read back as the same float32.
+def write_jsonl(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's vectors as lines.
 
-    JSON lines have no room for `metadata`; it stands in the run's `run.json`.
+    Numbers are the shortest digits that read back as the same float32, those of tokens are rounded
+    to six decimals; int8 numbers and the bytes of bits are integers. JSON lines have no room for
+    `metadata`; it stands in the run's `run.json`.
     """
-    file.writelines(
-        orjson.dumps(
-            {
-                "id": document,
-                "embedding": vector,
-                "num_tokens": int(tokens),
-                "truncated": bool(truncated),
-                "text_hash": int(text_hash),
-            },
-            option=_OPTIONS,
-        )
-        for document, vector, tokens, truncated, text_hash in zip(
-            block.ids.to_pylist(),
-            block.vectors,
-            block.num_tokens,
-            block.truncated,
-            block.text_hash,
-            strict=True,
-        )
+    if granularity == "sentence":
+        rows = _sentence_rows(block, output_dtype(metadata))
+    elif granularity == "token":
+        rows = token_rows(block, metadata)
+    elif granularity == "word":
+        rows = _unit_rows(block, block.words, "words", output_dtype(metadata))
+    else:
+        rows = _unit_rows(block, block.spans, "spans", output_dtype(metadata))
+    file.writelines(orjson.dumps(row, option=_OPTIONS) for row in rows)
+
+
+def _sentence_rows(block: EmbeddingBlock, dtype: str) -> Iterator[dict[str, Any]]:
+    assert block.vectors is not None
+    embeddings, windows = _embeddings(block.vectors, dtype), block.windows
+    if windows is None:
+        return _rows({"id": block.ids.to_pylist()} | embeddings | _facts(block))
+    return _rows(
+        {"id": block.ids.take(windows.document).to_pylist()}
+        | embeddings
+        | {
+            "num_tokens": windows.num_tokens.tolist(),
+            "truncated": [False] * len(windows.document),
+            "text_hash": block.text_hash[windows.document].tolist(),
+            "window": windows.window.tolist(),
+            "start": windows.starts.tolist(),
+            "stop": windows.stops.tolist(),
+        }
     )
+
+
+def _unit_rows(
+    block: EmbeddingBlock, units: UnitVectors | None, name: str, dtype: str
+) -> Iterator[dict[str, Any]]:
+    """Rows of `id`, the document's words or spans as a list, and its facts."""
+    assert units is not None
+    fields: dict[str, Iterable[Any]] = {
+        "start": units.starts.tolist(),
+        "stop": units.stops.tolist(),
+        "truncated": units.truncated.tolist(),
+    }
+    if units.texts is not None:
+        fields = {"word": units.texts.to_pylist()} | fields
+    each = _rows(fields | _embeddings(units.vectors, dtype, units.missing))
+    lists = (list(islice(each, count)) for count in np.diff(units.splits).tolist())
+    return _rows({"id": block.ids.to_pylist(), name: lists} | _facts(block))
+
+
+def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    names = tuple(columns)
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _facts(block: EmbeddingBlock) -> dict[str, list[Any]]:
+    return {
+        "num_tokens": block.num_tokens.tolist(),
+        "truncated": block.truncated.tolist(),
+        "text_hash": block.text_hash.tolist(),
+    }
+
+
+def _embeddings(
+    vectors: np.ndarray, dtype: str, missing: np.ndarray | None = None
+) -> dict[str, Iterable[Any]]:
+    """A vector a row, and the scales of int8; None for what is missing."""
+    kept = stored(vectors if missing is None else vectors[~missing], dtype)
+    numbers = kept.values
+    if dtype not in INTEGER_DTYPES:
+        numbers = restored(numbers, None, dtype, vectors.shape[1])
+    found = {"embedding": np.ascontiguousarray(numbers)}
+    if kept.scale is not None:
+        found["scale"] = kept.scale  # NumPy's numbers: they are written as short as float32 is
+    if missing is None:
+        return dict(found)
+    return {name: _spread(column, missing) for name, column in found.items()}
+
+
+def _spread(column: np.ndarray, missing: np.ndarray) -> Iterator[Any]:
+    values = iter(column)
+    return (None if gone else next(values) for gone in missing.tolist())

@@ -1,40 +1,57 @@
-"""Parquet: an EmbeddingBlock into a file, what the vectors are in its metadata."""
+"""Parquet: a table of vectors into a file, what the vectors are in its metadata."""
 
 import json
 from typing import Any, BinaryIO
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from transforms.inference import EmbeddingBlock
+from bert.output_types import output_dtype, stored_type
+from transforms.sinks.columns import sentence_table, span_table, token_table, word_table
+from transforms.vectors import EmbeddingBlock
 
 METADATA_KEY = "bert_embed"
 
+_TABLES = {
+    "sentence": sentence_table,
+    "token": token_table,
+    "word": word_table,
+    "span": span_table,
+}
 
-def write_parquet(file: BinaryIO, block: EmbeddingBlock, metadata: dict[str, Any]) -> None:
-    """Writes the block as one row group; equal blocks give equal bytes.
+
+def write_parquet(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's vectors as one row group; equal blocks give equal bytes.
 
     Nothing is compressed: vectors are noise to a compressor, and nearly all of the file. Polars
-    writes lists of fixed size in a quarter of Arrow's time, which is what a fast model waits for.
+    writes lists of floats in a quarter of Arrow's time, which is what a fast model waits for.
+    Integers take four bytes each in Parquet, whatever their type; Arrow can give them a
+    dictionary, through whose indices they take up the one or two bytes that they are.
     """
-    pl.DataFrame(embedding_table(block)).write_parquet(
-        file,
-        compression="uncompressed",
-        statistics=False,
-        row_group_size=max(len(block), 1),
-        metadata={METADATA_KEY: json.dumps(metadata, sort_keys=True)},
-    )
+    dtype = output_dtype(metadata)
+    table = _TABLES[granularity](block, dtype)
+    kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+    rows = max(table.num_rows, 1)
+    if stored_type(dtype).kind == "f":
+        pl.DataFrame(table).write_parquet(
+            file, compression="uncompressed", statistics=False, row_group_size=rows, metadata=kept
+        )
+    else:
+        pq.write_table(
+            table.replace_schema_metadata(kept),
+            file,
+            compression="none",
+            write_statistics=False,
+            use_dictionary=_number_columns(table.schema),
+            row_group_size=rows,
+        )
 
 
-def embedding_table(block: EmbeddingBlock) -> pa.Table:
-    """Columns: id, embedding (fixed-size list of float), num_tokens, truncated, text_hash."""
-    values = pa.array(block.vectors.reshape(-1), pa.float32())
-    return pa.table(
-        {
-            "id": block.ids,
-            "embedding": pa.FixedSizeListArray.from_arrays(values, block.vectors.shape[1]),
-            "num_tokens": pa.array(block.num_tokens, pa.int32()),
-            "truncated": pa.array(block.truncated, pa.bool_()),
-            "text_hash": pa.array(block.text_hash, pa.int64()),
-        }
-    )
+def _number_columns(schema: pa.Schema) -> list[str]:
+    """The path that Parquet gives the numbers of the vectors."""
+    nested = next((name for name in ("tokens", "words", "spans") if name in schema.names), None)
+    above = "" if nested is None else f"{nested}.list.element."
+    return [f"{above}embedding.list.element"]

@@ -1,0 +1,235 @@
+"""Result files: one file of a run in, its vectors out, whatever type they were stored as."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from bert.output_types import (
+    INTEGER_DTYPES,
+    output_dtype,
+    restored,
+    stored_type,
+    stored_width,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_STEMS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
+
+
+@dataclass(frozen=True)
+class SentenceVectors:
+    """The vectors of a file, a row a document, or a row a window where windows were kept.
+
+    Attributes:
+        ids: The documents' ids, repeated where a document has several windows.
+        vectors: float32 `[rows, width]`; a stack lies flat.
+        starts: int32 `[rows]`, the code point of its text where each window begins; None where
+            rows are documents.
+        stops: int32 `[rows]`, the code point after its last, likewise.
+    """
+
+    ids: list[str]
+    vectors: np.ndarray
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class DocumentVectors:
+    """The vectors of a document's tokens, words or spans.
+
+    Attributes:
+        id: The document's id; the number of its line where the file holds no ids.
+        texts: What the tokens or words are; spans have none.
+        starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
+            file does not tell, as JSON lines of tokens.
+        stops: int32 `[units]`, likewise.
+        vectors: float32 `[units, width]`, or `[units, layers, width]` for a stack; NaN where a
+            unit has no vector, because no token of it was left.
+    """
+
+    id: str
+    texts: list[str]
+    starts: np.ndarray | None
+    stops: np.ndarray | None
+    vectors: np.ndarray
+
+
+def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
+    """Reads a file `embeddings-…`.
+
+    Args:
+        path: `.parquet` or `.jsonl`.
+        settings: What the run says of its vectors: `shape`, `output_dtype`.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    with _damage_named(path):
+        if path.suffix == ".parquet":
+            return _sentence_table(path, coding)
+        return _sentence_lines(_lines(path), coding)
+
+
+def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentVectors]:
+    """Reads a file `tokens-…`, `words-…` or `spans-…`, an item a document.
+
+    Args:
+        path: `.parquet` or `.jsonl`.
+        granularity: `token`, `word` or `span`.
+        settings: What the run says of its vectors: `token_shape`, `output_dtype`.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    shape = tuple(settings["token_shape"])
+    coding = _Coding(output_dtype(settings), math.prod(shape))
+    with _damage_named(path):
+        if path.suffix == ".parquet":
+            return list(_unit_table(path, granularity, coding, shape))
+        if granularity == "token":
+            return [_token_line(row, shape) for row in _lines(path)]
+        return [_unit_line(row, granularity, coding, shape) for row in _lines(path)]
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """How the vectors of a run are stored.
+
+    Attributes:
+        dtype: Output type.
+        width: Numbers of a vector.
+    """
+
+    dtype: str
+    width: int
+
+    def vectors(
+        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
+    ) -> np.ndarray:
+        """Stored values of the rows that are present to float32 `[rows, width]`, NaN elsewhere."""
+        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
+        found = restored(rows, scale, self.dtype, self.width)
+        if present.all():
+            return found
+        spread = np.full((len(present), self.width), np.nan, np.float32)
+        spread[present] = found
+        return spread
+
+    def of_lists(
+        self, lists: Sequence[Sequence[float] | None], scales: Sequence[float | None]
+    ) -> np.ndarray:
+        """Vectors of JSON, whose integers are stored values and whose numbers are the vectors."""
+        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
+        values = [each for each in lists if each is not None]
+        present = np.array([each is not None for each in lists], bool)
+        return coding.vectors(
+            np.array(values, stored_type(coding.dtype)),
+            np.array([each for each in scales if each is not None], np.float32),
+            present,
+        )
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(
+            f"{path} is damaged: remove it and run the command that wrote it again"
+        ) from error
+
+
+def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
+    table = _table(path, "id", "embedding", "scale", "start", "stop")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    return SentenceVectors(
+        columns["id"].to_pylist(),
+        _column_vectors(columns["embedding"], columns.get("scale"), coding),
+        *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
+    )
+
+
+def _unit_table(
+    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
+) -> Iterator[DocumentVectors]:
+    table = _table(path, "id", FILE_STEMS[granularity])
+    lists = table[FILE_STEMS[granularity]].combine_chunks()
+    units = lists.flatten()
+    fields = {field.name: units.field(field.name) for field in units.type}
+    vectors = _column_vectors(fields["embedding"], fields.get("scale"), coding)
+    texts = fields[granularity].to_pylist() if granularity in fields else []
+    starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
+    splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
+    for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
+        own = slice(first, last)
+        yield DocumentVectors(
+            document, texts[own], starts[own], stops[own], vectors[own].reshape(-1, *shape)
+        )
+
+
+def _table(path: Path, *columns: str) -> "pa.Table":
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        there = file.schema_arrow.names
+        return file.read(columns=[name for name in columns if name in there])
+
+
+def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Coding) -> np.ndarray:
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    scales = None if scale is None else scale.to_numpy(zero_copy_only=False)[present]
+    return coding.vectors(column.flatten().to_numpy(), scales, present)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for line in file:
+            yield orjson.loads(line)
+
+
+def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> SentenceVectors:
+    rows = list(lines)
+    windows = bool(rows) and "window" in rows[0]
+    places = [
+        np.array([row[name] for row in rows], np.int32) for name in ("start", "stop") if windows
+    ]
+    scales = [row.get("scale") for row in rows]
+    vectors = coding.of_lists([row["embedding"] for row in rows], scales)
+    return SentenceVectors([row["id"] for row in rows], vectors, *places)
+
+
+def _unit_line(
+    row: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
+) -> DocumentVectors:
+    units = row[FILE_STEMS[granularity]]
+    scales = [unit.get("scale") for unit in units]
+    return DocumentVectors(
+        row["id"],
+        [unit[granularity] for unit in units if granularity in unit],
+        np.array([unit["start"] for unit in units], np.int32),
+        np.array([unit["stop"] for unit in units], np.int32),
+        coding.of_lists([unit["embedding"] for unit in units], scales).reshape(-1, *shape),
+    )
+
+
+def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentVectors:
+    features = row["features"]
+    values = [[layer["values"] for layer in token["layers"]] for token in features]
+    return DocumentVectors(
+        row["id"] if "id" in row else str(row["linex_index"]),
+        [token["token"] for token in features],
+        None,
+        None,
+        np.array(values, np.float32).reshape(-1, *shape),
+    )

@@ -1,0 +1,197 @@
+"""The command `model`: import, inspect and verify; arguments in, an exit code out."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from bert.bundle import METADATA, Bundle
+from bert.quiet import quiet_start
+from bert.resolve import resolve_model
+from bert.tensors import parameter_count
+from pipeline.options import UsageError
+
+if TYPE_CHECKING:
+    from bert.probe import Verification
+
+_DONE, _DIFFERS = 0, 1
+_PROG = "python -m pipeline model"
+_ACTIONS = "import SOURCE DEST | inspect MODEL | verify MODEL"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def run_model(arguments: list[str]) -> int:
+    """Runs `model import`, `model inspect` or `model verify`.
+
+    Returns:
+        0 done; 1 a model is not what it was when it was imported.
+
+    Raises:
+        UsageError: The arguments are wrong, or there is no such model.
+    """
+    given = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = given.run
+    try:
+        return run(given)
+    except (ValueError, OSError, RuntimeError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=_PROG, usage=f"{_PROG} {_ACTIONS}", allow_abbrev=False)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", prog=_PROG)
+    importing = actions.add_parser(
+        "import", help="makes a bundle of a model", description="Makes a bundle of a model."
+    )
+    importing.set_defaults(run=_import)
+    importing.add_argument("source", help="Hugging Face or google-research BERT folder")
+    importing.add_argument("dest", help="folder of the bundle, not there yet")
+    google = importing.add_argument_group("google-research checkpoints (TensorFlow 1)")
+    google.add_argument("--checkpoint", metavar="NAME", help="such as model.ckpt-2345")
+    casing = google.add_mutually_exclusive_group()
+    casing.add_argument("--lower_case", action="store_const", const=True, help="uncased model")
+    casing.add_argument("--cased", action="store_const", const=False, dest="lower_case")
+    google.add_argument(
+        "--activation", choices=("gelu", "gelu_new", "relu"), help="default: what its code means"
+    )
+    for name, run, what in (
+        ("inspect", _inspect, "tells what a model is"),
+        ("verify", _verify, "compares a model's files and vectors with those of its import"),
+    ):
+        action = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        action.set_defaults(run=run)
+        action.add_argument("model", help="minilm, a bundle's folder or a model's folder")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _import(given: argparse.Namespace) -> int:
+    from bert.importers import import_model
+
+    settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
+    with quiet_start():
+        bundle = import_model(given.source, given.dest, **settings)
+    config = bundle.config
+    _say(
+        f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{config.hidden_act}, {'lower case' if bundle.lower_case else 'cased'}, "
+        f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
+    )
+    return _DONE
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    bundle = resolve_model(given.model)
+    facts = model_facts(bundle)
+    _say(json.dumps(facts, indent=2, ensure_ascii=False) if given.json else _table(bundle, facts))
+    return _DONE
+
+
+def _verify(given: argparse.Namespace) -> int:
+    try:
+        bundle = resolve_model(given.model)
+        with quiet_start():
+            from bert.probe import verify
+
+            found = verify(bundle)
+    except ValueError as error:
+        if not Path(given.model, METADATA).is_file():
+            raise
+        return _damaged(str(error))
+    if given.json:
+        _say(json.dumps(_figures(bundle, found), indent=2))
+    elif found.outputs:
+        _say(
+            f"{bundle.path}: {len(bundle.files)} files as they were written; "
+            f"{', '.join(found.outputs)} of the fixed sentences: largest difference "
+            f"{found.max_difference:.2g}, least cosine {found.least_cosine:.7f}"
+        )
+    return _damaged(f"{bundle.path}: {found.problem}") if found.problem else _DONE
+
+
+def _figures(bundle: Bundle, found: "Verification") -> dict[str, Any]:
+    return {
+        "files": len(bundle.files),
+        "damaged": list(found.damaged),
+        "same_tokens": found.same_tokens,
+        "compared": list(found.outputs),
+        "max_difference": found.max_difference if found.outputs else None,
+        "least_cosine": found.least_cosine if found.outputs else None,
+        "problem": found.problem,
+    }
+
+
+def _damaged(problem: str) -> int:
+    sys.stderr.write(f"error: {problem}; remove the folder and import the model again\n")
+    return _DIFFERS
+
+
+def model_facts(bundle: Bundle) -> dict[str, Any]:
+    """Returns what is known of a model without loading it, as JSON-able values."""
+    config = bundle.config
+    weights = sum(size for name, size in bundle.sizes().items() if name.startswith("variables/"))
+    counted = bundle.kind == "bert"
+    return {
+        "path": bundle.path,
+        "fingerprint": bundle.fingerprint,
+        "kind": bundle.kind,
+        "config": config.to_dict(),
+        "parameters": parameter_count(config, bundle.has_pooler, bundle.dense) if counted else None,
+        "weight_bytes": weights,
+        "has_pooler": bundle.has_pooler,
+        "tokenizer": {"lower_case": bundle.lower_case, "max_word_chars": bundle.max_word_chars},
+        "max_seq_length": bundle.max_seq_length,
+        "defaults": bundle.defaults.to_dict(),
+        "width": bundle.defaults.width(config),
+        "dense": [module.to_dict() for module in bundle.dense],
+        "prompts": dict(bundle.prompts),
+        "default_prompt": bundle.default_prompt,
+        "source": bundle.source,
+        "licence": bundle.licence,
+    }
+
+
+def _table(bundle: Bundle, facts: dict[str, Any]) -> str:
+    """The facts for reading, one a line."""
+    config, spec = bundle.config, bundle.defaults
+    count = facts["parameters"]
+    parameters = f"{count:,} parameters, " if count else ""
+    modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
+    parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
+    parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
+    parts += [] if spec.pool_prompt else ["no prompt"]
+    parts += ["unit length"] if spec.normalize else []
+    rows = {
+        "model": bundle.path,
+        "fingerprint": bundle.fingerprint,
+        "kind": bundle.kind,
+        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
+        f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
+        "size": f"{parameters}{facts['weight_bytes'] / 1e6:,.1f} MB",
+        "vocabulary": f"{config.vocab_size:,} entries",
+        "tokenizer": f"WordPiece, {'lower case' if bundle.lower_case else 'cased'}, words of up to "
+        f"{bundle.max_word_chars} characters",
+        "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
+        "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
+        "dense modules": ", ".join(modules) or "none",
+        "prompts": ", ".join(
+            f"{name}{' (default)' if name == bundle.default_prompt else ''} {text!r}"
+            for name, text in bundle.prompts.items()
+        )
+        or "none",
+        "source": bundle.source or "not told",
+        "licence": bundle.licence or "not told",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,208 @@
+"""Tokens, words, windows and prompts of real texts, against one plain row at a time."""
+
+import numpy as np
+import pytest
+
+import bert
+from bert.bundle import read_bundle
+from bert.documents import tokenize_documents
+from bert.encoder import Encoder
+from bert.layout import lay_out
+from bert.text_spec import TextSpec
+from bert.vector_spec import VectorSpec
+from tests.bert.plain_bert import PlainBert, gelu
+from tests.models import write_tiny_huggingface
+
+TEXTS = [
+    "The bank, of the river!",
+    "money",
+    "embeddings  are\tnot\u200b words",
+    "Ünïcode café 銀行",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(minilm):
+    return Encoder(minilm)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_bundle):
+    return Encoder(read_bundle(tiny_bundle))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Ids of one row to its hidden states, `[3, tokens, hidden]`, in NumPy."""
+    bert = PlainBert(write_tiny_huggingface(tmp_path_factory.mktemp("same")), 4, gelu)
+    return lambda ids: np.stack(bert.hidden_states(np.array(ids), np.zeros(len(ids), np.int64)))
+
+
+def row_of(encoder, text):
+    tokenizer = encoder.tokenizer
+    return [tokenizer.cls_id, *tokenizer.encode([text])[0].tolist(), tokenizer.sep_id]
+
+
+def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
+    for text, found in zip(TEXTS, tiny.encode_tokens(TEXTS, layers=[-1, 0]), strict=True):
+        ids = row_of(tiny, text)
+        assert found.texts == tiny.tokenizer.tokens(ids)
+        states = plain(ids)
+        np.testing.assert_allclose(found.vectors, np.hstack([states[2], states[0]]), atol=1e-5)
+        assert (found.starts[0], found.stops[0], found.starts[-1]) == (-1, -1, -1)
+        offsets = tiny.tokenizer.encode_with_offsets([text])
+        assert found.starts[1:-1].tolist() == offsets.starts.tolist()
+        assert found.stops[1:-1].tolist() == offsets.stops.tolist()
+
+
+def test_a_token_seen_twice_has_two_vectors_that_differ_by_context(encoder):
+    (found,) = encoder.encode_tokens(["apple eats an apple"])
+    at = [n for n, token in enumerate(found.texts) if token == "apple"]
+    assert [(found.starts[n], found.stops[n]) for n in at] == [(0, 5), (14, 19)]
+    one, other = (found.vectors[n] / np.linalg.norm(found.vectors[n]) for n in at)
+    assert one @ other < 0.99
+
+
+def test_pairs_have_offsets_in_the_text_of_each_token(encoder):
+    (found,) = encoder.encode_tokens(["the bank"], ["of a river"])
+    assert found.texts == ["[CLS]", "the", "bank", "[SEP]", "of", "a", "river", "[SEP]"]
+    assert found.starts.tolist() == [-1, 0, 4, -1, 0, 3, 5, -1]
+    assert found.stops.tolist() == [-1, 3, 8, -1, 2, 4, 10, -1]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sum", "first", "last", "max"])
+def test_words_are_merged_from_their_tokens(encoder, pooling):
+    text = "The embeddings, unquestionably."
+    (found,) = encoder.encode_words([text], word_pooling=pooling)
+    assert found.texts == ["The", "embeddings", ",", "unquestionably", "."]
+    assert [text[a:b] for a, b in zip(found.starts, found.stops, strict=True)] == found.texts
+    (tokens,) = encoder.encode_tokens([text])
+    assert tokens.texts[2:6] == ["em", "##bed", "##ding", "##s"]
+    pieces = tokens.vectors[2:6]
+    wanted = {
+        "mean": pieces.mean(0),
+        "sum": pieces.sum(0),
+        "first": pieces[0],
+        "last": pieces[-1],
+        "max": pieces.max(0),
+    }
+    np.testing.assert_allclose(found.vectors[1], wanted[pooling], atol=1e-5)
+
+
+def test_the_callers_words_stay_one_to_one(encoder):
+    words = ["EU", "", "rejects", "\u200b", "German-made", "call", "."]
+    (found,) = encoder.encode_words([words], max_seq_length=9)
+    assert found.texts == words
+    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=9)
+    assert tokens.texts[1:-1] == ["eu", "rejects", "german", "-", "made", "call", "."]
+    alone = [np.isnan(vector).all() for vector in found.vectors]
+    assert alone == [False, True, False, True, False, False, False]
+    np.testing.assert_allclose(found.vectors[4], tokens.vectors[3:6].mean(0), atol=1e-5)
+    (cut,) = encoder.encode_words([words], max_seq_length=6)
+    assert cut.texts == words
+    assert np.isnan(cut.vectors[5:]).all()
+    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=6)
+    np.testing.assert_allclose(cut.vectors[4], tokens.vectors[3:5].mean(0), atol=1e-5)
+
+
+def test_lists_of_words_and_texts_may_stand_together(encoder):
+    found = encoder.encode_words(["two  words", ["two  words", "more"], "!"])
+    assert [each.texts for each in found] == [["two", "words"], ["two  words", "more"], ["!"]]
+    assert found[0].starts.tolist() == [0, 5]
+    assert found[1].starts.tolist() == [0, 11]
+
+
+def laid_out(encoder, texts, spans=None, **settings):
+    made = TextSpec(**{"max_seq_length": 16, "granularity": ("word",), **settings})
+    documents = tokenize_documents(
+        encoder.tokenizer, texts, offsets=True, prompt=made.prompt, spans=spans
+    )
+    return lay_out(documents, made, encoder.tokenizer)
+
+
+def test_a_word_says_whether_it_was_cut(encoder):
+    _, layout = laid_out(encoder, ["a b embeddings c"], max_seq_length=6)
+    assert layout.words.texts.texts == ["a", "b", "embeddings"]
+    assert layout.words.truncated.tolist() == [False, False, True]
+    assert (layout.words.last - layout.words.first).tolist() == [1, 1, 2]
+
+
+def test_spans_take_the_tokens_they_touch(encoder):
+    text = "the river bank and the money bank"
+    spans = [[(4, 14), (0, len(text)), (23, 26)], []]
+    _, layout = laid_out(encoder, [text, "none"], spans, granularity=("span",))
+    assert layout.spans.texts.splits.tolist() == [0, 3, 3]
+    assert layout.spans.first.tolist() == [2, 1, 6]
+    assert layout.spans.last.tolist() == [4, 8, 7]
+
+
+def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
+    rows, layout = laid_out(encoder, ["river"], prompt="query: ", granularity=("token", "word"))
+    names = encoder.tokenizer.tokens(rows.input_ids)
+    assert names == ["[CLS]", "query", ":", "river", "[SEP]"]
+    assert layout.tokens.starts.tolist() == [-1, -1, -1, 0, -1]
+    assert layout.tokens.stops.tolist() == [-1, -1, -1, 5, -1]
+    assert layout.words.texts.texts == ["river"]
+    assert layout.words.first.tolist() == [3]
+
+
+def test_a_prompt_is_the_text_before_the_text(encoder):
+    prompted = encoder.encode(["a river"], prompt="query: ")
+    np.testing.assert_allclose(prompted, encoder.encode(["query: a river"]), atol=1e-6)
+    assert np.abs(prompted - encoder.encode(["a river"])).max() > 0.01
+    always = bert.load("minilm", prompt="query: ")
+    np.testing.assert_allclose(always.encode(["a river"]), prompted, atol=1e-6)
+    np.testing.assert_allclose(always.encode(["a river"], prompt=""), encoder.encode(["a river"]))
+
+
+def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
+    found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
+    states = plain(row_of(tiny, "a b bank of"))[-1]
+    np.testing.assert_allclose(found[0], states[3:].mean(0), atol=1e-5)
+
+
+def test_several_poolings_are_joined_in_their_order(tiny, plain):
+    found = tiny.encode(["bank of", "river"], pooling="cls,max,mean")
+    for vector, text in zip(found, ["bank of", "river"], strict=True):
+        states = plain(row_of(tiny, text))[-1]
+        wanted = np.concatenate([states[0], states.max(0), states.mean(0)])
+        np.testing.assert_allclose(vector, wanted, atol=1e-5)
+
+
+def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
+    tokenizer = tiny.tokenizer
+    text = "the bank of the river and the money of the bank"
+    ids = tokenizer.encode([text])[0].tolist()
+    spec = VectorSpec(pool_special_tokens=False, normalize=True, dim=7)
+    encoder = Encoder(tiny.bundle, spec)
+    found = encoder.encode([text, "bank"], max_seq_length=8, long_text="window", stride=2)
+    spans = [(at, min(at + 6, len(ids))) for at in range(0, len(ids) - 2, 4)]
+    rows = [[tokenizer.cls_id, *ids[a:b], tokenizer.sep_id] for a, b in spans]
+    means = [plain(row)[-1][1:-1].mean(0) for row in rows]
+    merged = np.average(means, axis=0, weights=[b - a for a, b in spans])[:7]
+    np.testing.assert_allclose(found[0], merged / np.linalg.norm(merged), atol=1e-5)
+    np.testing.assert_allclose(found[1], encoder.encode(["bank"])[0], atol=1e-6)
+
+
+def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
+    text = "the bank of the river and the money of the bank"
+    rows, layout = laid_out(
+        tiny, [text], max_seq_length=8, long_text="window", stride=3, granularity=("token",)
+    )
+    tokens = layout.tokens
+    assert tokens.ids.tolist() == row_of(tiny, text)
+    starts = tiny.tokenizer.encode_with_offsets([text]).starts.tolist()
+    assert tokens.starts.tolist() == [-1, *starts, -1]
+    at = rows.row_splits[tokens.row] + tokens.place
+    assert rows.input_ids[at].tolist() == row_of(tiny, text)
+
+
+def test_windows_cannot_be_had_of_pairs(encoder):
+    with pytest.raises(ValueError, match="--long_text window is for single texts"):
+        encoder.encode(["a"], ["b"], long_text="window", stride=1)
+
+
+def test_a_text_too_long_is_refused_where_asked(encoder):
+    with pytest.raises(ValueError, match="texts number 1 is longer than 5 tokens"):
+        encoder.encode(["a b c", "a b c d"], max_seq_length=5, long_text="reject")
+    assert encoder.encode(["a b c"], max_seq_length=5, long_text="reject").shape == (1, 384)
