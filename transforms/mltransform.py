@@ -1,7 +1,7 @@
 """BertEmbeddings: our vectors in Beam's MLTransform and in its RAG pipelines."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -137,18 +137,17 @@ class EmbedColumns(beam.PTransform):
 
     def expand(self, elements: beam.PCollection):  # one collection, or two: no type fits
         documents = elements | "Pick" >> beam.ParDo(_Pick(self.columns))
-        infer = run_inference(self._found())
-        place = beam.ParDo(_Place(self.columns, self.output_columns))
+        infer, check = run_inference(self._found()), beam.ParDo(_Check(self.columns))
+        place = beam.ParDo(_Place(self.output_columns))
         if self.exception_handling is None:
-            return documents | "Infer" >> infer.with_output_types(Document) | "Place" >> place
+            embedded = documents | "Infer" >> infer.with_output_types(Document)
+            return embedded | "Check" >> check | "Place" >> place
         infer = infer.with_exception_handling(**self.exception_handling)
+        check = check.with_exception_handling(**self.exception_handling)
         embedded, failed = documents | "Infer" >> infer
-        done, refused = embedded | "Place" >> place.with_exception_handling(
-            **self.exception_handling
-        )
-        batches = failed.failed_inferences | "Split" >> beam.FlatMap(_failures_of_batch)
-        lone = refused | "Name" >> beam.Map(_failure)
-        return done, (lone, batches) | "Failed" >> beam.Flatten()
+        good, bad = embedded | "Check" >> check
+        failures = (bad, failed.failed_inferences) | "Failures" >> beam.Flatten()
+        return good | "Place" >> place, failures | "Split" >> beam.ParDo(_Split())
 
     def _found(self) -> TextModelSettings:
         specs = {
@@ -175,17 +174,38 @@ class _Pick(beam.DoFn):
         yield document(element, timestamp, self._columns)
 
 
+class _Check(beam.DoFn):
+    def __init__(self, columns: list[str] | None) -> None:
+        self._columns = columns or _CONTENT
+
+    def process(self, embedded: Document) -> Iterator[Document]:
+        refusal = embedded.refusal
+        if refusal is not None:
+            raise ValueError(f"{self._columns[refusal.place]}: {refusal.reason}")
+        yield embedded
+
+
 class _Place(beam.DoFn):
-    def __init__(self, columns: list[str] | None, output_columns: list[str] | None) -> None:
-        self._columns, self._output_columns = columns, output_columns
+    def __init__(self, output_columns: list[str] | None) -> None:
+        self._output_columns = output_columns
 
     def process(self, embedded: Document, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        if embedded.refusal is not None:
-            column = (self._columns or _CONTENT)[embedded.refusal.place]
-            raise ValueError(f"{column}: {embedded.refusal.reason}")
         # A TimestampedValue would have its window computed anew, which splits merged sessions.
         element = placed(embedded, self._output_columns)
         yield WindowedValue(element, embedded.timestamp, (window,))
+
+
+class _Split(beam.DoFn):
+    """What Beam caught, a document or a batch of them, to a failure of each element."""
+
+    def process(
+        self,
+        failure: tuple[Any, tuple[type, str, list[str]]],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        failed, error = failure
+        for each in failed if isinstance(failed, list) else [failed]:
+            yield WindowedValue((each.element, error), each.timestamp, (window,))
 
 
 def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:
@@ -216,19 +236,6 @@ def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
     fields = {**element} if isinstance(element, Mapping) else element._asdict()
     fields |= dict(zip(output_columns, vectors, strict=True))
     return fields if isinstance(element, Mapping) else beam.Row(**fields)
-
-
-_Failure = tuple[Any, tuple[type, str, list[str]]]  # as ParDo.with_exception_handling gives it
-
-
-def _failure(failed: tuple[Document, tuple[type, str, list[str]]]) -> _Failure:
-    return failed[0].element, failed[1]
-
-
-def _failures_of_batch(
-    failed: tuple[list[Document], tuple[type, str, list[str]]],
-) -> Iterable[_Failure]:
-    return [(each.element, failed[1]) for each in failed[0]]
 
 
 def _check_columns(columns: Sequence[str] | None, output_columns: Sequence[str] | None) -> None:
