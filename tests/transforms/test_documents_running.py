@@ -1,5 +1,10 @@
 """EmbedDocuments in time and on many processes: windows, streams, models that are shared."""
 
+import ast
+import json
+import re
+from pathlib import Path
+
 import apache_beam as beam
 import numpy as np
 import pytest
@@ -129,3 +134,21 @@ def test_processes_share_a_large_model(tiny_bundle, large):
         if each.key.metric.name == "load_model_latency_milli_secs"
     ]
     assert sum(loads) == (1 if large else 2)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["documents", "mltransform"])
+def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, number):
+    manual = (Path(__file__).resolve().parents[2] / "docs" / "beam.md").read_text("utf-8")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "in.txt").write_text("one text\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(re.findall(r"```python\n(.*?)```", manual, re.DOTALL)[number], {})
+    if number == 0:
+        record = json.loads((tmp_path / "vectors-00000-of-00001.jsonl").read_text("utf-8"))
+    else:
+        shown, refused = sorted(capsys.readouterr().out.splitlines(), key=len, reverse=True)
+        record = ast.literal_eval(shown)
+        assert refused == "{'id': 2, 'text': ' '} ValueError('text: empty text')"
+    assert record["text"] == "one text"
+    wanted = bert.load("minilm").encode(["one text"])[0]
+    np.testing.assert_allclose(record["embedding"], wanted, atol=1e-5)
