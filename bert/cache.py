@@ -65,11 +65,11 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(grave, ignore_errors=True)
 
 
-def import_apart(source: Path, dest: Path, **facts: str) -> None:
+def import_apart(source: str | Path, dest: Path, **facts: str) -> None:
     """Runs the importers in a process of its own.
 
     Args:
-        source: The model's folder.
+        source: The model's folder or archive, or a handle of TF Hub.
         dest: The bundle's folder.
         **facts: `name` and `licence`, for the bundle's metadata.
 

@@ -81,7 +81,10 @@ class BertConfig:
             raise ValueError(f"config.json: must hold an object, got a {type(values).__name__}")
         model_type = values.get("model_type")
         if model_type != "bert":
-            raise ValueError(f"config.json: model_type must be 'bert', got {model_type!r}")
+            raise ValueError(
+                f"config.json: model_type must be 'bert', got {model_type!r}; "
+                "other models have other layers or tokenizers, take a BERT model"
+            )
         positions = values.get("position_embedding_type", "absolute")
         if positions not in ("absolute", None):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""DocumentVectors: vectors of rows and a layout in, vectors of documents, tokens and words out."""
+"""Document vectors: vectors of rows and a layout in, vectors of documents, tokens and words out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bert.windows import merge_windows
 
 
 @dataclass(frozen=True)
-class DocumentVectors:
+class GranularVectors:
     """The vectors of some documents; None for what was not wanted.
 
     Attributes:
@@ -58,7 +58,7 @@ def document_vectors(
     spec: TextSpec,
     finish: Callable[[np.ndarray], np.ndarray],
     layers: int = 1,
-) -> DocumentVectors:
+) -> GranularVectors:
     """Gives documents the vectors of the rows that were computed for them.
 
     Args:
@@ -77,7 +77,7 @@ def document_vectors(
         if layout.windows is not None and not spec.keeps_windows:
             sentences = finish(merge_windows(sentences, layout.windows))
     if layout.tokens is None or embedded.token_vectors is None:
-        return DocumentVectors(sentences)
+        return GranularVectors(sentences)
     tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
 
     def units(wanted: Units | None) -> np.ndarray | None:
@@ -88,9 +88,9 @@ def document_vectors(
 
     words, spans = units(layout.words), units(layout.spans)
     if "token" not in spec.granularity:
-        return DocumentVectors(sentences, None, words, spans)
+        return GranularVectors(sentences, None, words, spans)
     tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
-    return DocumentVectors(sentences, tokens, words, spans)
+    return GranularVectors(sentences, tokens, words, spans)
 
 
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:

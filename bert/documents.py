@@ -48,7 +48,8 @@ class Documents:
             prompt are -1.
         prompt_tokens: How many of each document's tokens are the prompt's.
         second: Tokens of the second texts, empty where a document has none; None without pairs.
-        words: The caller's own words; None where WordPiece's are meant.
+        words: Words of documents, if some brought their own; None where all have WordPiece's.
+        brought: bool `[documents]`, which ones brought their own.
         spans: Stretches that are wanted a vector of; None where there are none.
     """
 
@@ -57,6 +58,7 @@ class Documents:
     prompt_tokens: int = 0
     second: "TokenizedTexts | None" = None
     words: UnitTexts | None = None
+    brought: np.ndarray | None = None
     spans: UnitTexts | None = None
 
     def __len__(self) -> int:
@@ -78,6 +80,7 @@ class Documents:
             tokens=_taken(self.tokens, rows),
             second=None if self.second is None else _taken(self.second, rows),
             words=None if self.words is None else self.words.take(rows),
+            brought=None if self.brought is None else self.brought[rows],
             spans=None if self.spans is None else self.spans.take(rows),
         )
 
@@ -124,7 +127,9 @@ def tokenize_documents(
     )
     if words is None or not offsets:
         return documents
-    return replace(documents, words=_word_texts(words, documents, tokenizer.continues))
+    brought = np.array([own is not None for own in words])
+    given = _word_texts(words, documents, tokenizer.continues)
+    return replace(documents, words=given, brought=brought)
 
 
 def _without_offsets(tokenizer: "Tokenizer"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert.bundle import Bundle
 from bert.document_vectors import (
-    DocumentVectors,
+    GranularVectors,
     TextVectors,
     document_vectors,
     per_document,
@@ -71,7 +71,7 @@ class Encoder:
         prompt: str | None = None,
         max_seq_length: int | None = None,
         long_text: str = "truncate",
-        stride: int = 64,
+        stride: int | None = None,
         batch_tokens: int = 1024,
     ) -> np.ndarray:
         """Turns texts, or pairs of texts, into vectors.
@@ -90,7 +90,7 @@ class Encoder:
             prompt: What stands before each text, or `name:` and a name of the model's.
             max_seq_length: Most tokens of a row, special tokens included.
             long_text: "truncate", or "window" for the mean over windows of longer texts.
-            stride: Tokens that neighbouring windows share.
+            stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
             batch_tokens: Most tokens of a batch, filling included.
 
         Returns:
@@ -100,23 +100,19 @@ class Encoder:
             ValueError: A setting this model cannot follow, or texts that are no list of str.
             RuntimeError: The model failed on a text.
         """
-        asked = {
-            "layers": None if layers is None else tuple(layers),
-            "layer_combine": layer_combine,
-            "pooling": pooling,
-            "pool_special_tokens": pool_special_tokens,
-            "normalize": normalize,
-            "dim": dim,
-        }
-        made = TextSpec(
-            self._length(max_seq_length),
-            long_text=long_text,
-            stride=stride,
-            prompt=self.prompt if prompt is None else self.bundle.prompt_text(prompt),
+        spec = spec_with(
+            self.spec,
+            layers=None if layers is None else tuple(layers),
+            layer_combine=layer_combine,
+            pooling=pooling,
+            pool_special_tokens=pool_special_tokens,
+            normalize=normalize,
+            dim=dim,
         )
-        spec = spec_with(self.spec, **asked)
-        columns = _columns(texts, texts_b)
-        _, vectors = self._encode(spec, made, batch_tokens, **columns)
+        before = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
+        length = self._length(max_seq_length)
+        made = TextSpec(length, long_text=long_text, stride=stride, prompt=before)
+        _, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
         assert vectors.sentences is not None
         return vectors.sentences
 
@@ -255,7 +251,7 @@ class Encoder:
         made: TextSpec,
         batch_tokens: int = 1024,
         spec: VectorSpec | None = None,
-    ) -> tuple[EmbeddedRows, DocumentVectors]:
+    ) -> tuple[EmbeddedRows, GranularVectors]:
         """Embeds the rows that documents were cut to, all granularities in one pass.
 
         Args:
@@ -305,7 +301,7 @@ class Encoder:
 
     def _encode(
         self, spec: VectorSpec, made: TextSpec, batch_tokens: int, **columns: Any
-    ) -> tuple[Layout, DocumentVectors]:
+    ) -> tuple[Layout, GranularVectors]:
         """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
         self.bundle.check(spec)
         self.bundle.check_max_seq_length(made.max_seq_length)

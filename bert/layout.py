@@ -10,7 +10,7 @@ from bert.rows import Rows, build_rows
 from bert.text_spec import TextSpec
 from bert.tokenizer import Tokenizer
 from bert.units import span_ranges
-from bert.windows import Windows, build_windows, widest_context
+from bert.windows import Windows, build_windows, default_stride, widest_context
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,11 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
     else:
         if documents.second is not None:
             raise ValueError("--long_text window is for single texts, these are pairs")
+        stride = spec.stride
+        if stride is None:
+            stride = default_stride(spec.max_seq_length, prompt)
         rows, windows = build_windows(
-            tokens.ids, tokens.row_splits, spec.max_seq_length, *special, spec.stride, prompt
+            tokens.ids, tokens.row_splits, spec.max_seq_length, *special, stride, prompt
         )
         num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
         layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
@@ -172,21 +175,27 @@ def _widest(
 
 
 def _words(documents: Documents, tokens: RowTokens, tokenizer: Tokenizer) -> Units:
-    if documents.words is not None:
-        return _units(documents, tokens, documents.words)
-    texts, first, last = wordpiece_words(documents, tokenizer.continues)
-    units = _cut(documents, tokens, texts, first, last)
+    if documents.words is None:
+        texts, first, last = wordpiece_words(documents, tokenizer.continues)
+        units = _cut(documents, tokens, texts, first, last)
+    else:
+        texts = documents.words
+        units = _units(documents, tokens, texts)
     # Words behind the end of a cut text would be rows of nothing: they are left out, but the
     # caller's own words are not.
-    kept = np.flatnonzero(units.last > units.first)
-    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))[kept]
-    words = UnitTexts(
-        np.searchsorted(document, np.arange(len(documents) + 1)),
-        texts.starts[kept],
-        texts.stops[kept],
-        [texts.texts[place] for place in kept.tolist()] if texts.texts is not None else None,
-    )
-    return Units(words, units.first[kept], units.last[kept], units.truncated[kept])
+    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
+    kept = units.last > units.first
+    if documents.brought is not None:
+        kept |= documents.brought[document]
+    return units if kept.all() else _chosen(units, np.flatnonzero(kept), document)
+
+
+def _chosen(units: Units, kept: np.ndarray, document: np.ndarray) -> Units:
+    texts = units.texts
+    splits = np.searchsorted(document[kept], np.arange(len(texts.splits)))
+    words = None if texts.texts is None else [texts.texts[place] for place in kept.tolist()]
+    chosen = UnitTexts(splits, texts.starts[kept], texts.stops[kept], words)
+    return Units(chosen, units.first[kept], units.last[kept], units.truncated[kept])
 
 
 def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:

@@ -1,12 +1,12 @@
-"""Resolve --model: "minilm", a bundle's folder or a model's folder in, a Bundle out."""
+"""Resolve --model: a name, a folder, an archive or an address in, a Bundle out."""
 
 from pathlib import Path
 
 from bert.bundle import METADATA, Bundle, read_bundle
 from bert.cache import cached_import, import_apart
 from bert.minilm import ensure_minilm
-
-_MODEL_FILES = ("config.json", "modules.json", "bert_config.json")
+from bert.model_files import ARCHIVES, HUB_HANDLES, MARKERS
+from bert.remote import SCHEME, fetch, list_model
 
 
 def resolve_model(model: str) -> Bundle:
@@ -16,8 +16,9 @@ def resolve_model(model: str) -> Bundle:
     `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`, and is kept there.
 
     Args:
-        model: "minilm", a bundle's folder, a Hugging Face BERT folder, or a google-research one
-            whose name tells its casing.
+        model: "minilm"; a folder with a bundle, a Hugging Face BERT, a google-research one whose
+            name tells its casing, or a BERT encoder of TF Hub; a `.tar.gz` of one; either of them
+            in Cloud Storage (gs://); or a handle of TF Hub (https://tfhub.dev/…).
 
     Raises:
         ValueError: No such model, or it is damaged or no BERT.
@@ -25,26 +26,46 @@ def resolve_model(model: str) -> Bundle:
     """
     if model == "minilm":
         return read_bundle(ensure_minilm())
-    folder = Path(model).absolute()
-    if (folder / METADATA).is_file():
-        return read_bundle(folder)
+    if model.startswith(SCHEME):
+        return _from_cloud_storage(model)
+    if model.startswith(HUB_HANDLES):
+        return read_bundle(cached_import(model, lambda dest: import_apart(model, dest)))
+    place = Path(model).absolute()
+    if (place / METADATA).is_file():
+        return read_bundle(place)
+    archive = place.is_file() and place.name.endswith(ARCHIVES)
+    if not archive:
+        _check_folder(place, model)
+    return read_bundle(cached_import(_listing(place), lambda dest: import_apart(place, dest)))
+
+
+def _check_folder(folder: Path, model: str) -> None:
     if not folder.is_dir():
         raise ValueError(
             f"--model must be minilm, a bundle's folder or a model's folder, got {model!r}"
         )
-    if not any((folder / name).is_file() for name in _MODEL_FILES):
+    if not any((folder / name).is_file() for name in MARKERS):
         raise ValueError(
-            f"--model must hold {METADATA} (a bundle), config.json (a Hugging Face model) or "
-            f"bert_config.json (a google-research checkpoint), {folder} holds none of them"
+            f"--model must hold {METADATA} (a bundle), config.json (a Hugging Face model), "
+            "bert_config.json (a google-research checkpoint) or saved_model.pb (an encoder of "
+            f"TF Hub), {folder} holds none of them"
         )
-    return read_bundle(cached_import(_listing(folder), lambda dest: import_apart(folder, dest)))
 
 
-def _listing(folder: Path) -> str:
+def _from_cloud_storage(url: str) -> Bundle:
+    remote = list_model(url)
+    if remote.has(METADATA):
+        return read_bundle(fetch(remote))
+    return read_bundle(
+        cached_import(remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url))
+    )
+
+
+def _listing(place: Path) -> str:
     """Names, sizes and times of change: a model that was changed is imported anew."""
-    lines = [str(folder)]
-    for file in sorted(folder.rglob("*")):
+    lines = [str(place)]
+    for file in sorted([place] if place.is_file() else place.rglob("*")):
         if file.is_file():
             stat = file.stat()
-            lines.append(f"{file.relative_to(folder)} {stat.st_size} {stat.st_mtime_ns}")
+            lines.append(f"{file.relative_to(place)} {stat.st_size} {stat.st_mtime_ns}")
     return "\n".join(lines)

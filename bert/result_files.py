@@ -44,7 +44,7 @@ class SentenceVectors:
 
 
 @dataclass(frozen=True)
-class DocumentVectors:
+class DocumentUnits:
     """The vectors of a document's tokens, words or spans.
 
     Attributes:
@@ -81,7 +81,7 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
         return _sentence_lines(_lines(path), coding)
 
 
-def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentVectors]:
+def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
     """Reads a file `tokens-…`, `words-…` or `spans-…`, an item a document.
 
     Args:
@@ -162,7 +162,7 @@ def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
 
 def _unit_table(
     path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> Iterator[DocumentVectors]:
+) -> Iterator[DocumentUnits]:
     table = _table(path, "id", FILE_STEMS[granularity])
     lists = table[FILE_STEMS[granularity]].combine_chunks()
     units = lists.flatten()
@@ -173,7 +173,7 @@ def _unit_table(
     splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
     for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
         own = slice(first, last)
-        yield DocumentVectors(
+        yield DocumentUnits(
             document, texts[own], starts[own], stops[own], vectors[own].reshape(-1, *shape)
         )
 
@@ -211,10 +211,10 @@ def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> Sentenc
 
 def _unit_line(
     row: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> DocumentVectors:
+) -> DocumentUnits:
     units = row[FILE_STEMS[granularity]]
     scales = [unit.get("scale") for unit in units]
-    return DocumentVectors(
+    return DocumentUnits(
         row["id"],
         [unit[granularity] for unit in units if granularity in unit],
         np.array([unit["start"] for unit in units], np.int32),
@@ -223,10 +223,10 @@ def _unit_line(
     )
 
 
-def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentVectors:
+def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
     features = row["features"]
     values = [[layer["values"] for layer in token["layers"]] for token in features]
-    return DocumentVectors(
+    return DocumentUnits(
         row["id"] if "id" in row else str(row["linex_index"]),
         [token["token"] for token in features],
         None,

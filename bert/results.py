@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.result_files import FILE_STEMS, DocumentVectors, read_sentences, read_units
+from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
 _SUFFIXES = (".parquet", ".jsonl")
 
@@ -39,7 +39,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     return ids, joined.reshape(-1, *settings["shape"])
 
 
-def read_tokens(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+def read_tokens(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's tokens, in the input's order, a file at a time.
 
     Args:
@@ -54,17 +54,17 @@ def read_tokens(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
     return _read_units(folder, "token")
 
 
-def read_words(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+def read_words(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's words; otherwise as `read_tokens`."""
     return _read_units(folder, "word")
 
 
-def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentVectors]:
+def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
     return _read_units(folder, "span")
 
 
-def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentVectors]:
+def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentUnits]:
     settings = granular_settings(folder, granularity)
     files = vector_files(folder, granularity)
     return chain.from_iterable(read_units(path, granularity, settings) for path in files)

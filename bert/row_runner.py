@@ -101,19 +101,7 @@ class RowRunner:
         def call(rows: np.ndarray) -> np.ndarray:
             ids, mask = pad_rows(input_ids, row_splits, rows)
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
-            outputs = graph(ids, mask, types)
-            finite = np.ones(len(rows), bool)
-            if done.vectors is not None:
-                vectors = outputs["sentences"].numpy()
-                finite &= np.isfinite(vectors).all(axis=1)
-                done.vectors[rows] = vectors
-                done.vectors[rows[~finite]] = 0
-            if done.token_vectors is not None:
-                vectors = outputs["tokens"].numpy()
-                finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
-                at = places(row_splits[rows], lengths[rows])
-                done.token_vectors[at] = vectors[mask > 0]
-            return finite
+            return _keep(graph(ids, mask, types), done, rows, row_splits, mask)
 
         batches = plan_batches(lengths, batch_tokens)
         with self._lock, ThreadPoolExecutor(self._threads) as pool:
@@ -122,12 +110,7 @@ class RowRunner:
             done.failed |= part.failed
         done.tokens, done.batches = len(input_ids), len(batches)
         done.padded_tokens = sum(int(lengths[rows[0]]) * len(rows) for rows in batches)
-        errors = [part.error for part in parts if part.error is not None]
-        if len(lengths) > 1 and len(done.failed) == len(lengths):
-            reason = min(done.failed.values())
-            raise RuntimeError(
-                f"the model failed on all of {len(lengths)} rows: {reason}"
-            ) from next(iter(errors), None)
+        _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
@@ -164,6 +147,30 @@ def _empty(graph: Any, rows: int, tokens: int, wanted: "Wanted") -> EmbeddedRows
         np.zeros((rows, widths["sentences"]), np.float32) if wanted.sentences else None,
         np.zeros((tokens, widths["tokens"]), np.float32) if wanted.tokens else None,
     )
+
+
+def _keep(
+    outputs: Any, done: EmbeddedRows, rows: np.ndarray, row_splits: np.ndarray, mask: np.ndarray
+) -> np.ndarray:
+    """Puts what the model made of some rows in its place; bool `[rows]`, whether all is finite."""
+    finite = np.ones(len(rows), bool)
+    if done.vectors is not None:
+        vectors = outputs["sentences"].numpy()
+        finite &= np.isfinite(vectors).all(axis=1)
+        done.vectors[rows] = vectors
+        done.vectors[rows[~finite]] = 0
+    if done.token_vectors is not None:
+        vectors = outputs["tokens"].numpy()
+        finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
+        at = places(row_splits[rows], np.diff(row_splits)[rows])
+        done.token_vectors[at] = vectors[mask > 0]
+    return finite
+
+
+def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None) -> None:
+    if rows > 1 and len(done.failed) == rows:
+        reason = min(done.failed.values())
+        raise RuntimeError(f"the model failed on all of {rows} rows: {reason}") from error
 
 
 def _one_core_a_batch() -> None:

@@ -19,7 +19,7 @@ class TextSpec:
         granularity: Some of "sentence", "token", "word", "span", all from one pass of the model.
         long_text: What becomes of a text longer than a row: "truncate" cuts it, "window" covers
             it with rows that overlap, "reject" refuses it.
-        stride: Tokens that neighbouring windows share.
+        stride: Tokens that neighbouring windows share; None is `bert.windows.default_stride`.
         merge_windows: Whether a document's windows become one sentence vector, the mean weighted
             by their tokens, or keep one each. Tokens, words and spans have one vector either way,
             from the window where they see most to both sides.
@@ -32,7 +32,7 @@ class TextSpec:
     max_seq_length: int
     granularity: tuple[str, ...] = ("sentence",)
     long_text: str = "truncate"
-    stride: int = 64
+    stride: int | None = None
     merge_windows: bool = True
     word_pooling: str = "mean"
     normalize_tokens: bool = False

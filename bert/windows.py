@@ -7,6 +7,8 @@ import numpy as np
 from bert.ragged import places, splits_of
 from bert.rows import Rows
 
+_STRIDE = 64
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -41,6 +43,15 @@ def window_room(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
             f"a row of --max_seq_length {max_seq_length}, got {stride}"
         )
     return room
+
+
+def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
+    """Tokens that windows share unless told otherwise: 64, in short rows half of a window.
+
+    >>> default_stride(512, 0), default_stride(64, 0)
+    (64, 31)
+    """
+    return max(0, min(_STRIDE, (max_seq_length - prompt_tokens - 2) // 2))
 
 
 def build_windows(

@@ -85,6 +85,7 @@ class EmbedRun:
                 "lower_case": self.bundle.lower_case,
                 "max_word_chars": self.bundle.max_word_chars,
             },
+            "num_hidden_layers": self.bundle.config.num_hidden_layers,
             "precision": self.options.precision,
             "output_dtype": self.options.output_dtype,
             "shape": list(self.spec.shape(self.bundle.config)),

@@ -162,6 +162,12 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> str:
     config, spec = bundle.config, bundle.defaults
     count = facts["parameters"]
     parameters = f"{count:,} parameters, " if count else ""
+    # A SavedModel that is used as it is does not tell its inside.
+    inside = (
+        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, {config.hidden_act}"
+        if bundle.kind == "bert"
+        else "a SavedModel used as it is"
+    )
     modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
@@ -171,9 +177,8 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> str:
         "model": bundle.path,
         "fingerprint": bundle.fingerprint,
         "kind": bundle.kind,
-        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
-        f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
+        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, {inside}, "
+        f"{'a' if bundle.has_pooler else 'no'} pooler",
         "size": f"{parameters}{facts['weight_bytes'] / 1e6:,.1f} MB",
         "vocabulary": f"{config.vocab_size:,} entries",
         "tokenizer": f"WordPiece, {'lower case' if bundle.lower_case else 'cased'}, words of up to "

@@ -117,9 +117,22 @@ def _share(text: str) -> str:
 
 def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     """Declares every flag of `embed` once; what is not given stays out of the namespace."""
-    add = parser.add_argument
     group = parser.add_argument_group
-    what = group("input")
+    _add_input_flags(group("input"))
+    _add_output_flags(group("output"))
+    _add_vector_flags(group("model and vectors (defaults: the model's own settings)"))
+    compute = group("computing")
+    compute.add_argument("--precision", choices=("float32",))
+    compute.add_argument(
+        "--batch_tokens", type=_positive, metavar="N", help="of a batch (default: 1024)"
+    )
+    compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="YAML file of any of these flags; the command line wins")
+    add("--dry_run", action="store_true", help="print what would be done and stop")
+
+
+def _add_input_flags(what: Any) -> None:
     what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
     what.add_argument(
         "--input_format", choices=("text", "jsonl"), help="default: by suffix, else text"
@@ -140,7 +153,9 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         "--id_column", metavar="NAME", help="JSON field (default: id if there is one)"
     )
     what.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
-    out = group("output")
+
+
+def _add_output_flags(out: Any) -> None:
     out.add_argument("--output", metavar="DIR", help="folder of the run")
     out.add_argument(
         "--output_format", choices=("parquet", "jsonl"), help="kind of file (default: parquet)"
@@ -151,7 +166,12 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     )
     out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")
     out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
-    model = group("model and vectors (defaults: the model's own settings)")
+    out.add_argument(
+        "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
+    )
+
+
+def _add_vector_flags(model: Any) -> None:
     add_model_flag(model)
     model.add_argument(
         "--granularity",
@@ -177,7 +197,10 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         "--long_text", choices=LONG_TEXTS, help="what becomes of them (default: truncate)"
     )
     model.add_argument(
-        "--stride", type=_at_least_zero, metavar="N", help="tokens windows share (default: 64)"
+        "--stride",
+        type=_at_least_zero,
+        metavar="N",
+        help="tokens windows share (default: 64, or half a window)",
     )
     _add_switch(model, "merge_windows", "one vector a document, the default")
     model.add_argument(
@@ -185,17 +208,6 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     )
     model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
     _add_switch(model, "normalize", "scale vectors to unit length")
-    model.add_argument(
-        "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
-    )
-    compute = group("computing")
-    compute.add_argument("--precision", choices=("float32",))
-    compute.add_argument(
-        "--batch_tokens", type=_positive, metavar="N", help="of a batch (default: 1024)"
-    )
-    compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
-    add("--config", metavar="FILE", help="YAML file of any of these flags; the command line wins")
-    add("--dry_run", action="store_true", help="print what would be done and stop")
 
 
 def _add_switch(group: Any, name: str, text: str) -> None:

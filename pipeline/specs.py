@@ -1,16 +1,17 @@
 """Specs: options and a model in, what is to be computed out; contradictions refused."""
 
+from dataclasses import replace
+
 from bert.bundle import Bundle
 from bert.encoder import spec_with
 from bert.recipes import recipe_spec
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
-from bert.windows import window_room
+from bert.windows import default_stride, window_room
 from pipeline.options import EmbedOptions, UsageError
 
 _VECTOR_FLAGS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
 _OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
-_STRIDE = 64
 
 
 def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
@@ -47,7 +48,7 @@ def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSp
         max_seq_length=length,
         granularity=options.granularity,
         long_text=options.long_text,
-        stride=_STRIDE if options.stride is None else options.stride,
+        stride=options.stride,
         merge_windows=options.merge_windows is not False,
         word_pooling=options.word_pooling,
         normalize_tokens=options.normalize is True,
@@ -62,7 +63,9 @@ def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSp
                 f"--max_seq_length {length}"
             )
     if made.long_text == "window":
-        window_room(length, prompt_tokens, made.stride)
+        if made.stride is None:
+            made = replace(made, stride=default_stride(length, prompt_tokens))
+        window_room(length, prompt_tokens, made.stride or 0)
     if made.needs_tokens:
         spec.token_shape(bundle.config)
     return made

@@ -1,6 +1,7 @@
 """Fixtures that every room shares: the packaged model and a tiny one, imported once a session."""
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from bert.bundle import Bundle
 from bert.resolve import resolve_model
 from tests.models import write_tiny_huggingface
+from tests.servers import GcsServer, gcs_server
 
 # The C++ side of TensorFlow reads this when it is first imported; without it each test process
 # prints a page of notes about the processor.
@@ -33,3 +35,18 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_huggingface(folder / "source")
     return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+
+
+@pytest.fixture(scope="session")
+def gcs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """One Cloud Storage for the whole session; tests use buckets of their own."""
+    with gcs_server(tmp_path_factory.mktemp("gcs") / "root") as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
+    """Cloud Storage, which every client of this process and its children now talks to."""
+    for name, value in gcs_session.environment.items():
+        monkeypatch.setenv(name, value)
+    return gcs_session

@@ -23,7 +23,7 @@ from transforms.vectors import (
 )
 
 if TYPE_CHECKING:
-    from bert.document_vectors import DocumentVectors
+    from bert.document_vectors import GranularVectors
     from bert.encoder import Encoder
     from bert.layout import Layout, Units
     from bert.row_runner import EmbeddedRows
@@ -116,7 +116,7 @@ class EmbedBlocks(beam.PTransform):
 def embedding_block(
     block: TokenBlock,
     rows: "EmbeddedRows",
-    vectors: "DocumentVectors",
+    vectors: "GranularVectors",
     tokenizer: "Tokenizer",
     started: float,
 ) -> EmbeddingBlock:

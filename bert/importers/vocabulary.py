@@ -16,6 +16,17 @@ def read_vocabulary(path: Path, config: BertConfig, said_by: str) -> list[str]:
     Raises:
         ValueError: The file cannot be read, or has another number of entries.
     """
+    vocabulary = read_entries(path)
+    if len(vocabulary) != config.vocab_size:
+        raise ValueError(
+            f"{path}: must have {config.vocab_size} entries as {said_by} says, "
+            f"has {len(vocabulary)}"
+        )
+    return vocabulary
+
+
+def read_entries(path: Path) -> list[str]:
+    """Reads the entries, however many there are; ValueError if the file cannot be read."""
     try:
         # Not by lines of text mode: an entry may itself be one of Unicode's line separators.
         lines = path.read_bytes().decode("utf-8").split("\n")
@@ -26,9 +37,4 @@ def read_vocabulary(path: Path, config: BertConfig, said_by: str) -> list[str]:
     vocabulary = [line.removesuffix("\r") for line in lines]
     if vocabulary[-1] == "":
         vocabulary.pop()
-    if len(vocabulary) != config.vocab_size:
-        raise ValueError(
-            f"{path}: must have {config.vocab_size} entries as {said_by} says, "
-            f"has {len(vocabulary)}"
-        )
     return vocabulary

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert.importers.json_files import inside, read_json
+from bert.importers.json_files import inside, read_object
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -28,8 +28,10 @@ def weight_files(folder: Path, way_out: str) -> list[Path]:
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     if (folder / _INDEX).is_file():
-        places = read_json(folder / _INDEX).get("weight_map", {})
-        return [inside(folder, name) for name in sorted(set(places.values()))]
+        places = read_object(folder / _INDEX).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise ValueError(f"{folder / _INDEX}: weight_map must name the weights' files")
+        return [inside(folder, name) for name in sorted(map(str, set(places.values())))]
     for name in (*_PICKLED, *_OTHERS):
         if (folder / name).is_file():
             pickled = name in _PICKLED

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
 
 
 def gelu_new(x: np.ndarray) -> np.ndarray:

@@ -1,10 +1,12 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bert.bundle import read_bundle
+from bert.vector_spec import VectorSpec
 
 
 @pytest.fixture
@@ -51,6 +53,37 @@ def test_a_wrong_size_in_the_config_is_named(copied):
     path.write_text(json.dumps(values))
     with pytest.raises(ValueError, match="hidden_size must be a positive integer, got -1"):
         read_bundle(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("kind", "magic", "kind must be one of bert, saved_model, got 'magic'"),
+        ("default_prompt", "query", "default_prompt must be one of none, got 'query'"),
+        ("dense", [{"in_features": 1}], "dense: fields missing or unknown"),
+        ("prompts", 3, "is damaged"),
+    ],
+)
+def test_a_wrong_field_is_named(copied, name, value, message):
+    path = copied / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(ValueError, match=message):
+        read_bundle(copied)
+
+
+def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
+    path = copied / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    with pytest.raises(ValueError, match="must have format 2, has 1; import the model again"):
+        read_bundle(copied)
+
+
+def test_a_saved_model_that_is_used_as_it_is_gives_no_embeddings(tiny_bundle):
+    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
+    bundle.check(VectorSpec(layers=(0, 1)))
+    for spec in (VectorSpec(layers=(0,)), VectorSpec(layers=(1, -3), layer_combine="sum")):
+        with pytest.raises(ValueError, match="--layers must not name layer 0 for this model"):
+            bundle.check(spec)
 
 
 def test_a_missing_or_cut_file_is_found_at_once(copied):

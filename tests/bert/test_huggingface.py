@@ -90,6 +90,22 @@ def test_weights_in_several_files_are_read(tmp_path, tiny_bundle):
     assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
 
 
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "weight_map must name the weights' files"),
+        ({"weight_map": {"a": "../b.safetensors"}}, "must be a path inside the model's folder"),
+        ({"weight_map": {"a": "none.safetensors"}}, r"none\.safetensors: cannot be read"),
+    ],
+)
+def test_a_wrong_index_of_weights_is_named(tmp_path, index, message):
+    write_tiny_huggingface(tmp_path / "source")
+    (tmp_path / "source" / "model.safetensors").unlink()
+    edit_json(tmp_path / "source" / "model.safetensors.index.json", **index)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
+
+
 def test_a_plain_folder_pools_by_mean_up_to_its_positions(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=48)
     bundle = imported(tmp_path)

@@ -43,7 +43,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def rows(output: Path) -> dict[str, list[Any]]:
     """The columns of all Parquet files, sorted by name."""
     tables = [pq.read_table(path).to_pydict() for path in sorted(output.glob("embeddings-*"))]
-    names = ("id", "embedding", "num_tokens", "truncated", "text_hash")
+    names = list(tables[0]) if tables else ["id", "embedding"]
     return {name: [value for table in tables for value in table[name]] for name in names}
 
 

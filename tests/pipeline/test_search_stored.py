@@ -10,6 +10,7 @@ import pytest
 import bert
 from bert.output_types import OUTPUT_DTYPES
 from pipeline.cli import main
+from pipeline.options import UsageError
 from pipeline.search import search
 from tests.pipeline.helpers import embed, record
 from transforms.part import Part
@@ -86,3 +87,33 @@ def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
     assert "holds vectors of token, none of sentence" in capsys.readouterr().err
     rewrite(embedded, "parquet", granularity=["sentence", "token"])
     assert search(str(embedded), "baking", k=1)[0].id == "long"
+
+
+def test_windows_of_a_run_are_found_with_their_text(tmp_path):
+    (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
+    flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
+    hit = search(str(tmp_path / "out"), "a boat on the ocean", k=1)[0]
+    assert hit.id == f"{tmp_path}/in.txt:0"
+    assert hit.text == LONG[hit.start : hit.stop]
+    assert "harbour" in hit.text
+    assert hit.start > 0
+
+
+def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS.values()))
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", prompt="passage: ") == 0
+    document = encoder().encode([LONG], prompt="passage: ")[0]
+    for asked, used in ((None, ""), ("query: ", "query: ")):
+        hits = search(str(tmp_path / "out"), "baking", k=1, prompt=asked)
+        expected = document @ encoder().encode(["baking"], prompt=used)[0]
+        assert abs(hits[0].score - expected) < 1e-5
+    with pytest.raises(UsageError, match="--prompt name:passage is none of this model's prompts"):
+        search(str(tmp_path / "out"), "baking", k=1, prompt="name:passage")
+
+
+def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
+    (tmp_path / "in.txt").write_text("Bake the bread. || In the oven.\nSail away. || At dawn.\n")
+    arguments = {"pair_separator": " || "}
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", **arguments) == 0
+    assert search(str(tmp_path / "out"), "baking", k=1)[0].text == "Bake the bread."

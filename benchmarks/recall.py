@@ -1,0 +1,95 @@
+"""What output types and fewer numbers cost a search: recall@10 and bytes of a vector.
+
+`python -m benchmarks.recall [--sentences 20000] [--queries 500] [--model minilm] [--write]`. Real
+sentences and other sentences as queries. For each query the ten nearest vectors by cosine, among
+what was stored and restored, are compared with the ten nearest of full float32 vectors; the query
+itself stays float32, as in `search`. `--write` puts the table into docs/output_types.md.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+import bert
+from benchmarks import measure
+from benchmarks.corpus import english_sentences
+from benchmarks.run import section, with_section
+from bert.output_types import OUTPUT_DTYPES, restored, stored
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "output_types.md"
+_K = 10
+_SHARES = (1, 2, 4)  # all numbers of a vector, half of them, a quarter
+
+
+def main() -> None:
+    """Measures every type at every width, prints the table, and writes it if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sentences", type=int, default=20000)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--write", action="store_true", help=f"the table into docs/{PAGE.name}")
+    args = parser.parse_args()
+    vectors = bert.load(args.model).encode(english_sentences(args.sentences + args.queries))
+    results = measured(vectors[: args.sentences], vectors[args.sentences :])
+    data = f"{args.sentences} docstring sentences, {args.queries} others as queries"
+    record: dict[str, object] = {"benchmark": "recall", "data": data, "model": args.model, "k": _K}
+    record["results"] = results
+    header = ["`--output_dtype`", "`--dim`", "bytes a vector", "smaller", f"recall@{_K}"]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        measure.report(record, header, [_row(one, vectors.shape[1]) for one in results])
+    print(printed.getvalue(), end="")
+    if args.write:
+        page = PAGE.read_text(encoding="utf-8")
+        new = section(printed.getvalue().splitlines())
+        PAGE.write_text(with_section(page, "recall", new), encoding="utf-8")
+
+
+def measured(corpus: np.ndarray, queries: np.ndarray) -> list[dict[str, object]]:
+    """Returns bytes and recall by type and width; vectors are float32 `[rows, width]`."""
+    wanted = nearest(corpus, queries)
+    width = corpus.shape[1]
+    results: list[dict[str, object]] = []
+    for dtype, share in itertools.product(OUTPUT_DTYPES, _SHARES):
+        dim = width // share
+        kept = stored(unit(corpus[:, :dim]), dtype)
+        found = nearest(restored(kept.values, kept.scale, dtype, dim), queries[:, :dim])
+        size = kept.values[0].nbytes + (0 if kept.scale is None else kept.scale.itemsize)
+        recall = round(recall_at(found, wanted), 4)
+        results.append({"output_dtype": dtype, "dim": dim, "bytes": size, "recall": recall})
+    return results
+
+
+def nearest(corpus: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Returns the rows of the ten largest cosines of each query, int64 `[queries, 10]`."""
+    scores = unit(queries) @ unit(corpus).T
+    return np.argpartition(-scores, _K - 1, axis=1)[:, :_K]
+
+
+def recall_at(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Returns the share of the wanted rows that were found, in whatever order.
+
+    >>> recall_at(np.array([[1, 2], [3, 4]]), np.array([[2, 1], [4, 5]]))
+    0.75
+    """
+    return float((found[:, :, np.newaxis] == wanted[:, np.newaxis]).any(axis=1).mean())
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors scaled to unit length, a fresh float32 `[rows, width]`; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def _row(result: dict[str, object], width: int) -> list[str]:
+    smaller = f"{4 * width / float(str(result['bytes'])):.1f} x"
+    recall = f"{float(str(result['recall'])):.4f}"
+    return [str(result["output_dtype"]), str(result["dim"]), str(result["bytes"]), smaller, recall]
+
+
+if __name__ == "__main__":
+    main()

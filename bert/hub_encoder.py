@@ -1,0 +1,85 @@
+"""SavedModelEncoder: a SavedModel with TF Hub's interface for BERT encoders, used as it is."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert.bundle import Bundle
+from bert.config import BertConfig
+
+
+class SavedModelEncoder:
+    """Gives what a `bert.model.BertEncoder` gives, but for the embeddings, layer 0.
+
+    Attributes:
+        config: Its sizes; heads and inner width, which a SavedModel does not tell, are 1.
+        has_pooler: Whether it gives a `pooled_output`.
+    """
+
+    def __init__(self, call: Callable[..., Any], config: BertConfig, has_pooler: bool) -> None:
+        """Takes the SavedModel as `tf.saved_model.load` returns it."""
+        self.config, self.has_pooler = config, has_pooler
+        self._call = call
+        self._last: tuple[Any, Any] = (None, None)
+
+    def hidden_states(
+        self,
+        input_ids: tf.Tensor,
+        mask: tf.Tensor,
+        type_ids: tf.Tensor,
+        highest: int | None = None,
+    ) -> list[Any]:
+        """Computes the layers; all of them, whatever `highest` says.
+
+        Args:
+            input_ids: int32 `[batch, length]`.
+            mask: int32 `[batch, length]`, 1 for tokens, 0 for filling, which stands at the end.
+            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
+            highest: The last layer wanted; None is all.
+
+        Returns:
+            None in the place of the embeddings, then float32 `[batch, length, hidden]` each,
+            `highest` of them; what stands at filled places means nothing.
+        """
+        outputs = call_encoder(self._call, input_ids, mask, type_ids)
+        layers = layer_outputs(outputs)
+        pooled = tf.cast(outputs["pooled_output"], tf.float32) if self.has_pooler else None
+        self._last = (layers[-1], pooled)
+        return [None, *layers][: None if highest is None else highest + 1]
+
+    def pooled(self, last: tf.Tensor) -> tf.Tensor:
+        """Returns the pooler's output, float32 `[batch, hidden]`, of the call that gave `last`."""
+        if not self.has_pooler:
+            raise ValueError("this model has no pooler")
+        state, pooled = self._last
+        if state is not last:
+            raise ValueError("pooled needs the last hidden state of the latest call")
+        return pooled
+
+
+def load_hub_encoder(bundle: Bundle) -> SavedModelEncoder:
+    """Loads the SavedModel of a bundle whose kind is "saved_model".
+
+    Raises:
+        ValueError: It cannot be loaded.
+    """
+    try:
+        call = tf.saved_model.load(bundle.path)
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:
+        raise ValueError(f"{bundle.path}: the SavedModel cannot be loaded") from error
+    return SavedModelEncoder(call, bundle.config, bundle.has_pooler)
+
+
+def call_encoder(
+    call: Callable[..., Any], input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor
+) -> Mapping[str, Any]:
+    """Calls a SavedModel by TF Hub's names for int32 `[batch, length]`; returns its outputs."""
+    inputs = {"input_word_ids": input_ids, "input_mask": mask, "input_type_ids": type_ids}
+    return call({name: tf.cast(value, tf.int32) for name, value in inputs.items()})
+
+
+def layer_outputs(outputs: Mapping[str, Any]) -> list[tf.Tensor]:
+    """Returns every layer that a call gave, as float32, the first first; at least the last one."""
+    layers = list(outputs.get("encoder_outputs", ())) or [outputs["sequence_output"]]
+    return [tf.cast(layer, tf.float32) for layer in layers]

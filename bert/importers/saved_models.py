@@ -1,0 +1,186 @@
+"""A SavedModel's folder in, what it says and answers out: vocabulary, casing, variables, layers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.model_files import SAVED_MODEL, TF1_HUB
+
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, mask and types, int32 [batch, length]
+CLOSE = 1e-3  # rounding of 24 layers stays below, another activation or norm does not
+_MOST_POSITIONS = 512  # BERT's; a SavedModel does not tell how many it has
+_OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it was made from"
+
+
+def _check_kind(root: Path) -> None:
+    """Refuses what is no TensorFlow 2 SavedModel; ValueError names it and the way out."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    if (root / TF1_HUB).is_file() or not (root / SAVED_MODEL).is_file():
+        raise ValueError(
+            f"{root}: is a TensorFlow 1 hub.Module, {_OTHER_EXPORT}"
+            if (root / TF1_HUB).is_file()
+            else f"{root}: {SAVED_MODEL} is missing"
+        )
+    saved = saved_model_pb2.SavedModel()
+    try:
+        saved.ParseFromString((root / SAVED_MODEL).read_bytes())
+    except DecodeError as error:
+        raise ValueError(f"{root}: {SAVED_MODEL} cannot be read, perhaps cut") from error
+    if not any(graph.HasField("object_graph_def") for graph in saved.meta_graphs):
+        raise ValueError(f"{root}: is a SavedModel of TensorFlow 1, {_OTHER_EXPORT}")
+
+
+def load_saved_model(root: Path) -> Any:
+    """Loads a TensorFlow 2 SavedModel.
+
+    Raises:
+        ValueError: One of TensorFlow 1, damaged, or with operations that are not TensorFlow's own.
+    """
+    import tensorflow as tf
+
+    _check_kind(root)
+
+    try:
+        return tf.saved_model.load(str(root))
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: too short
+        if "not registered" in str(error):
+            raise ValueError(
+                f"{root}: uses operations that no BERT encoder has; where it is the preprocessing "
+                "of a model, name the encoder itself"
+            ) from error
+        raise ValueError(f"{root}: the SavedModel cannot be loaded, perhaps cut") from error
+
+
+def find_vocabulary(loaded: Any, root: Path) -> Path:
+    """Returns the file with the WordPiece vocabulary among the SavedModel's assets.
+
+    Raises:
+        ValueError: None, or a sentencepiece model in its place.
+    """
+    asset = getattr(loaded, "vocab_file", None)
+    if asset is not None:
+        return Path(asset.asset_path.numpy().decode())
+    if hasattr(loaded, "sp_model_file") or list((root / "assets").glob("*.model")):
+        raise ValueError(
+            f"{root}: has a sentencepiece vocabulary, which is no BERT's; its models (ALBERT, "
+            "XLNet) are not offered"
+        )
+    if (root / "assets" / "vocab.txt").is_file():
+        return root / "assets" / "vocab.txt"
+    raise ValueError(
+        f"{root}: has no vocabulary, put the model's vocab.txt into its folder {root / 'assets'}"
+    )
+
+
+def find_casing(loaded: Any, root: Path) -> bool:
+    """Returns whether the SavedModel says that it is uncased; ValueError if it says nothing."""
+    said = getattr(loaded, "do_lower_case", None)
+    if said is None:
+        raise ValueError(
+            f"{root}: does not tell whether the model is cased; import it with "
+            "`model import SOURCE DEST` and --lower_case or --cased"
+        )
+    return bool(said.numpy())
+
+
+def sample_rows(vocab_size: int) -> Rows:
+    """Returns four rows of up to 16 tokens: full and filled, single texts and pairs."""
+    lengths, seconds = np.array([[16], [11], [5], [3]]), np.array([[9], [6], [16], [16]])
+    place = np.arange(16)[None, :]
+    mask = (place < lengths).astype(np.int32)
+    ids = np.random.default_rng(0).integers(0, vocab_size, (4, 16)).astype(np.int32)
+    return ids * mask, mask, (place >= seconds).astype(np.int32) * mask
+
+
+def encoder_outputs(loaded: Any, rows: Rows, root: Path) -> dict[str, np.ndarray]:
+    """Calls the SavedModel.
+
+    Returns:
+        "layers" float32 `[L, tokens, hidden]`, of all tokens that are no filling, and "pooler"
+        float32 `[batch, hidden]` if it has one.
+
+    Raises:
+        ValueError: It is no BERT encoder, or what it answers for a row does not depend on the row
+            alone.
+    """
+    from bert.hub_encoder import layer_outputs
+
+    interface = (
+        f"{root}: is no BERT encoder of TF Hub: called with input_word_ids, input_mask and "
+        "input_type_ids, int32 [batch, length] of any size, it must give"
+    )
+    given = _called(loaded, rows, root, interface)
+    last = given.get("sequence_output") if hasattr(given, "get") else None
+    if last is None or last.shape.rank != 3 or tuple(last.shape[:2]) != rows[0].shape:
+        raise ValueError(f"{interface} sequence_output, [batch, length, hidden]")
+    layers = layer_outputs(given)
+    if any(layer.shape != last.shape for layer in layers) or not _close(layers[-1], last):
+        raise ValueError(f"{interface} encoder_outputs, the last of them being sequence_output")
+    if not _close(last, _called(loaded, rows, root, interface)["sequence_output"]):
+        raise ValueError(f"{root}: answers anew at every call, export it without dropout")
+    length = int(rows[1][-1].sum())
+    ids, mask, types = (each[-1:, :length] for each in rows)
+    alone = _called(loaded, (ids, mask, types), root, interface)["sequence_output"]
+    if not _close(last[-1:, :length], alone):
+        raise ValueError(
+            f"{root}: a row's answer depends on filling and neighbours, no BERT's does"
+        )
+    tokens = rows[1] > 0
+    outputs = {"layers": np.stack([layer.numpy()[tokens] for layer in layers])}
+    pooled = given.get("pooled_output")
+    if pooled is not None and tuple(pooled.shape) == (len(tokens), last.shape[-1]):
+        outputs["pooler"] = pooled.numpy()
+    return outputs
+
+
+def _called(loaded: Any, rows: Rows, root: Path, interface: str) -> Any:
+    import tensorflow as tf
+
+    from bert.hub_encoder import call_encoder
+
+    wrong = (TypeError, ValueError, KeyError, AttributeError, tf.errors.OpError)
+    if not callable(loaded):
+        raise ValueError(f"{interface} sequence_output, but it cannot be called")
+    try:
+        return call_encoder(loaded, *rows)
+    except wrong as error:
+        try:
+            loaded([tf.constant(each) for each in rows])
+        except wrong:
+            raise ValueError(f"{interface} sequence_output, but it cannot be called so") from error
+        raise ValueError(
+            f"{root}: takes a list, as the first encoders of TF Hub did, {_OTHER_EXPORT}"
+        ) from error
+
+
+def _close(one: Any, other: Any) -> bool:
+    return bool(np.allclose(one.numpy(), other.numpy(), atol=CLOSE))
+
+
+def call_variables(loaded: Any) -> dict[str, np.ndarray]:
+    """Returns the variables that its call reads, by name; heads beside it are none of them."""
+    functions = getattr(loaded.__call__, "concrete_functions", ())
+    used = {each.name.removesuffix(":0"): each for one in functions for each in one.variables}
+    return {name: each.numpy() for name, each in used.items()}
+
+
+def longest_row(loaded: Any) -> int:
+    """Returns how many tokens of a row it takes, found by asking, up to the 512 of BERT."""
+    import tensorflow as tf
+
+    from bert.hub_encoder import call_encoder
+
+    taken, refused = 16, _MOST_POSITIONS + 1
+    length = _MOST_POSITIONS
+    while taken + 1 < refused:
+        row = np.ones((1, length), np.int32)
+        try:
+            call_encoder(loaded, row, row, row * 0)
+            taken = length
+        except (ValueError, tf.errors.OpError):
+            refused = length
+        length = (taken + refused) // 2
+    return taken

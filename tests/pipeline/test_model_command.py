@@ -1,0 +1,151 @@
+"""python -m pipeline model import, inspect, verify."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.bundle import read_bundle
+from pipeline.cli import main
+from tests.models import write_tiny_huggingface
+from tests.pipeline.helpers import ROOT
+from tests.sentence_models import CASES, QUERY, write_sentence_transformers
+
+
+@pytest.fixture(scope="module")
+def sentence_bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentence")
+    write_sentence_transformers(folder / "source", **CASES["prompts"])
+    (folder / "source" / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert main(["model", "import", str(folder / "source"), str(folder / "bundle")]) == 0
+    return str(folder / "bundle")
+
+
+def test_an_import_says_what_it_made(tmp_path, capsys):
+    write_tiny_huggingface(tmp_path / "source")
+    assert main(["model", "import", str(tmp_path / "source"), str(tmp_path / "bundle")]) == 0
+    bundle = read_bundle(tmp_path / "bundle")
+    assert capsys.readouterr().out == (
+        f"{bundle.path}: 2 layers of 32, gelu, lower case, 211 entries, "
+        f"fingerprint {bundle.fingerprint}\n"
+    )
+
+
+def test_inspect_tells_what_the_model_is(sentence_bundle, capsys):
+    assert main(["model", "inspect", sentence_bundle]) == 0
+    rows = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+    rows = {name: value.strip() for name, value in rows.items()}
+    bundle = read_bundle(sentence_bundle)
+    assert (rows["model"], rows["fingerprint"]) == (sentence_bundle, bundle.fingerprint)
+    assert rows["encoder"] == "2 layers of 32, 4 heads, inner 64, gelu, a pooler"
+    assert rows["size"].startswith("28,624 parameters, 0.1 MB")
+    assert rows["vocabulary"] == "211 entries"
+    assert rows["tokenizer"] == "WordPiece, lower case, words of up to 100 characters"
+    assert rows["length"] == "64 tokens, at most 64"
+    assert rows["vectors"] == (
+        "layers -1 last, mean,weightedmean,max, special tokens counted, no prompt, unit length: "
+        "16 numbers"
+    )
+    assert rows["dense modules"] == "96x16 tanh"
+    assert rows["prompts"] == f"document '', query (default) {QUERY!r}"
+    assert (rows["source"], rows["licence"]) == (bundle.source, "mit")
+
+
+def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
+    import tensorflow as tf
+
+    assert main(["model", "inspect", sentence_bundle, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    bundle = read_bundle(sentence_bundle)
+    assert facts["fingerprint"] == bundle.fingerprint
+    assert facts["config"] == bundle.config.to_dict()
+    assert facts["defaults"] == bundle.defaults.to_dict()
+    assert (facts["kind"], facts["width"], facts["licence"]) == ("bert", 16, "mit")
+    assert facts["prompts"] == {"query": QUERY, "document": ""}
+    variables = tf.train.list_variables(f"{sentence_bundle}/variables/variables")
+    sizes = [tf.TensorShape(shape).num_elements() for name, shape in variables if "VALUE" in name]
+    assert facts["parameters"] == sum(sizes)
+    assert facts["weight_bytes"] >= 4 * facts["parameters"]
+
+
+def test_inspect_loads_no_tensorflow(tiny_bundle):
+    code = (
+        "import sys; from pipeline.cli import main; "
+        f"code = main(['model', 'inspect', {tiny_bundle!r}]); "
+        "sys.exit(code or 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "prompts        none\n" in done.stdout
+
+
+def test_verify_prints_its_figures(sentence_bundle, capsys):
+    assert main(["model", "verify", sentence_bundle]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith(
+        f"{sentence_bundle}: 6 files as they were written; dense_output, hidden_states, "
+        "last_hidden_state, pooler_output of the fixed sentences: largest difference "
+    )
+    assert main(["model", "verify", sentence_bundle, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["damaged"], figures["problem"], figures["same_tokens"]) == ([], "", True)
+    assert figures["max_difference"] < 1e-5
+    assert figures["least_cosine"] > 0.99999
+
+
+def flip(path: Path):
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip, "vocab.txt is damaged, its sha256 is not that of bundle.json"),
+        (lambda path: path.write_bytes(b"[PAD]\n"), "vocab.txt must have"),
+        (Path.unlink, "the bundle's file vocab.txt is missing"),
+    ],
+    ids=["flipped", "cut", "gone"],
+)
+def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, capsys, damage, message):
+    copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
+    damage(copy / "vocab.txt")
+    assert main(["model", "verify", str(copy)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error: {copy}: ")
+    assert message in said.err
+    assert said.err.endswith("; remove the folder and import the model again\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the following arguments are required: ACTION"),
+        (["look", "minilm"], "invalid choice: 'look'"),
+        (["inspect"], "the following arguments are required: model"),
+        (["inspect", "nowhere"], "--model must be minilm"),
+        (["verify", "nowhere"], "--model must be minilm"),
+        (["import", "nowhere", "bundle"], "nowhere: no such folder"),
+        (["import", "a", "b", "--colour", "red"], "unrecognized arguments: --colour red"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["model", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_help_names_the_actions(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["model", "--help"])
+    assert ended.value.code == 0
+    assert "import SOURCE DEST | inspect MODEL | verify MODEL" in capsys.readouterr().out

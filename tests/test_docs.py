@@ -1,0 +1,93 @@
+"""The page for people who come from other tools names flags that there are, and misses none."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.vector_spec import POOLINGS
+from pipeline.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "migrating.md").read_text("utf-8")
+_CELLS = re.compile(r"(?<!\\)\|")
+EXTRACT_FEATURES = """input_file output_file layers bert_config_file max_seq_length init_checkpoint
+vocab_file do_lower_case batch_size use_tpu master num_tpu_cores use_one_hot_embeddings"""
+BERT_SERVING_START = """model_dir tuned_model_dir ckpt_name config_name graph_tmp_dir max_seq_len
+cased_tokenization pooling_layer pooling_strategy mask_cls_sep no_special_token
+show_tokens_to_client no_position_embeddings num_labels port port_out http_port http_max_connect
+cors num_worker max_batch_size priority_batch_size cpu xla fp16 gpu_memory_fraction device_map
+prefetch_size fixed_embed_length verbose"""
+
+
+def section(title):
+    return re.split(r"^##+ ", PAGE.split(f"## {title}\n")[1], flags=re.MULTILINE)[0]
+
+
+def columns():
+    """What was and what is now, of every row of every table."""
+    for line in PAGE.splitlines():
+        if line.startswith("| "):
+            cells = _CELLS.split(line)
+            yield cells[1], cells[2]
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Every flag that a command's help names."""
+    commands = (["embed"], ["model", "import"], ["search"], ["tokenize"])
+    helps = [
+        subprocess.run(
+            [sys.executable, "-m", "pipeline", *command, "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for command in commands
+    ]
+    return set(re.findall(r"--\w+", " ".join(helps)))
+
+
+def test_every_new_flag_is_one(known):
+    named = {flag for _, new in columns() for flag in re.findall(r"--\w+", new)}
+    assert len(named) > 20
+    assert named - known == {"--runner"}, "Beam's own, and no others"
+
+
+def test_no_flag_of_the_old_tools_is_forgotten():
+    old = section("extract_features.py")
+    assert [flag for flag in EXTRACT_FEATURES.split() if f"`--{flag}`" not in old] == []
+    old = section("bert-serving-start")
+    assert [flag for flag in BERT_SERVING_START.split() if not re.search(rf"`-{flag}\b", old)] == []
+
+
+def test_every_pooling_strategy_has_one_of_ours():
+    new = re.findall(r"--pooling (\w+)", section("bert-serving-start"))
+    assert set(new) == {"mean", "max", "mean_max", "cls", "sep", "pooler"} <= set(POOLINGS)
+
+
+def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bundle):
+    (tmp_path / "input.txt").write_text("the bank ||| of the river\n\nmoney\n", encoding="utf-8")
+    command = re.search(r"```\nM (embed .*?)```", PAGE, re.DOTALL)[1].replace("\\\n", " ")
+    words = shlex.split(command.replace("-1,-2,-3,-4", "-1,-2"))
+    words[words.index("--input") + 1] = str(tmp_path / "input.txt")
+    words[words.index("--output") + 1] = str(tmp_path / "out")
+    words[words.index("--model") + 1] = tiny_bundle
+    words[words.index("--max_seq_length") + 1] = "32"
+    assert main(words) == 0
+    lines = [
+        json.loads(line)
+        for path in sorted((tmp_path / "out").glob("tokens-*.jsonl"))
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    assert [line["linex_index"] for line in lines] == [0, 2]
+    tokens = [feature["token"] for feature in lines[0]["features"]]
+    assert tokens == ["[CLS]", "the", "bank", "[SEP]", "of", "the", "river", "[SEP]"]
+    for feature in lines[0]["features"]:
+        assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
+        assert all(round(x, 6) == x for layer in feature["layers"] for x in layer["values"])
