@@ -1,0 +1,117 @@
+"""Settings of a model in other people's pipelines: arguments in, what its handler needs out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bert.bundle import Bundle
+from bert.encoder import spec_with
+from bert.resolve import resolve_model
+from bert.text_spec import TextSpec
+from bert.vector_spec import VectorSpec
+from bert.windows import window_room
+from transforms.inference import BertModelHandler
+
+
+@dataclass(frozen=True)
+class TextModelSettings:
+    """Which model, how it makes vectors, and where it runs.
+
+    Attributes:
+        model: As the caller named it.
+        bundle: Folder of the model bundle; opened on workers only.
+        fingerprint: The model's; a bundle that has another one is refused.
+        spec: What a vector is.
+        text_spec: How a text becomes rows of the model.
+        batch_tokens: Most tokens of a batch, filling included.
+        threads: Threads the model computes on; None for as many as the process may use.
+        large_model: Whether the processes of a machine share one model.
+        max_batch_seconds: How long a document may wait for others; None: it never waits for what
+            comes after its bundle.
+    """
+
+    model: str
+    bundle: str
+    fingerprint: str
+    spec: VectorSpec
+    text_spec: TextSpec
+    batch_tokens: int = 1024
+    threads: int | None = None
+    large_model: bool = False
+    max_batch_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_tokens", "threads"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if self.max_batch_seconds is not None and not self.max_batch_seconds > 0:
+            raise ValueError(f"max_batch_seconds must be over 0, got {self.max_batch_seconds}")
+
+    def handler(self) -> BertModelHandler:
+        """What loads the model and runs it over blocks of rows."""
+        return BertModelHandler(
+            self.bundle,
+            self.fingerprint,
+            self.spec,
+            self.text_spec,
+            self.batch_tokens,
+            self.threads,
+        )
+
+
+def text_model_settings(
+    model: str,
+    settings: Mapping[str, Any],
+    *,
+    prompt: str | None = None,
+    max_seq_length: int | None = None,
+    long_text: str = "truncate",
+    stride: int = 64,
+    **running: Any,
+) -> TextModelSettings:
+    """Finds the model and checks all that can be checked without loading it.
+
+    Args:
+        model: "minilm", a bundle's folder, or a model's folder.
+        settings: What to change of the model's own `VectorSpec`.
+        prompt: What stands before every text, or `name:` and a name; None is the model's own.
+        max_seq_length: Most tokens of a row; None is the model's own.
+        long_text: What becomes of longer texts.
+        stride: Tokens that neighbouring windows share.
+        **running: Those fields of TextModelSettings that have a default.
+
+    Raises:
+        ValueError: No such model, or it cannot give such vectors.
+    """
+    bundle = resolve_model(model)
+    spec = spec_with(bundle.defaults, **settings)
+    bundle.check(spec)
+    text_spec = TextSpec(
+        bundle.max_seq_length if max_seq_length is None else max_seq_length,
+        long_text=long_text,
+        stride=stride,
+        prompt=bundle.prompt_text(prompt),
+    )
+    check_room(bundle, text_spec)
+    return TextModelSettings(model, bundle.path, bundle.fingerprint, spec, text_spec, **running)
+
+
+def check_room(bundle: Bundle, text_spec: TextSpec) -> None:
+    """Checks that prompt and stride leave room for a text; only a prompt has TensorFlow loaded.
+
+    Raises:
+        ValueError: Rows are too long for the model, or too short for what shall be in them.
+    """
+    length = text_spec.max_seq_length
+    bundle.check_max_seq_length(length)
+    prompt_tokens = 0
+    if text_spec.prompt:
+        prompt_tokens = len(bundle.load_tokenizer().encode_flat([text_spec.prompt])[0])
+    if prompt_tokens + 3 > length:
+        raise ValueError(
+            f"prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
+            f"max_seq_length {length}"
+        )
+    if text_spec.long_text == "window":
+        window_room(length, prompt_tokens, text_spec.stride)
