@@ -24,7 +24,8 @@ def load(
     """Loads a model that turns texts into vectors.
 
     Args:
-        model: "minilm", a bundle's folder, or a Hugging Face BERT folder.
+        model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle of
+            TF Hub.
         threads: Processor cores to use; None takes all that this process may use.
         prompt: What stands before each text, or `name:` and the name of one of the model's prompts;
             None is the model's default, "" none.

@@ -4,12 +4,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.config import BertConfig
 from bert.dense import DenseModule
+from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 
 if TYPE_CHECKING:
@@ -127,6 +128,31 @@ class Bundle:
             raise ValueError(
                 f"--max_seq_length must be between 3 and {most} for this model, got {length}"
             )
+
+    def fit_texts(self, made: TextSpec) -> TextSpec:
+        """Sees that rows have room for prompt, stride and text; a stride left open is settled.
+
+        Raises:
+            ValueError: Rows too long for the model, or too short for what shall be in them; the
+                flag is named.
+        """
+        from bert.windows import default_stride, window_room
+
+        length = made.max_seq_length
+        self.check_max_seq_length(length)
+        prompt_tokens = 0
+        if made.prompt:
+            prompt_tokens = len(self.load_tokenizer().encode_flat([made.prompt])[0])
+        if prompt_tokens + 3 > length:
+            raise ValueError(
+                f"--prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
+                f"--max_seq_length {length}"
+            )
+        if made.long_text == "window":
+            if made.stride is None:
+                made = replace(made, stride=default_stride(length, prompt_tokens))
+            window_room(length, prompt_tokens, made.stride or 0)
+        return made
 
     def load_tokenizer(self) -> "Tokenizer":
         """Returns the model's tokenizer."""

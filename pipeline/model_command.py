@@ -50,15 +50,21 @@ def _parser() -> argparse.ArgumentParser:
         "import", help="makes a bundle of a model", description="Makes a bundle of a model."
     )
     importing.set_defaults(run=_import)
-    importing.add_argument("source", help="Hugging Face or google-research BERT folder")
+    importing.add_argument(
+        "source",
+        help="folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF "
+        "Hub BERT, local or gs://, or a handle of TF Hub",
+    )
     importing.add_argument("dest", help="folder of the bundle, not there yet")
-    google = importing.add_argument_group("google-research checkpoints (TensorFlow 1)")
-    google.add_argument("--checkpoint", metavar="NAME", help="such as model.ckpt-2345")
+    google = importing.add_argument_group("where the source does not tell")
+    google.add_argument(
+        "--checkpoint", metavar="NAME", help="of a google-research folder, such as model.ckpt-2345"
+    )
     casing = google.add_mutually_exclusive_group()
     casing.add_argument("--lower_case", action="store_const", const=True, help="uncased model")
     casing.add_argument("--cased", action="store_const", const=False, dest="lower_case")
     google.add_argument(
-        "--activation", choices=("gelu", "gelu_new", "relu"), help="default: what its code means"
+        "--activation", choices=("gelu", "gelu_new", "relu"), help="of a google-research model"
     )
     for name, run, what in (
         ("inspect", _inspect, "tells what a model is"),
@@ -78,9 +84,10 @@ def _import(given: argparse.Namespace) -> int:
     with quiet_start():
         bundle = import_model(given.source, given.dest, **settings)
     config = bundle.config
+    kind = config.hidden_act if bundle.kind == "bert" else "used as it is"
     _say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {'lower case' if bundle.lower_case else 'cased'}, "
+        f"{kind}, {'lower case' if bundle.lower_case else 'cased'}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return _DONE

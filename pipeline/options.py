@@ -219,7 +219,10 @@ def _add_switch(group: Any, name: str, text: str) -> None:
 
 def add_model_flag(parser: Any) -> None:
     parser.add_argument(
-        "--model", metavar="MODEL", help="minilm (default), a bundle or a Hugging Face BERT folder"
+        "--model",
+        metavar="MODEL",
+        help="minilm (default), a bundle, a model's folder or .tar.gz, local or gs://, or a "
+        "handle of TF Hub",
     )
 
 

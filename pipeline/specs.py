@@ -1,13 +1,10 @@
 """Specs: options and a model in, what is to be computed out; contradictions refused."""
 
-from dataclasses import replace
-
 from bert.bundle import Bundle
 from bert.encoder import spec_with
 from bert.recipes import recipe_spec
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
-from bert.windows import default_stride, window_room
 from pipeline.options import EmbedOptions, UsageError
 
 _VECTOR_FLAGS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
@@ -42,10 +39,8 @@ def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSp
         ValueError: A length the model cannot take, no room for a prompt or a stride, or too large
             a `--dim` for tokens.
     """
-    length = options.max_seq_length or bundle.max_seq_length
-    bundle.check_max_seq_length(length)
     made = TextSpec(
-        max_seq_length=length,
+        max_seq_length=options.max_seq_length or bundle.max_seq_length,
         granularity=options.granularity,
         long_text=options.long_text,
         stride=options.stride,
@@ -54,21 +49,9 @@ def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSp
         normalize_tokens=options.normalize is True,
         prompt=bundle.prompt_text(options.prompt),
     )
-    prompt_tokens = 0
-    if made.prompt:
-        prompt_tokens = len(bundle.load_tokenizer().encode_flat([made.prompt])[0])
-        if prompt_tokens + 3 > length:
-            raise ValueError(
-                f"--prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
-                f"--max_seq_length {length}"
-            )
-    if made.long_text == "window":
-        if made.stride is None:
-            made = replace(made, stride=default_stride(length, prompt_tokens))
-        window_room(length, prompt_tokens, made.stride or 0)
     if made.needs_tokens:
         spec.token_shape(bundle.config)
-    return made
+    return bundle.fit_texts(made)
 
 
 def check_contradictions(options: EmbedOptions) -> None:

@@ -51,7 +51,7 @@ class BertEmbeddings(EmbeddingsManager):
         prompt: str | None = None,
         max_seq_length: int | None = None,
         long_text: str = "truncate",
-        stride: int = 64,
+        stride: int | None = None,
         batch_tokens: int = 1024,
         threads: int | None = None,
         large_model: bool = False,
@@ -67,7 +67,7 @@ class BertEmbeddings(EmbeddingsManager):
             max_seq_length: Most tokens of a row; None is the model's own.
             long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
                 "reject" they fail.
-            stride: Tokens that neighbouring windows share.
+            stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
             batch_tokens: Most tokens that are computed at once, filling included.
             threads: Processor cores the model uses; None takes all that a worker may use.
             large_model: Whether the worker processes of a machine share one model.
@@ -86,7 +86,6 @@ class BertEmbeddings(EmbeddingsManager):
         self.model = model
         self._settings = text_model_settings(
             model,
-            settings,
             prompt=prompt,
             max_seq_length=max_seq_length,
             long_text=long_text,
@@ -94,6 +93,7 @@ class BertEmbeddings(EmbeddingsManager):
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,
+            **settings,
         )
 
     def get_model_handler(self) -> TextModelHandler:

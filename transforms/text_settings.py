@@ -1,15 +1,12 @@
 """Settings of a model in other people's pipelines: arguments in, what its handler needs out."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bert.bundle import Bundle
 from bert.encoder import spec_with
 from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
-from bert.windows import window_room
 from transforms.inference import BertModelHandler
 
 
@@ -62,56 +59,57 @@ class TextModelSettings:
 
 def text_model_settings(
     model: str,
-    settings: Mapping[str, Any],
     *,
     prompt: str | None = None,
     max_seq_length: int | None = None,
     long_text: str = "truncate",
-    stride: int = 64,
-    **running: Any,
+    stride: int | None = None,
+    batch_tokens: int = 1024,
+    threads: int | None = None,
+    large_model: bool = False,
+    max_batch_seconds: float | None = None,
+    **vectors: Any,
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it.
 
     Args:
-        model: "minilm", a bundle's folder, or a model's folder.
-        settings: What to change of the model's own `VectorSpec`.
-        prompt: What stands before every text, or `name:` and a name; None is the model's own.
-        max_seq_length: Most tokens of a row; None is the model's own.
-        long_text: What becomes of longer texts.
-        stride: Tokens that neighbouring windows share.
-        **running: Those fields of TextModelSettings that have a default.
+        model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle.
+        prompt: What stands before every text, or `name:` and the name that the model gives it;
+            None is the model's own, "" none.
+        max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
+            model's own.
+        long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean over
+            windows, "reject" refuses them.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        batch_tokens: Most tokens that are computed at once, filling included.
+        threads: Processor cores the model uses; None takes all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        max_batch_seconds: For streaming, whose bundles are often one element: how long an element
+            may wait for others, in its window. None: batches never outlive a bundle.
+        **vectors: What to change of the model's own settings: `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert.vector_spec.VectorSpec`).
 
     Raises:
         ValueError: No such model, or it cannot give such vectors.
     """
     bundle = resolve_model(model)
-    spec = spec_with(bundle.defaults, **settings)
+    spec = spec_with(bundle.defaults, **vectors)
     bundle.check(spec)
-    text_spec = TextSpec(
+    made = TextSpec(
         bundle.max_seq_length if max_seq_length is None else max_seq_length,
         long_text=long_text,
         stride=stride,
         prompt=bundle.prompt_text(prompt),
     )
-    check_room(bundle, text_spec)
-    return TextModelSettings(model, bundle.path, bundle.fingerprint, spec, text_spec, **running)
-
-
-def check_room(bundle: Bundle, text_spec: TextSpec) -> None:
-    """Checks that prompt and stride leave room for a text; only a prompt has TensorFlow loaded.
-
-    Raises:
-        ValueError: Rows are too long for the model, or too short for what shall be in them.
-    """
-    length = text_spec.max_seq_length
-    bundle.check_max_seq_length(length)
-    prompt_tokens = 0
-    if text_spec.prompt:
-        prompt_tokens = len(bundle.load_tokenizer().encode_flat([text_spec.prompt])[0])
-    if prompt_tokens + 3 > length:
-        raise ValueError(
-            f"prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
-            f"max_seq_length {length}"
-        )
-    if text_spec.long_text == "window":
-        window_room(length, prompt_tokens, text_spec.stride)
+    return TextModelSettings(
+        model,
+        bundle.path,
+        bundle.fingerprint,
+        spec,
+        bundle.fit_texts(made),
+        batch_tokens,
+        threads,
+        large_model,
+        max_batch_seconds,
+    )

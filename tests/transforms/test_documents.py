@@ -159,7 +159,7 @@ def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path):
         ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
         ({"long_text": "window", "stride": 62}, "stride must be at least 0 and below 62"),
         ({"long_text": "window", "text_b_column": "b"}, "text_b_column makes pairs"),
-        ({"prompt": "a " * 62}, "prompt has 62 tokens, which leaves no room"),
+        ({"prompt": "a " * 62}, "--prompt has 62 tokens, which leaves no room"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"max_batch_seconds": 0}, "max_batch_seconds must be over 0, got 0"),
