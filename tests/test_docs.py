@@ -1,4 +1,4 @@
-"""The page for people who come from other tools names flags that there are, and misses none."""
+"""What the pages promise is there: flags, links, and the test behind every "yes"."""
 
 import json
 import re
@@ -91,3 +91,28 @@ def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bu
     for feature in lines[0]["features"]:
         assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
         assert all(round(x, 6) == x for layer in feature["layers"] for x in layer["values"])
+
+
+def test_every_yes_of_the_feature_table_has_its_test():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    promised = re.findall(r'\[yes\]\((\S+) "(\w+)"\)', readme)
+    assert len(promised) > 50
+    for path, name in promised:
+        assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_links_lead_somewhere(page):
+    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    text = path.read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)\s]+)", text) if "://" not in link]
+    for link in links:
+        place, _, anchor = link.partition("#")
+        target = path.parent / place if place else path
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in anchors, link
