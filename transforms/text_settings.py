@@ -1,5 +1,6 @@
 """Settings of a model in other people's pipelines: arguments in, what its handler needs out."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,9 +50,14 @@ class TextModelSettings:
             raise ValueError(f"max_batch_seconds must be over 0, got {self.max_batch_seconds}")
 
     def handler(self) -> BertModelHandler:
-        """What loads the model and runs it over blocks of rows."""
+        """What loads the model and runs it over blocks of rows.
+
+        A machine that does not see the bundle's folder finds the model by its name, as the
+        caller's did: from Cloud Storage, or the packaged one.
+        """
+        found = os.path.isdir(self.bundle)
         return BertModelHandler(
-            self.bundle,
+            self.bundle if found else resolve_model(self.model).path,
             self.fingerprint,
             self.spec,
             self.text_spec,
@@ -67,18 +73,18 @@ def text_model_settings(
     prompt: str | None = None,
     max_seq_length: int | None = None,
     long_text: str = "truncate",
-    stride: int = 64,
+    stride: int | None = None,
     **running: Any,
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it.
 
     Args:
-        model: "minilm", a bundle's folder, or a model's folder.
+        model: What `bert.resolve.resolve_model` takes.
         settings: What to change of the model's own `VectorSpec`.
         prompt: What stands before every text, or `name:` and a name; None is the model's own.
         max_seq_length: Most tokens of a row; None is the model's own.
         long_text: What becomes of longer texts.
-        stride: Tokens that neighbouring windows share.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
         **running: Those fields of TextModelSettings that have a default.
 
     Raises:
@@ -113,5 +119,5 @@ def check_room(bundle: Bundle, text_spec: TextSpec) -> None:
             f"prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "
             f"max_seq_length {length}"
         )
-    if text_spec.long_text == "window":
+    if text_spec.long_text == "window" and text_spec.stride is not None:
         window_room(length, prompt_tokens, text_spec.stride)
