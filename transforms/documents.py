@@ -29,6 +29,33 @@ class EmbedDocuments(beam.PTransform):
     `record`.
 
         embedded, rejected = records | EmbedDocuments(model="minilm", column="text")
+
+    Args:
+        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
+            and everything is checked when the transform is made, without TensorFlow.
+        column: Where a record has its text; a string comes out under this name.
+        output_column: Where the vector goes; what a record has there is replaced.
+        text_b_column: Where a record has the second text of a pair; None: no pairs. A record
+            without one is embedded alone.
+        prompt: What stands before every text, or `name:` and the name that the model gives
+            it; None is the model's own, "" none.
+        max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
+            model's own.
+        long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean
+            over windows, "reject" refuses them.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        batch_tokens: Most tokens that are computed at once, filling included.
+        threads: Processor cores the model uses; None takes all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        max_batch_seconds: For streaming, whose bundles are often one element: how long an
+            element may wait for others, in its window. None: batches never outlive a bundle.
+        as_numpy: Vectors as float32 arrays rather than lists of float.
+        **settings: What to change of the model's own settings: `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`, `dense`, `normalize`, `dim` (see
+            `bert.vector_spec.VectorSpec`).
+
+    Raises:
+        ValueError: No such model, it cannot give such vectors, or column names that clash.
     """
 
     def __init__(
@@ -38,31 +65,35 @@ class EmbedDocuments(beam.PTransform):
         output_column: str = "embedding",
         text_b_column: str | None = None,
         *,
+        prompt: str | None = None,
+        max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int | None = None,
+        batch_tokens: int = 1024,
+        threads: int | None = None,
+        large_model: bool = False,
+        max_batch_seconds: float | None = None,
         as_numpy: bool = False,
         **settings: Any,
     ) -> None:
-        """Finds the model and checks the settings; no TensorFlow is loaded.
-
-        Args:
-            model: "minilm", a bundle's folder, or a model's folder.
-            column: Where a record has its text; a string comes out under this name.
-            output_column: Where the vector goes; what a record has there is replaced.
-            text_b_column: Where a record has the second text of a pair; None: no pairs. A record
-                without one is embedded alone.
-            as_numpy: Vectors as float32 arrays rather than lists of float.
-            **settings: Of the vectors, the texts and the running, as
-                `transforms.text_settings.text_model_settings` takes them.
-
-        Raises:
-            ValueError: No such model, it cannot give such vectors, or column names that clash.
-        """
         super().__init__()
         _check_columns(column, output_column, text_b_column)
-        if text_b_column is not None and settings.get("long_text") == "window":
+        if text_b_column is not None and long_text == "window":
             raise ValueError("long_text window is for single texts, text_b_column makes pairs")
         self._columns = column, text_b_column, output_column
         self._as_numpy = as_numpy
-        self._settings = text_model_settings(model, **settings)
+        self._settings = text_model_settings(
+            model,
+            prompt=prompt,
+            max_seq_length=max_seq_length,
+            long_text=long_text,
+            stride=stride,
+            batch_tokens=batch_tokens,
+            threads=threads,
+            large_model=large_model,
+            max_batch_seconds=max_batch_seconds,
+            **settings,
+        )
 
     def expand(self, elements: beam.PCollection):  # any element, two collections: no type fits
         column, text_b_column, output_column = self._columns

@@ -40,6 +40,24 @@ class BertEmbeddings(EmbeddingsManager):
 
     A record without a text, or whose text has no token, fails the pipeline; under
     `MLTransform.with_exception_handling` it goes to the failed ones, alone.
+
+    Args:
+        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
+            and everything is checked when this is made, without TensorFlow.
+        columns: The columns with texts; None: elements are EmbeddableItems.
+        output_columns: Where their vectors go, as many; None: in place of the texts.
+        prompt: What stands before every text, or `name:` and a name; None is the model's own.
+        max_seq_length: Most tokens of a row; None is the model's own.
+        long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
+            "reject" they fail.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        batch_tokens: Most tokens that are computed at once, filling included.
+        threads: Processor cores the model uses; None takes all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        **settings: What to change of the model's own `bert.vector_spec.VectorSpec`.
+
+    Raises:
+        ValueError: No such model, it cannot give such vectors, or columns that do not fit.
     """
 
     def __init__(
@@ -57,30 +75,12 @@ class BertEmbeddings(EmbeddingsManager):
         large_model: bool = False,
         **settings: Any,
     ) -> None:
-        """Finds the model and checks the settings; no TensorFlow is loaded.
-
-        Args:
-            model: "minilm", a bundle's folder, or a model's folder.
-            columns: The columns with texts; None: elements are EmbeddableItems.
-            output_columns: Where their vectors go, as many; None: in place of the texts.
-            prompt: What stands before every text, or `name:` and a name; None is the model's own.
-            max_seq_length: Most tokens of a row; None is the model's own.
-            long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
-                "reject" they fail.
-            stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-            batch_tokens: Most tokens that are computed at once, filling included.
-            threads: Processor cores the model uses; None takes all that a worker may use.
-            large_model: Whether the worker processes of a machine share one model.
-            **settings: What to change of the model's own `bert.vector_spec.VectorSpec`.
-
-        Raises:
-            ValueError: No such model, it cannot give such vectors, or columns that do not fit.
-        """
         _check_columns(columns, output_columns)
         super().__init__(
             columns=None if columns is None else list(columns),
             type_adapter=create_text_adapter() if columns is None else None,
             large_model=large_model,
+            **settings,
         )
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = model
@@ -93,7 +93,6 @@ class BertEmbeddings(EmbeddingsManager):
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,
-            **settings,
         )
 
     def get_model_handler(self) -> TextModelHandler:
@@ -102,7 +101,7 @@ class BertEmbeddings(EmbeddingsManager):
     def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
         asked = self._settings
         specs = {"spec": asked.spec.to_dict(), "text_spec": asked.text_spec.to_dict()}
-        model = os.path.abspath(asked.model) if os.path.isdir(asked.model) else asked.model
+        model = os.path.abspath(asked.model) if os.path.exists(asked.model) else asked.model
         settings = {**asdict(asked), **specs, "model": model, "bundle": ""}
         return EmbedColumns(settings, self.columns, self.output_columns)
 

@@ -1,5 +1,6 @@
 """Settings of a model in other people's pipelines: arguments in, what its handler needs out."""
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +47,14 @@ class TextModelSettings:
             raise ValueError(f"max_batch_seconds must be over 0, got {self.max_batch_seconds}")
 
     def handler(self) -> BertModelHandler:
-        """What loads the model and runs it over blocks of rows."""
+        """What loads the model and runs it over blocks of rows.
+
+        A machine that does not see the bundle's folder finds the model by its name, as the
+        caller's did: from Cloud Storage, or the packaged one.
+        """
+        found = os.path.isdir(self.bundle)
         return BertModelHandler(
-            self.bundle,
+            self.bundle if found else resolve_model(self.model).path,
             self.fingerprint,
             self.spec,
             self.text_spec,

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
@@ -18,7 +19,8 @@ from tests.beam_runs import collect
 from tests.models import small_vocabulary, write_tiny_huggingface
 from transforms import EmbedDocuments
 from transforms.documents import document, placed
-from transforms.text_model import Document, batch_weight
+from transforms.text_model import Document, TextModel, batch_weight
+from transforms.text_settings import text_model_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 Named = namedtuple("Named", ["text", "number"])
@@ -143,8 +145,21 @@ def test_a_text_that_the_model_fails_on_fails_alone(poisoned, tmp_path):
     ]
 
 
-def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path):
-    assert collect(tmp_path, [], EmbedDocuments(tiny_bundle)) == [[], []]
+@pytest.mark.parametrize("elements", [[], ["\0"], [" "]], ids=["empty", "no tokens", "blank"])
+def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
+    embedded, rejected = collect(tmp_path, elements, EmbedDocuments(tiny_bundle))
+    assert (embedded, [each["record"] for each in rejected]) == ([], elements)
+
+
+def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
+    here = text_model_settings(tiny_bundle, {"dim": 4})
+    elsewhere = replace(here, bundle="/only/on/the/first/machine")
+    vectors, refused = TextModel(elsewhere).embed(["one"])
+    assert refused == {}
+    wanted = bert.load(tiny_bundle, dim=4).encode(["one"])
+    np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+    with pytest.raises(ValueError, match="holds another model than when the job started"):
+        TextModel(replace(elsewhere, fingerprint="another"))
 
 
 @pytest.mark.parametrize(
