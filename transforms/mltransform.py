@@ -80,7 +80,6 @@ class BertEmbeddings(EmbeddingsManager):
             columns=None if columns is None else list(columns),
             type_adapter=create_text_adapter() if columns is None else None,
             large_model=large_model,
-            **settings,
         )
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = model
@@ -93,6 +92,7 @@ class BertEmbeddings(EmbeddingsManager):
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,
+            **settings,
         )
 
     def get_model_handler(self) -> TextModelHandler:

@@ -152,7 +152,7 @@ def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
 
 
 def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
-    here = text_model_settings(tiny_bundle, {"dim": 4})
+    here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
     vectors, refused = TextModel(elsewhere).embed(["one"])
     assert refused == {}

@@ -114,7 +114,6 @@ def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
     assert len(rejected) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 def test_processes_share_a_large_model(tiny_bundle, large):
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
