@@ -252,7 +252,8 @@ def _search(arguments: list[str]) -> int:
 
 
 def _tokenize(arguments: list[str]) -> int:
-    from pipeline.options import UsageError, add_model_flag
+    from pipeline.flags import add_model_flag
+    from pipeline.options import UsageError
 
     parser = _Parser("tokenize", "Prints the tokens of a text, their ids and where they stand.")
     parser.add_argument("--text", required=True)

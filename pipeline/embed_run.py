@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from dataclasses import astuple, dataclass, replace
@@ -12,32 +11,23 @@ from bert.bundle import Bundle
 from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
+from pipeline.columns import input_columns
 from pipeline.options import EmbedOptions, UsageError
+from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import check_contradictions, text_spec, vector_spec
-from transforms.block_spec import InputFile, PlannedWork
+from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
-    default_block_bytes,
     input_files,
     listing_digest,
     plan_blocks,
     planned_work,
 )
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
-from transforms.sources.jsonl import Columns, first_record
-from transforms.sources.lines import first_lines, limit_files
+from transforms.sources.jsonl import Columns
+from transforms.sources.lines import limit_files
 
 OUTPUT_FORMAT = 1  # rises when equal input would give other files
-_MOST_PART_DOCS = 65_536
-_MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
-_SLOW_MODEL = 768  # hidden size from which a block of the largest size would take over minutes
-_SLOW_MODEL_BLOCK = 256 << 10
-_MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
-_SMALLEST_BLOCK = 4 << 10
-_TEXT_BYTES_A_TOKEN = 4
-_ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
-_JSON_BYTES_A_NUMBER = 13
-_COMPRESSION = 4  # text is about so much larger than its compressed file
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
     check_contradictions(options)
-    columns = _columns(options, files)
+    columns = input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
@@ -126,7 +116,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     request = PlanRequest(
         patterns=tuple(absolute(pattern) for pattern in options.input),
         input_format=options.input_format,
-        block_bytes=options.block_bytes or _block_bytes(total, bundle, widths),
+        block_bytes=options.block_bytes or block_bytes(total, bundle, widths),
         limit=options.limit,
         digest=listing_digest(listed),
         output=output,
@@ -142,110 +132,16 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         request=request,
         planned=planned_work(files, specs),
         columns=columns,
-        part_docs=options.block_docs
-        or max(1, min(_MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1)))),
+        part_docs=options.block_docs or part_docs(widths),
         fingerprint="",
         input_bytes=total,
-        estimated_documents=_estimated_documents(files, options.limit),
+        estimated_documents=estimated_documents(files, options.limit),
         estimated_bytes=0,
     )
-    size = _estimated_bytes(run.estimated_documents, total, options.output_format, widths)
+    size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
     return run
-
-
-@dataclass(frozen=True)
-class Widths:
-    """How wide the output is.
-
-    Attributes:
-        document: Numbers of the vectors that a document has one of.
-        token: Numbers of the vectors that each of its tokens, or words, has one of.
-    """
-
-    document: int
-    token: int
-
-    @classmethod
-    def of(cls, made: TextSpec, spec: VectorSpec, bundle: Bundle) -> "Widths":
-        sentence = "sentence" in made.granularity
-        kinds = len(made.granularity) - sentence
-        token = kinds * math.prod(spec.token_shape(bundle.config)) if kinds else 0
-        return cls(spec.width(bundle.config) if sentence else 0, token)
-
-
-def _block_bytes(total: int, bundle: Bundle, widths: Widths) -> int:
-    wanted = default_block_bytes(total)
-    if bundle.config.hidden_size >= _SLOW_MODEL:
-        wanted = min(wanted, _SLOW_MODEL_BLOCK)
-    if widths.token:
-        # A token is some four bytes of text and of each of its numbers alike.
-        wanted = min(wanted, max(_MOST_TOKEN_BYTES // widths.token, _SMALLEST_BLOCK))
-    return wanted
-
-
-def _columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
-    """Where the fields of a record stand, judged by the first JSON record."""
-    json_files = [file for file in files if file.format == "jsonl"]
-    spans = None
-    if "span" in options.granularity:
-        spans = options.span_columns or ("start", "stop")
-    columns = Columns(
-        text=options.text_column or "text",
-        id=options.id_column,
-        text_b=options.text_b_column,
-        spans=spans and (spans[0], spans[1]),
-        pair_separator=options.pair_separator,
-    )
-    if not json_files:
-        for flag in ("text_column", "id_column", "text_b_column"):
-            if getattr(options, flag):
-                raise UsageError(f"--{flag} is for JSON lines, but the input is plain text")
-        if spans:
-            raise UsageError("--granularity span reads JSON lines, but the input is plain text")
-        return columns
-    if options.pair_separator and len(json_files) == len(files):
-        raise UsageError("--pair_separator is for plain text; --text_b_column is for JSON lines")
-    for file in json_files:
-        record = first_record(first_lines(file))
-        if record is not None:
-            _check_fields(columns, record, file)
-            return replace(columns, id=columns.id or ("id" if "id" in record else None))
-    if any(file.stop for file in json_files):
-        raise UsageError(
-            f"--input {json_files[0].info.path} does not begin with JSON lines: one object a line "
-            "is wanted (an array or an indented object is none)"
-        )
-    return columns
-
-
-def _check_fields(columns: Columns, record: dict[str, Any], file: InputFile) -> None:
-    wanted = [("text_column", columns.text), ("id_column", columns.id)]
-    wanted += [("text_b_column", columns.text_b)]
-    wanted += [("span_columns", name) for name in columns.spans or ()]
-    for flag, name in wanted:
-        if name is not None and name not in record:
-            found = ", ".join(sorted(map(str, record))) or "no field"
-            raise UsageError(
-                f"--{flag} {name} is not in the first record of {file.info.path}, which has {found}"
-            )
-
-
-def _estimated_documents(files: list[InputFile], limit: int | None) -> int:
-    total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
-    first = next((each for each in map(first_lines, files) if each.data), None)
-    if first is None:
-        return 0
-    documents = max(1, round(total / max(1, len(first.data) / first.count)))
-    return documents if limit is None else min(documents, limit)
-
-
-def _estimated_bytes(documents: int, text_bytes: int, output_format: str, widths: Widths) -> int:
-    number = _JSON_BYTES_A_NUMBER if output_format == "jsonl" else 4
-    tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    rows = documents * (_ROW_OVERHEAD + number * widths.document)
-    return rows + tokens * number * widths.token
 
 
 def run_fingerprint(run: EmbedRun) -> str:
