@@ -129,20 +129,25 @@ class Bundle:
                 f"--max_seq_length must be between 3 and {most} for this model, got {length}"
             )
 
-    def fit_texts(self, made: TextSpec) -> TextSpec:
+    def fit_texts(self, made: TextSpec, tokenizer: "Tokenizer | None" = None) -> TextSpec:
         """Sees that rows have room for prompt, stride and text; a stride left open is settled.
 
+        Args:
+            made: What is asked for.
+            tokenizer: The model's, where it is in memory already.
+
         Raises:
-            ValueError: Rows too long for the model, or too short for what shall be in them; the
-                flag is named.
+            ValueError: Rows too long for the model, or too short for what shall be in them, or a
+                prompt that would run into the texts; the flag is named.
         """
+        from bert.documents import prompt_length
         from bert.windows import default_stride, window_room
 
         length = made.max_seq_length
         self.check_max_seq_length(length)
         prompt_tokens = 0
         if made.prompt:
-            prompt_tokens = len(self.load_tokenizer().encode_flat([made.prompt])[0])
+            prompt_tokens = prompt_length(tokenizer or self.load_tokenizer(), made.prompt)
         if prompt_tokens + 3 > length:
             raise ValueError(
                 f"--prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "

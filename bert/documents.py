@@ -12,6 +12,7 @@ from bert.units import word_ranges
 if TYPE_CHECKING:
     from bert.tokenizer import TokenizedTexts, Tokenizer
 
+_WORD = "a"  # a text that would go on with a word before it
 Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
 
 
@@ -111,11 +112,14 @@ def tokenize_documents(
         texts_b: The second texts, "" for a document that has none.
         words: The words of each document, None for one that is a text.
         spans: Stretches of each text.
+
+    Raises:
+        ValueError: The prompt cannot be told from the texts, see `prompt_length`.
     """
     run = tokenizer.encode_with_offsets if offsets else _without_offsets(tokenizer)
     listed = list(texts)
     tokens = run([prompt + text for text in listed] if prompt else listed)
-    prompt_tokens = len(tokenizer.encode_flat([prompt])[0]) if prompt else 0
+    prompt_tokens = prompt_length(tokenizer, prompt)
     if prompt and offsets:
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
     documents = Documents(
@@ -130,6 +134,23 @@ def tokenize_documents(
     brought = np.array([own is not None for own in words])
     given = _word_texts(words, documents, tokenizer.continues)
     return replace(documents, words=given, brought=brought)
+
+
+def prompt_length(tokenizer: "Tokenizer", prompt: str) -> int:
+    """How many tokens the prompt has before every text.
+
+    Raises:
+        ValueError: Its last word would go on in a text's first one, so that nobody could tell
+            which tokens are whose.
+    """
+    if not prompt:
+        return 0
+    alone, word, joined = tokenizer.encode([prompt, _WORD, prompt + _WORD])
+    if not np.array_equal(joined, np.concatenate([alone, word])):
+        raise ValueError(
+            f"--prompt {prompt!r} would run into the first word of a text, put a space at its end"
+        )
+    return len(alone)
 
 
 def _without_offsets(tokenizer: "Tokenizer"):

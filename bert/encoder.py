@@ -13,7 +13,7 @@ from bert.document_vectors import (
     document_vectors,
     per_document,
 )
-from bert.documents import tokenize_documents
+from bert.documents import prompt_length, tokenize_documents
 from bert.layout import Layout, is_too_long, lay_out
 from bert.row_runner import EmbeddedRows, RowRunner, available_cores
 from bert.rows import Rows
@@ -277,7 +277,6 @@ class Encoder:
             finished=made.long_text != "window" or made.keeps_windows,
             tokens=made.needs_tokens,
         )
-        prompt_tokens = len(self.tokenizer.encode_flat([made.prompt])[0]) if made.prompt else 0
         embedded = self._runner.run(
             spec,
             wanted,
@@ -285,7 +284,7 @@ class Encoder:
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            prompt_tokens,
+            prompt_length(self.tokenizer, made.prompt),
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
         vectors = document_vectors(
@@ -304,7 +303,7 @@ class Encoder:
     ) -> tuple[Layout, GranularVectors]:
         """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
         self.bundle.check(spec)
-        self.bundle.check_max_seq_length(made.max_seq_length)
+        made = self.bundle.fit_texts(made, self.tokenizer)
         documents = tokenize_documents(
             self.tokenizer, offsets=made.needs_tokens, prompt=made.prompt, **columns
         )

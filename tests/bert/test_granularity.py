@@ -155,6 +155,18 @@ def test_a_prompt_is_the_text_before_the_text(encoder):
     np.testing.assert_allclose(always.encode(["a river"], prompt=""), encoder.encode(["a river"]))
 
 
+@pytest.mark.parametrize("prompt", ["find", "so: qx", "x" * 150, "river\u200b"])
+def test_a_prompt_that_runs_into_the_text_is_refused(tiny, prompt):
+    with pytest.raises(ValueError, match="would run into the first word of a text"):
+        tiny.encode(["ing", "x" * 150], prompt=prompt)
+
+
+def test_a_prompt_leaves_room_for_a_text(tiny):
+    for long_text in ("truncate", "window"):
+        with pytest.raises(ValueError, match="--prompt has 5 tokens, which leaves no room"):
+            tiny.encode(["the bank"], prompt="a " * 5, max_seq_length=7, long_text=long_text)
+
+
 def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
     found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
     states = plain(row_of(tiny, "a b bank of"))[-1]

@@ -201,6 +201,7 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"pair_separator": ""}, "--pair_separator is empty"),
         ({"text_b_column": "b"}, "--text_b_column is for JSON lines"),
         ({"prompt": "name:query"}, "--prompt"),
+        ({"prompt": "find"}, "--prompt 'find' would run into the first word of a text"),
         ({"prompt": "a " * 62}, "--prompt has 62 tokens, which leaves no room"),
         ({"dense": True}, "--dense asks for Dense modules"),
         ({"pooling": "mean,pooler"}, "--pooling pooler cannot be joined with others"),
