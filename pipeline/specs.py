@@ -23,13 +23,19 @@ def vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
         if not bundle.dense:
             raise ValueError(f"--dense asks for Dense modules, {options.model} has none")
         asked["dense"] = bundle.dense[-1].out_features
-    elif options.dense is False or options.pooling == "pooler":
+    elif not _may_be_dense(options):
         asked["dense"] = 0
     layers = bundle.config.num_hidden_layers
     base = recipe_spec(options.recipe, layers) if options.recipe else bundle.defaults
     spec = spec_with(base, **{name: value for name, value in asked.items() if value is not None})
     bundle.check(spec)
     return spec
+
+
+def _may_be_dense(options: EmbedOptions) -> bool:
+    """Whether the model's Dense modules have their say: they take pooled vectors of texts."""
+    pooled = "sentence" in options.granularity and options.pooling != "pooler"
+    return pooled and options.dense is not False
 
 
 def text_spec(options: EmbedOptions, bundle: Bundle, spec: VectorSpec) -> TextSpec:

@@ -7,7 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert
+from bert.importers.huggingface import import_huggingface
 from tests.pipeline.helpers import embed, record, rejected, rows, vectors
+from tests.sentence_models import dense, write_sentence_transformers
 
 LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 
@@ -220,6 +222,18 @@ def test_what_cannot_be_is_said_before_work(tmp_path, tiny_bundle, capsys, flags
     assert said.startswith("error: ")
     assert message in said
     assert not (tmp_path / "out").exists()
+
+
+def test_dense_modules_do_not_bar_tokens(tmp_path):
+    """They take vectors of texts: tokens may be of several layers, and wider than they give."""
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 16)])
+    model = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle")).path
+    (tmp_path / "in.txt").write_text("the bank\n")
+    flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
+    assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
+    (found,) = bert.read_tokens(tmp_path / "out")
+    (wanted,) = bert.load(model).encode_tokens(["the bank"], layers=[-1, -2], dim=50)
+    np.testing.assert_allclose(found.vectors, wanted.vectors, atol=1e-6)
 
 
 def test_pairs_and_spans_of_records_without_them(tmp_path, tiny_bundle, capsys):
