@@ -7,6 +7,7 @@ import numpy as np
 from bert.ragged import places, splits_of
 
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+_AT_ONCE = 4096  # tokens that are copied together: spans may overlap, all of them would be many
 
 
 def word_ranges(
@@ -82,8 +83,10 @@ def merge_tokens(
     if pooling in ("first", "last"):
         merged[filled] = vectors[first[filled] if pooling == "first" else last[filled] - 1]
         return merged
-    taken = vectors[places(first[filled], counts[filled])]
-    merged[filled] = _REDUCED[pooling](taken, splits_of(counts[filled])[:-1])
+    borders = np.flatnonzero(np.diff(np.cumsum(counts[filled]) // _AT_ONCE)) + 1
+    for some in np.split(filled, borders):
+        taken = vectors[places(first[some], counts[some])]
+        merged[some] = _REDUCED[pooling](taken, splits_of(counts[some])[:-1])
     if pooling == "mean":
         merged[filled] /= counts[filled, None].astype(np.float32)
     return merged

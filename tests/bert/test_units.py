@@ -86,6 +86,17 @@ def test_each_pooling_of_a_word_equals_numpy(pooling):
         np.testing.assert_allclose(vector, wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_spans_may_be_many_and_overlap(pooling):
+    """Each of 150 tokens begins a span to each later one: 11,325 spans of 570,000 tokens."""
+    tokens = np.random.default_rng(3).normal(size=(150, 2)).astype(np.float32)
+    first, last = np.triu_indices(150)
+    merged = merge_tokens(tokens, first, last + 1, pooling)
+    for row in [*range(0, len(first), 97), len(first) - 1]:
+        wanted = PLAIN[pooling](tokens[first[row] : last[row] + 1])
+        np.testing.assert_allclose(merged[row], wanted, atol=1e-4)
+
+
 def test_no_units_give_no_vectors():
     none = np.empty(0, np.int64)
     assert merge_tokens(np.ones((3, 4), np.float32), none, none, "max").shape == (0, 4)
