@@ -317,8 +317,9 @@ class Encoder:
         embedded, vectors = self.embed_documents(rows, every, layout, made, batch_tokens, spec)
         if embedded.failed:
             row, reason = min(embedded.failed.items())
-            failed = len(embedded.failed)
-            raise RuntimeError(f"{failed} texts failed, the first is {row}: {reason}")
+            texts = every if layout.windows is None else layout.windows.document
+            failed = len(set(texts[list(embedded.failed)].tolist()))
+            raise RuntimeError(f"{failed} texts failed, the first is {texts[row]}: {reason}")
         return layout, vectors
 
 

@@ -129,6 +129,8 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned):
     np.testing.assert_allclose(done.vectors[[0, 2]], good.vectors, atol=1e-6)
     with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank", "vault"])
+    with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
+        poisoned.encode(["bank " * 80, "vault " * 80, "bank"], long_text="window")
 
 
 def test_a_model_that_fails_on_every_row_is_broken(poisoned):
