@@ -16,7 +16,8 @@ class TextSpec:
 
     Attributes:
         max_seq_length: Most tokens of a row, special tokens and prompt included.
-        granularity: Some of "sentence", "token", "word", "span", all from one pass of the model.
+        granularity: Some of "sentence", "token", "word", "span", all from one pass of the model;
+            kept in this order, for their order is no other run.
         long_text: What becomes of a text longer than a row: "truncate" cuts it, "window" covers
             it with rows that overlap, "reject" refuses it.
         stride: Tokens that neighbouring windows share; None is `bert.windows.default_stride`.
@@ -42,11 +43,13 @@ class TextSpec:
         object.__setattr__(self, "granularity", tuple(self.granularity))
         for one in self.granularity:
             _check_one("granularity", one, GRANULARITIES)
-        if not self.granularity or len(set(self.granularity)) < len(self.granularity):
+        in_order = tuple(one for one in GRANULARITIES if one in self.granularity)
+        if not self.granularity or len(in_order) < len(self.granularity):
             raise ValueError(
                 "--granularity must name each of what is wanted once, "
                 f"got {','.join(self.granularity)!r}"
             )
+        object.__setattr__(self, "granularity", in_order)
         _check_one("long_text", self.long_text, LONG_TEXTS)
         _check_one("word_pooling", self.word_pooling, WORD_POOLINGS)
 

@@ -104,6 +104,8 @@ def _check_granularity(options: EmbedOptions) -> None:
                 raise UsageError(
                     f"--{name} is for vectors of sentences, --granularity asks for none"
                 )
+    if options.word_pooling != "mean" and not {"word", "span"} & set(options.granularity):
+        raise UsageError("--word_pooling is for --granularity word or span, give that, too")
     if options.span_columns is not None:
         if "span" not in options.granularity:
             raise UsageError("--span_columns is for --granularity span, give that, too")

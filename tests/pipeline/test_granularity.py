@@ -196,6 +196,7 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"granularity": "span", "span_columns": "a"}, "--span_columns must be two names"),
         ({"granularity": "word", "pair_separator": "|"}, "word and span are for single texts"),
         ({"word_pooling": "median"}, "--word_pooling: invalid choice"),
+        ({"word_pooling": "max"}, "--word_pooling is for --granularity word or span"),
         ({"stride": 3}, "--stride is for --long_text window"),
         ({"no_merge_windows": True}, "--merge_windows is for --long_text window"),
         ({"long_text": "window", "stride": 62}, "--stride must be at least 0 and below 62"),
@@ -222,6 +223,14 @@ def test_what_cannot_be_is_said_before_work(tmp_path, tiny_bundle, capsys, flags
     assert said.startswith("error: ")
     assert message in said
     assert not (tmp_path / "out").exists()
+
+
+def test_the_order_of_granularities_is_no_other_run(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("the bank\n")
+    for granularity in ("sentence,word", "word,sentence"):
+        flags = {"granularity": granularity}
+        assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_dense_modules_do_not_bar_tokens(tmp_path):
