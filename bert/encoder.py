@@ -94,7 +94,7 @@ class Encoder:
             batch_tokens: Most tokens of a batch, filling included.
 
         Returns:
-            float32 `[texts, width]`.
+            float32 `[texts, width]`, of a stack `[texts, layers, width]`.
 
         Raises:
             ValueError: A setting this model cannot follow, or texts that are no list of str.
@@ -102,7 +102,7 @@ class Encoder:
         """
         spec = spec_with(
             self.spec,
-            layers=None if layers is None else tuple(layers),
+            layers=_listed_layers(layers),
             layer_combine=layer_combine,
             pooling=pooling,
             pool_special_tokens=pool_special_tokens,
@@ -114,7 +114,7 @@ class Encoder:
         made = TextSpec(length, long_text=long_text, stride=stride, prompt=before)
         _, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
         assert vectors.sentences is not None
-        return vectors.sentences
+        return vectors.sentences.reshape(-1, *spec.shape(self.bundle.config))
 
     def encode_tokens(
         self,
@@ -122,7 +122,7 @@ class Encoder:
         texts_b: Sequence[str] | None = None,
         *,
         layers: Sequence[int] = (-1,),
-        layer_combine: str = "concat",
+        layer_combine: str | None = None,
         dim: int | None = None,
         normalize: bool = False,
         max_seq_length: int | None = None,
@@ -134,7 +134,7 @@ class Encoder:
             texts: Any number of texts; longer ones are cut.
             texts_b: The second texts of pairs, as many as `texts`.
             layers: Hidden states taken.
-            layer_combine: How several become one.
+            layer_combine: How several become one; to be said for several.
             dim: Only the first so many numbers.
             normalize: Whether vectors have unit length.
             max_seq_length: Most tokens of a row, special tokens included.
@@ -142,26 +142,29 @@ class Encoder:
 
         Returns:
             For each text its tokens, their places in it (-1 for special tokens), and float32
-            `[tokens, width]`.
+            `[tokens, width]`, of a stack `[tokens, layers, width]`.
 
         Raises:
             ValueError, RuntimeError: As `encode`.
         """
         made = TextSpec(self._length(max_seq_length), ("token",), normalize_tokens=normalize)
-        spec = VectorSpec(tuple(layers), layer_combine, dim=dim)
+        spec = spec_with(
+            VectorSpec(), layers=_listed_layers(layers), layer_combine=layer_combine, dim=dim
+        )
         layout, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
         tokens = layout.tokens
         assert tokens is not None
         assert vectors.tokens is not None
         names = self.tokenizer.tokens(tokens.ids)
-        return per_document(tokens.splits, names, tokens.starts, tokens.stops, vectors.tokens)
+        shaped = vectors.tokens.reshape(-1, *spec.token_shape(self.bundle.config))
+        return per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
 
     def encode_words(
         self,
         texts: Sequence[str | Sequence[str]],
         *,
         layers: Sequence[int] = (-1,),
-        layer_combine: str = "concat",
+        layer_combine: str | None = None,
         word_pooling: str = "mean",
         dim: int | None = None,
         normalize: bool = False,
@@ -195,7 +198,9 @@ class Encoder:
             word_pooling=word_pooling,
             normalize_tokens=normalize,
         )
-        spec = VectorSpec(tuple(layers), layer_combine, dim=dim)
+        spec = spec_with(
+            VectorSpec(), layers=_listed_layers(layers), layer_combine=layer_combine, dim=dim
+        )
         words = [None if isinstance(text, str) else _listed("words", text) for text in texts]
         joined = [
             text if isinstance(text, str) else " ".join(own or ())
@@ -209,9 +214,8 @@ class Encoder:
         assert vectors.words is not None
         vectors.words[found.first == found.last] = np.nan
         units = found.texts
-        return per_document(
-            units.splits, units.texts or [], units.starts, units.stops, vectors.words
-        )
+        shaped = vectors.words.reshape(-1, *spec.token_shape(self.bundle.config))
+        return per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
 
     def _length(self, asked: int | None) -> int:
         return self.bundle.max_seq_length if asked is None else asked
@@ -342,6 +346,12 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
             "--layer_combine sum, mean, concat, stack, or last for the highest of them"
         )
     return replace(spec, **given)
+
+
+def _listed_layers(layers: Sequence[int] | None) -> tuple[int, ...] | None:
+    if isinstance(layers, str):
+        raise ValueError(f"layers must be a list of numbers, such as [-1, -2], got {layers!r}")
+    return None if layers is None else tuple(layers)
 
 
 def _columns(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> dict[str, Any]:

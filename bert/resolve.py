@@ -42,7 +42,8 @@ def resolve_model(model: str) -> Bundle:
 def _check_folder(folder: Path, model: str) -> None:
     if not folder.is_dir():
         raise ValueError(
-            f"--model must be minilm, a bundle's folder or a model's folder, got {model!r}"
+            "--model must be minilm, a bundle, a model's folder or .tar.gz, gs://…, or a handle of "
+            f"TF Hub (models of Hugging Face: their downloaded folder), got {model!r}"
         )
     if not any((folder / name).is_file() for name in MARKERS):
         raise ValueError(

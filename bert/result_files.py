@@ -49,7 +49,7 @@ class DocumentUnits:
 
     Attributes:
         id: The document's id; the number of its line where the file holds no ids.
-        texts: What the tokens or words are; spans have none.
+        texts: What the tokens or words are; None for spans, whose texts no file holds.
         starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
             file does not tell, as JSON lines of tokens.
         stops: int32 `[units]`, likewise.
@@ -58,7 +58,7 @@ class DocumentUnits:
     """
 
     id: str
-    texts: list[str]
+    texts: list[str] | None
     starts: np.ndarray | None
     stops: np.ndarray | None
     vectors: np.ndarray
@@ -168,13 +168,17 @@ def _unit_table(
     units = lists.flatten()
     fields = {field.name: units.field(field.name) for field in units.type}
     vectors = _column_vectors(fields["embedding"], fields.get("scale"), coding)
-    texts = fields[granularity].to_pylist() if granularity in fields else []
+    texts = fields[granularity].to_pylist() if granularity in fields else None
     starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
     splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
     for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
         own = slice(first, last)
         yield DocumentUnits(
-            document, texts[own], starts[own], stops[own], vectors[own].reshape(-1, *shape)
+            document,
+            None if texts is None else texts[own],
+            starts[own],
+            stops[own],
+            vectors[own].reshape(-1, *shape),
         )
 
 
@@ -216,7 +220,7 @@ def _unit_line(
     scales = [unit.get("scale") for unit in units]
     return DocumentUnits(
         row["id"],
-        [unit[granularity] for unit in units if granularity in unit],
+        None if granularity == "span" else [unit[granularity] for unit in units],
         np.array([unit["start"] for unit in units], np.int32),
         np.array([unit["stop"] for unit in units], np.int32),
         coding.of_lists([unit["embedding"] for unit in units], scales).reshape(-1, *shape),

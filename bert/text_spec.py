@@ -52,6 +52,8 @@ class TextSpec:
         object.__setattr__(self, "granularity", in_order)
         _check_one("long_text", self.long_text, LONG_TEXTS)
         _check_one("word_pooling", self.word_pooling, WORD_POOLINGS)
+        if self.stride is not None and self.long_text != "window":
+            raise ValueError("--stride is for --long_text window, give that, too")
 
     @property
     def needs_tokens(self) -> bool:

@@ -54,6 +54,8 @@ class VectorSpec:
     dim: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.layers, str):
+            raise ValueError(f"--layers must be numbers, such as -1 and -2, got {self.layers!r}")
         layers = (self.layers,) if isinstance(self.layers, int) else self.layers
         object.__setattr__(self, "layers", tuple(_integer("--layers", one) for one in layers))
         if not self.layers:
@@ -66,6 +68,8 @@ class VectorSpec:
         for one in self.poolings:
             if one not in POOLINGS:
                 raise ValueError(f"--pooling must be one of {', '.join(POOLINGS)}, got {one!r}")
+        if len(set(self.poolings)) < len(self.poolings):
+            raise ValueError(f"--pooling must name each once, got {self.pooling}")
         if "pooler" in self.poolings and len(self.poolings) > 1:
             raise ValueError(f"--pooling pooler cannot be joined with others, got {self.pooling}")
         if _integer("--dense", self.dense) < 0:

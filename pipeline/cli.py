@@ -82,12 +82,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _embed(arguments: list[str]) -> int:
+    from pipeline.contradictions import check_contradictions
     from pipeline.options import embed_parser, parse_embed
 
     if {"-h", "--help"} & set(arguments):
         embed_parser().print_help()
         return DONE
     options = parse_embed(arguments)
+    check_contradictions(options)
     _quiet()
     from pipeline import run_record
     from pipeline.embed_run import prepare
@@ -198,6 +200,14 @@ def _plan_text(run: Any) -> str:
     )
 
 
+def _cut_text(record: dict[str, Any]) -> str:
+    vectors = record["vectors"]
+    if vectors["long_text"] == "truncate":
+        cut = record["counts"]["truncated"]
+        return f"{cut:,} texts cut at {vectors['max_seq_length']} tokens"
+    return f"{_LONG_TEXTS[vectors['long_text']]} {vectors['max_seq_length']} tokens"
+
+
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -213,7 +223,7 @@ def _summary(output: str, record: dict[str, Any]) -> str:
         f"{counts['records']:,} records: {counts['embedded']:,} embedded, "
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
-        f"{counts['truncated']:,} texts cut at {record['vectors']['max_seq_length']} tokens",
+        f"{_cut_text(record)}",
         f"{seconds['elapsed']:.1f} s: {record['documents_per_second']:,.0f} documents/s, "
         f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
         f"vectors in {output}, everything about the run in {output}/run.json",
@@ -241,7 +251,7 @@ def _search(arguments: list[str]) -> int:
     from pipeline.search import excerpt, output_problem, search
 
     hits = search(given.embeddings, given.query, given.k, given.model, given.prompt)
-    problem = output_problem(given.embeddings)
+    problem = output_problem(given.embeddings, hits)
     if problem:
         print(f"note: {problem}", file=sys.stderr)
     for rank, hit in enumerate(hits, 1):

@@ -14,7 +14,7 @@ from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
-from pipeline.specs import check_contradictions, text_spec, vector_spec
+from pipeline.specs import text_spec, vector_spec
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -106,7 +106,6 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
-    check_contradictions(options)
     columns = input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)

@@ -157,6 +157,10 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or "config" in settings:
         raise UsageError(f"--config {path} must hold flags, one `name: value` a line")
+    switches = {name for name in settings if f"--no_{name}" in parser._option_string_actions}
+    for name in switches:
+        if not isinstance(settings[name], bool | None):
+            raise UsageError(f"--config {path}: {name} must be true or false")
     arguments = [each for name, value in settings.items() for each in _as_flags(name, value)]
     try:
         given, unknown = parser.parse_known_args(arguments)

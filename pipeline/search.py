@@ -185,11 +185,15 @@ def excerpt(text: str, width: int) -> str:
     return line[:width].rsplit(" ", 1)[0][: width - 1] + "…"
 
 
-def output_problem(folder: str) -> str | None:
-    """Why a folder's output is not complete, or None."""
+def output_problem(folder: str, hits: Sequence[Hit] = ()) -> str | None:
+    """Why a folder's output is not complete, or its hits show no text; None if neither."""
     if not os.path.isdir(folder):
         return None
     record = read_run(folder)
     if record is not None and record["status"] != "done":
         return f"the run in {folder} is not complete (status {record['status']})"
+    if not hits:
+        return f"the run in {folder} has no vectors"
+    if all(hit.text is None for hit in hits):
+        return "no texts are shown, the run's input has changed since or is gone"
     return None

@@ -99,6 +99,8 @@ def text_model_settings(
     Raises:
         ValueError: No such model, or it cannot give such vectors.
     """
+    if vectors.get("layer_combine") == "stack":
+        raise ValueError("layer_combine stack gives several vectors a text, take concat")
     bundle = resolve_model(model)
     spec = spec_with(bundle.defaults, **vectors)
     bundle.check(spec)

@@ -44,7 +44,9 @@ def row_of(encoder, text):
 
 
 def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
-    for text, found in zip(TEXTS, tiny.encode_tokens(TEXTS, layers=[-1, 0]), strict=True):
+    for text, found in zip(
+        TEXTS, tiny.encode_tokens(TEXTS, layers=[-1, 0], layer_combine="concat"), strict=True
+    ):
         ids = row_of(tiny, text)
         assert found.texts == tiny.tokenizer.tokens(ids)
         states = plain(ids)
@@ -218,3 +220,27 @@ def test_a_text_too_long_is_refused_where_asked(encoder):
     with pytest.raises(ValueError, match="texts number 1 is longer than 5 tokens"):
         encoder.encode(["a b c", "a b c d"], max_seq_length=5, long_text="reject")
     assert encoder.encode(["a b c"], max_seq_length=5, long_text="reject").shape == (1, 384)
+
+
+def test_a_stack_has_an_axis_of_layers(tiny):
+    stack = {"layers": [-1, 0], "layer_combine": "stack"}
+    found = tiny.encode(["bank of", "river"], **stack)
+    assert found.shape == (2, 2, 32)
+    np.testing.assert_allclose(found[:, 1], tiny.encode(["bank of", "river"], layers=[0]))
+    (tokens,) = tiny.encode_tokens(["bank of"], **stack)
+    assert tokens.vectors.shape == (4, 2, 32)
+    (words,) = tiny.encode_words(["bank of"], dim=3, **stack)
+    assert words.vectors.shape == (2, 2, 3)
+    np.testing.assert_allclose(words.vectors, tokens.vectors[1:3, :, :3], atol=1e-6)
+
+
+def test_what_python_people_get_wrong_is_named(tiny):
+    for settings, message in (
+        ({"layers": "-1,-2"}, r"layers must be a list of numbers, such as \[-1, -2\]"),
+        ({"layers": [-1, -2]}, "names 2 layers: say how they become one vector"),
+    ):
+        for call in (tiny.encode, tiny.encode_tokens, tiny.encode_words):
+            with pytest.raises(ValueError, match=message):
+                call(["a"], **settings)
+    with pytest.raises(ValueError, match="--stride is for --long_text window"):
+        tiny.encode(["a"], stride=3)

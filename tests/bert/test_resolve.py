@@ -69,7 +69,7 @@ def test_the_importers_refusal_reaches_the_caller(source, cache):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("minilm-l6", "--model must be minilm, a bundle's folder or .*, got 'minilm-l6'"),
+        ("minilm-l6", "--model must be minilm, a bundle, .*, got 'minilm-l6'"),
         (
             ".",
             r"--model must hold bundle\.json .*, config\.json .* none of them",

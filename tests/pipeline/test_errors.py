@@ -73,7 +73,7 @@ def test_a_glob_without_quotes(tmp_path, text, capsys):
 
 def test_unknown_model(tmp_path, text, capsys):
     assert embed(tmp_path / "out", "no-such-model", text) == 2
-    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a bundle's folder")
+    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a bundle")
 
 
 def test_damaged_bundle(tmp_path, text, capsys):
@@ -177,6 +177,7 @@ def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
     config = tmp_path / "run.yaml"
     for content, message in [
         ("dim: -4", f"--config {config}: argument --dim"),
+        ("normalize: yes please", f"--config {config}: normalize must be true or false"),
         ("[1, 2]", f"--config {config} must hold flags"),
         ("a: [", f"--config {config} is not YAML"),
         ("layrs: 1", f"--config {config}: unknown flag --layrs; did you mean --layers?"),

@@ -36,7 +36,10 @@ def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
     assert [each["linex_index"] for each in found] == [0, 2, 3]
     assert [set(each) for each in found] == [{"linex_index", "features"}] * 3
     wanted = encoder.encode_tokens(
-        ["the bank", "a ||| b", "river of"], ["", "money", ""], layers=[-1, -2]
+        ["the bank", "a ||| b", "river of"],
+        ["", "money", ""],
+        layers=[-1, -2],
+        layer_combine="concat",
     )
     for line, tokens in zip(found, wanted, strict=True):
         assert [each["token"] for each in line["features"]] == tokens.texts
@@ -59,7 +62,7 @@ def test_all_granularities_come_from_one_pass(tmp_path, encoder):
     source = write_json(
         tmp_path / "in.jsonl",
         {"id": 1, "text": "the river, money bank", "start": [0, 11], "stop": [9, 21]},
-        {"id": 2, "text": ["of", "", "banks", "\u200b"], "start": 3, "stop": 8},
+        {"id": 2, "text": ["of", "", "banks", "\u200b"], "start": 2, "stop": 3},
     )
     flags = {"granularity": "sentence,token,word,span"}
     assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
@@ -78,9 +81,29 @@ def test_all_granularities_come_from_one_pass(tmp_path, encoder):
         np.testing.assert_allclose(found.vectors, one.vectors, atol=1e-6)
     assert np.isnan(words[1].vectors[[1, 3]]).all()
     spans = list(bert.read_spans(tmp_path / "out"))
-    assert [each.starts.tolist() for each in spans] == [[0, 11], [3]]
+    assert [each.starts.tolist() for each in spans] == [[0, 11], [4]]
     np.testing.assert_allclose(spans[0].vectors[0], tokens[0].vectors[1:3].mean(0), atol=1e-6)
     np.testing.assert_allclose(spans[0].vectors[1], tokens[0].vectors[4:6].mean(0), atol=1e-6)
+
+
+def test_spans_of_a_list_of_words_are_counted_in_words(tmp_path, encoder):
+    words = ["the", "", "river", "banks"]
+    source = write_json(
+        tmp_path / "in.jsonl",
+        {"id": "a", "text": words, "start": [2, 0, 1, 2], "stop": [3, 1, 2, 4]},
+        {"id": "b", "text": words, "start": 4, "stop": 5},
+    )
+    flags = {"granularity": "span,word"}
+    assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
+    (spans,) = bert.read_spans(tmp_path / "out")
+    (found,) = bert.read_words(tmp_path / "out")
+    assert spans.texts is None
+    text = " ".join(words)
+    places = zip(spans.starts, spans.stops, strict=True)
+    assert [text[start:stop] for start, stop in places] == ["river", "the", "", "river banks"]
+    np.testing.assert_array_equal(spans.vectors[:2], found.vectors[[2, 0]])
+    assert np.isnan(spans.vectors[2]).all()
+    assert [each["reason"] for each in rejected(tmp_path / "out")] == ["span outside the text"]
 
 
 def test_words_say_what_truncation_cut(tmp_path, tiny_bundle):
@@ -198,7 +221,9 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"word_pooling": "median"}, "--word_pooling: invalid choice"),
         ({"word_pooling": "max"}, "--word_pooling is for --granularity word or span"),
         ({"stride": 3}, "--stride is for --long_text window"),
-        ({"no_merge_windows": True}, "--merge_windows is for --long_text window"),
+        ({"no_merge_windows": True}, "--no_merge_windows is for --long_text window"),
+        ({"granularity": "token", "no_dense": True}, "--no_dense is for vectors of sentences"),
+        ({"pooling": "cls,cls"}, "--pooling must name each once, got cls,cls"),
         ({"long_text": "window", "stride": 62}, "--stride must be at least 0 and below 62"),
         ({"long_text": "window", "pair_separator": "|"}, "window is for single texts"),
         ({"pair_separator": ""}, "--pair_separator is empty"),
@@ -241,7 +266,9 @@ def test_dense_modules_do_not_bar_tokens(tmp_path):
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
     (found,) = bert.read_tokens(tmp_path / "out")
-    (wanted,) = bert.load(model).encode_tokens(["the bank"], layers=[-1, -2], dim=50)
+    (wanted,) = bert.load(model).encode_tokens(
+        ["the bank"], layers=[-1, -2], layer_combine="concat", dim=50
+    )
     np.testing.assert_allclose(found.vectors, wanted.vectors, atol=1e-6)
 
 

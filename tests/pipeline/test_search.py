@@ -64,12 +64,14 @@ def test_another_model_is_refused(output, tiny_bundle, capsys):
     assert "were made by" in capsys.readouterr().err
 
 
-def test_texts_are_left_out_when_the_input_has_changed(output):
+def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
     source = output.parent / "in.jsonl"
     kept = source.read_text()
     try:
         source.write_text(kept + "\n")
         assert search(str(output), "baking", k=1)[0].text is None
+        assert main(["search", "--embeddings", str(output), "--query", "baking"]) == 0
+        assert "note: no texts are shown, the run's input has changed" in capsys.readouterr().err
     finally:
         source.write_text(kept)
 

@@ -1,5 +1,6 @@
 """JSON lines: one object a line, its text, id and the like in named fields."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,8 @@ class Columns:
         id: Name of the id's field; None: a record's place in its file is its id.
         text_b: Name of the second text's field; None: there is none.
         spans: Names of the fields with the starts and the stops of spans, in code points of the
-            text: a whole number each, or a list of them each; None: no spans are asked for.
+            text, or in words where the text is a list of these: a whole number each, or a list of
+            them each; None: no spans are asked for.
         pair_separator: What stands between the two texts of a line of plain text; None: a line is
             one text.
     """
@@ -110,7 +112,10 @@ def parse_record(line: str | bytes, columns: Columns) -> Record:
     if not text or text.isspace():
         raise _BadRecordError(BLANK_LINE)
     text_b = _text_b_of(record, columns.text_b) if columns.text_b else ""
-    spans = _spans_of(record, columns.spans, len(text)) if columns.spans else ()
+    spans: Sequence[Span] = ()
+    if columns.spans:
+        spans = _spans_of(record, columns.spans, len(text) if words is None else len(words))
+        spans = spans if words is None else _of_words(spans, words)
     return document, text, text_b, words, spans
 
 
@@ -141,6 +146,12 @@ def _spans_of(record: dict, columns: tuple[str, str], length: int) -> list[Span]
     if not all(0 <= start < stop <= length for start, stop in spans):
         raise _BadRecordError("span outside the text")
     return spans
+
+
+def _of_words(spans: Sequence[Span], words: Sequence[str]) -> list[Span]:
+    """Spans of a list of words, counted in words, to those of the text they are joined to."""
+    begins = [0, *itertools.accumulate(len(word) + 1 for word in words)]
+    return [(begins[start], begins[stop] - 1) for start, stop in spans]
 
 
 def _id_of(record: dict, column: str) -> str:
