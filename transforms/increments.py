@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms.accounting import finished_parts
-from transforms.block_spec import BlockSpec
+from transforms.block_spec import BlockSpec, part_name
 from transforms.earlier import EarlierFile, EarlierOutput, earlier_files, earlier_keys, ids_among
 from transforms.files import join, write_bytes
 from transforms.keys import (
@@ -26,7 +26,9 @@ from transforms.keys import (
     Places,
     add_duplicates,
     block_number,
+    dealt_out,
     duplicates,
+    file_number,
     id_hashes,
     in_buckets,
     known,
@@ -115,10 +117,12 @@ class _HeldKeys(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._held: list[Any] = []
+        self._count = 0
 
     def _hold(self, keys: InputKeys | EarlierKeys) -> Iterator[_Keyed]:
         self._held.append(keys)
-        if sum(map(len, self._held)) >= _HELD_KEYS:
+        self._count += len(keys)
+        if self._count >= _HELD_KEYS:
             yield from self._let_go()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -127,7 +131,7 @@ class _HeldKeys(beam.DoFn):
             yield WindowedValue(each, window.max_timestamp(), [window])
 
     def _let_go(self) -> Iterator[_Keyed]:
-        held, self._held = self._held, []
+        held, self._held, self._count = self._held, [], 0
         if held:
             yield from in_buckets(type(held[0]).joined(held), self._buckets)
 
@@ -224,15 +228,12 @@ class _Compare(beam.DoFn):
         inputs = InputKeys.joined(bucket[1]["input"])
         earlier = EarlierKeys.joined(bucket[1]["earlier"])
         there = inputs.take(known(inputs, earlier))
-        shelf = block_number(there.reader) // _SHELF
-        for number in np.unique(shelf).tolist():
-            rows = shelf == number
-            yield number, Places(there.reader[rows], there.place[rows])
+        found = Places(there.reader, there.place)
+        yield from dealt_out(found, block_number(there.reader) // _SHELF)
         if self._list_vanished:
             gone = vanished(inputs, earlier)
-            for file in sorted(set(zip(gone.output.tolist(), gone.file.tolist(), strict=True))):
-                rows = (gone.output == file[0]) & (gone.file == file[1])
-                yield beam.pvalue.TaggedOutput("vanished", (file, gone.id_hash[rows]))
+            for file, keys in dealt_out(gone, gone.file_number):
+                yield beam.pvalue.TaggedOutput("vanished", (file, keys.id_hash))
 
 
 def _told(shelf: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:
@@ -260,7 +261,7 @@ class _ListVanished(beam.PTransform):
         files, hashes = collections
         return (
             {
-                "files": files | "ByFile" >> beam.WithKeys(_file_number),
+                "files": files | "ByFile" >> beam.WithKeys(_number),
                 "hashes": hashes,
             }
             | "Meet" >> beam.CoGroupByKey()
@@ -270,22 +271,21 @@ class _ListVanished(beam.PTransform):
         )
 
 
-def _file_number(file: EarlierFile) -> tuple[int, int]:
-    return file.output, file.number
+def _number(file: EarlierFile) -> int:
+    return file_number(file.output, file.number)
 
 
-def _write_vanished(
-    found: tuple[tuple[int, int], dict[str, Iterable[Any]]], output: str
-) -> Iterator[int]:
+def _write_vanished(found: tuple[int, dict[str, Iterable[Any]]], output: str) -> Iterator[int]:
     """Lists the ids that vanished from one file, if there are any; gives how many."""
-    (number, file_number), joined = found
-    hashes = list(joined["hashes"])
+    hashes = list(found[1]["hashes"])
     if not hashes:
         return
-    (file,) = joined["files"]
+    (file,) = found[1]["files"]
     ids = ids_among(file, np.concatenate(hashes))
     lines = [orjson.dumps({"id": each, "output": file.folder}) + b"\n" for each in ids]
-    write_bytes(join(output, f"vanished-{number:07d}-{file_number:05d}.jsonl"), b"".join(lines))
+    write_bytes(
+        join(output, f"vanished-{part_name(file.output, file.number)}.jsonl"), b"".join(lines)
+    )
     yield len(ids)
 
 

@@ -76,6 +76,11 @@ class EarlierKeys(_Columns):
     output: np.ndarray
     file: np.ndarray
 
+    @property
+    def file_number(self) -> np.ndarray:
+        """int64 `[rows]`: one number for the file, as `file_number` gives it."""
+        return self.output.astype(np.int64) << _ROW_BITS | self.file
+
     @classmethod
     def dtypes(cls) -> list[Any]:
         return [np.uint64, np.int64, np.int32, np.int32]
@@ -94,6 +99,7 @@ class Places(_Columns):
 
 
 _K = TypeVar("_K", InputKeys, EarlierKeys)
+_C = TypeVar("_C", bound=_Columns)
 
 
 def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:
@@ -115,6 +121,11 @@ def reader_number(block: int, stripe: int) -> int:
     131073
     """
     return block << _STRIPE_BITS | stripe
+
+
+def file_number(output: int, file: int) -> int:
+    """One number for a file of an output."""
+    return output << _ROW_BITS | file
 
 
 def block_number(reader: np.ndarray) -> np.ndarray:
@@ -140,11 +151,16 @@ def rows_of_part(found: np.ndarray, part: int) -> np.ndarray:
 def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
     """Deals keys out by their ids; all rows of an id lie in one bucket."""
     high = keys.id_hash >> np.uint64(32)
-    bucket = (high * np.uint64(buckets)) >> np.uint64(32)
-    order = np.argsort(bucket, kind="stable")
-    found, starts = np.unique(bucket[order], return_index=True)
-    for number, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, keys.take(rows)
+    return dealt_out(keys, (high * np.uint64(buckets)) >> np.uint64(32))
+
+
+def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
+    """The rows of each number, whole numbers `[rows]`, together."""
+    order = np.argsort(number, kind="stable")
+    found, starts = np.unique(number[order], return_index=True)
+    pieces = np.split(order, starts[1:])  # one empty piece where there are no rows at all
+    for each, rows in zip(found.tolist(), pieces, strict=False):
+        yield each, keys.take(rows)
 
 
 def known(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
