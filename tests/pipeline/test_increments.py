@@ -377,3 +377,31 @@ def test_earlier_outputs_may_stand_in_a_file(tmp_path):
     (tmp_path / "run.yaml").write_text("input: a\noutput: b\nskip_existing: [c, d]\n")
     found = parse_embed([f"--config={tmp_path / 'run.yaml'}"])
     assert found.skip_existing == ("c", "d")
+
+
+def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
+    monkeypatch.setattr("pipeline.earlier._BUCKET_KEYS", 20)  # in place of a corpus of millions
+    monkeypatch.setattr("transforms.increments._SHELF", 3)
+    texts = some_texts(400)
+    changed = {name: f"{text} of" for name, text in texts.items() if name.endswith("3")}
+    gone = {f"gone{n}": "red" for n in range(9)}
+    day1, day2 = write(tmp_path / "1.jsonl", texts | gone), tmp_path / "2.jsonl"
+    write(day2, texts | changed | {"new": "bank"})
+    assert embed(tmp_path / "one", tiny_bundle, day1, block_docs=100) == 0
+    flags = {"skip_existing": tmp_path / "one", "list_vanished": True, "block_bytes": 900}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
+    assert counts(tmp_path / "two") == (401, 41, 360, 0)
+    assert rows(tmp_path / "two")["id"] == [*changed, "new"]
+    assert sorted(vanished(tmp_path / "two")) == sorted(gone)
+
+
+def test_earlier_outputs_on_cloud_storage(tmp_path, two_days, tiny_bundle, gcs):
+    day1, day2 = two_days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    there = gcs.put_folder(tmp_path / "one", "increments", "runs/day1")
+    for number, named in enumerate((there, "gs://increments/runs/*", "gs://increments/runs/")):
+        output = tmp_path / f"two{number}"
+        flags = {"skip_existing": named, "list_vanished": True}
+        assert embed(output, tiny_bundle, day2, **flags) == 0
+        assert counts(output) == (60, 3, 56, 1)
+        assert sorted(vanished(output)) == ["d59", "d7"]
