@@ -52,6 +52,7 @@ class EarlierFile:
         folder: The output's folder, or the table.
         path: The file; None for rows of a table.
         start: First row of a table's.
+        stop: The row after the last, None for the table's end.
     """
 
     output: int
@@ -59,6 +60,7 @@ class EarlierFile:
     folder: str
     path: str | None
     start: int = 0
+    stop: int | None = None
 
 
 def key_files(folder: str) -> tuple[str | None, dict[str, int]]:
@@ -92,10 +94,11 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
         ValueError: They are no longer those that the command line saw.
     """
     if output.files is None:
-        starts = range(0, output.documents, TABLE_PIECE)
+        starts = list(range(0, max(output.documents, 1), TABLE_PIECE))
+        stops = [*starts[1:], None]  # the last takes what was streamed in and is not counted yet
         return [
-            EarlierFile(output.number, number, output.place, None, start)
-            for number, start in enumerate(starts)
+            EarlierFile(output.number, number, output.place, None, start, stop)
+            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
         ]
     sizes = {
         name: size
@@ -139,7 +142,7 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
         ValueError: The file is damaged.
     """
     if file.path is None:
-        yield from table_columns(file.folder, file.start)
+        yield from table_columns(file.folder, file.start, file.stop)
         return
     read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
     try:

@@ -1,6 +1,7 @@
 """A BigQuery table as earlier output: what it is, and its ids and hashes of texts."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,8 +79,10 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
     return found.get(METADATA_KEY) if isinstance(found, dict) else None
 
 
-def table_columns(name: str, start: int) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    """Ids and int64 hashes of the texts of one piece of a table, from row `start` on.
+def table_columns(
+    name: str, start: int, stop: int | None
+) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids and int64 hashes of the texts of rows `[start, stop)` of a table, to its end for None.
 
     Raises:
         ValueError: An id or hash is null.
@@ -88,7 +91,11 @@ def table_columns(name: str, start: int) -> Iterator[tuple[pa.StringArray, np.nd
     table = client.get_table(name, timeout=_SECONDS)
     fields = [field for field in table.schema if field.name in ("id", "text_hash")]
     rows = client.list_rows(
-        table, selected_fields=fields, start_index=start, max_results=TABLE_PIECE, timeout=_SECONDS
+        table,
+        selected_fields=fields,
+        start_index=start,
+        max_results=None if stop is None else stop - start,
+        timeout=_SECONDS,
     )
     for batch in rows.to_arrow_iterable():
         if batch["id"].null_count or batch["text_hash"].null_count:
@@ -97,6 +104,10 @@ def table_columns(name: str, start: int) -> Iterator[tuple[pa.StringArray, np.nd
 
 
 def _client(name: str) -> Any:
+    """A client with the credentials of the machine; an emulator takes none."""
+    from google.auth.credentials import AnonymousCredentials
     from google.cloud import bigquery
 
-    return bigquery.Client(project=name.split(".")[0])
+    emulated = os.environ.get("BIGQUERY_EMULATOR_HOST")
+    credentials = AnonymousCredentials() if emulated else None
+    return bigquery.Client(project=name.split(".")[0], credentials=credentials)
