@@ -1,6 +1,7 @@
 """Earlier outputs: what --skip_existing names in, outputs of the same kind of vectors out."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import orjson
 from pipeline.options import EmbedOptions, UsageError
 from transforms.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.earlier_table import METADATA_KEY, table_facts, table_name
-from transforms.files import absolute, join, list_files, names_in, open_raw, read_bytes
+from transforms.files import absolute, is_remote, join, list_files, names_in, open_raw, read_bytes
 
 _BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
@@ -68,12 +69,12 @@ def _places(named: str, output: str) -> Iterator[str]:
     path = absolute(named).rstrip("/")
     if path == output.rstrip("/"):
         raise UsageError(f"--skip_existing {named} is the --output of this very run")
+    table = table_name(named)
+    if table is not None and (is_remote(named) or not os.path.exists(path)):
+        yield table
+        return
     if _is_output(path):
         yield path
-        return
-    table = table_name(named)
-    if table is not None and not names_in(path):
-        yield table
         return
     pattern = path if _GLOB & set(path) else join(path, "*")
     found = [each.path.rpartition("/")[0] for each in list_files(join(pattern, "run.json"))]

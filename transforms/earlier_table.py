@@ -13,6 +13,7 @@ import pyarrow as pa
 TABLE_PIECE = 1_000_000  # rows that one worker reads
 METADATA_KEY = "bert_embed"
 _NAME = re.compile(r"([\w-]+)[:.](\w+)\.(\w+)")
+_SCHEME = "bq://"
 _SECONDS = 60.0  # for one answer
 
 
@@ -38,8 +39,10 @@ def table_name(text: str) -> str | None:
 
     >>> table_name("my-project:texts.vectors"), table_name("build/out")
     ('my-project.texts.vectors', None)
+    >>> table_name("bq://my-project.texts.vectors")
+    'my-project.texts.vectors'
     """
-    found = _NAME.fullmatch(text)
+    found = _NAME.fullmatch(text.removeprefix(_SCHEME))
     return found and ".".join(found.groups())
 
 
