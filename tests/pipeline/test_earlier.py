@@ -1,5 +1,6 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
+import json
 import shutil
 
 import pytest
@@ -184,3 +185,18 @@ def test_earlier_outputs_on_cloud_storage(tmp_path, days, tiny_bundle, gcs):
         assert embed(output, tiny_bundle, day2, **flags) == 0
         assert counts(output) == (60, 3, 56, 1)
         assert sorted(vanished(output)) == ["d59", "d7"]
+
+
+def test_a_run_on_cloud_storage_lists_what_vanished_there(days, tiny_bundle, gcs, capsys):
+    day1, day2 = days
+    gcs.client.bucket("increments-out").create()
+    flags = {"skip_existing": "gs://increments-out/runs/*", "list_vanished": True}
+    assert embed("gs://increments-out/runs/1", tiny_bundle, day1) == 0
+    assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
+    assert "60 records: 3 embedded, 56 skipped, 1 rejected" in capsys.readouterr().out
+    name = "runs/2/vanished-0000000-00000.jsonl"
+    lines = gcs.client.bucket("increments-out").blob(name).download_as_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert found == [{"id": each, "output": "gs://increments-out/runs/1"} for each in ("d7", "d59")]
+    assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
