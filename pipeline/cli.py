@@ -164,7 +164,7 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
     """Exit code by --max_rejected; blank lines of a text are not held against it."""
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
-    if rejected and not counts["embedded"]:
+    if rejected and not counts["embedded"] and not counts["skipped"]:
         print("note: nothing was embedded, see the rejected-… files for why", file=sys.stderr)
     if allowed is None:
         return DONE
@@ -181,6 +181,8 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
 
 
 def _plan_text(run: Any) -> str:
+    from pipeline.earlier import earlier_lines
+
     spec, config = run.spec, run.bundle.config
     layers = ",".join(map(str, spec.layers))
     made = []
@@ -197,6 +199,7 @@ def _plan_text(run: Any) -> str:
         f"{spec.layer_combine}, {', '.join(made)}, "
         f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens\n"
         f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+        + "".join(f"\n{line}" for line in earlier_lines(run.earlier))
     )
 
 
@@ -216,11 +219,14 @@ _LONG_TEXTS = {
 
 
 def _summary(output: str, record: dict[str, Any]) -> str:
+    from pipeline.earlier import increment_lines
+
     counts, seconds = record["counts"], record["seconds"]
+    skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
     rooms = ", ".join(f"{room} {spent:.1f}" for room, spent in seconds.items() if room != "elapsed")
     lines = [
-        f"{counts['records']:,} records: {counts['embedded']:,} embedded, "
+        f"{counts['records']:,} records: {counts['embedded']:,} embedded, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
@@ -228,6 +234,7 @@ def _summary(output: str, record: dict[str, Any]) -> str:
         f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
         f"vectors in {output}, everything about the run in {output}/run.json",
     ]
+    lines[1:1] = increment_lines(record)
     if counts["parts_reused"]:
         lines.insert(
             1, f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before"

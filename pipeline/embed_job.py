@@ -1,7 +1,7 @@
 """The main job: plan, read, tokenize, infer, write, account."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -12,6 +12,7 @@ from pipeline.embed_run import EmbedRun
 from pipeline.options import DEFAULT_RUNNER
 from transforms.accounting import AccountBlocks, AccountError, Verdict
 from transforms.blocks import PlanBlocks
+from transforms.increments import CompareKeys
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
 from transforms.sources import ReadBlocks
@@ -41,7 +42,11 @@ def build(
         run.options.threads,
     )
     plan = pipeline | "Plan" >> PlanBlocks(run.request)
-    read = plan["specs"] | "Read" >> ReadBlocks(
+    specs, facts = plan["specs"], []
+    if run.keys is not None:
+        compared = specs | "Keys" >> CompareKeys(run.keys)
+        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
+    read = specs | "Read" >> ReadBlocks(
         run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
     )
     written = (
@@ -55,7 +60,7 @@ def build(
         (read["finished"], written)
         | "Reports" >> beam.Flatten()
         | "Account" >> AccountBlocks(plan["planned"])
-        | "Record" >> beam.ParDo(_Record(run.output, record))
+        | "Record" >> beam.ParDo(_Record(run.output, record), *facts)
     )
 
 
@@ -75,7 +80,12 @@ class _Record(beam.DoFn):
         self._output, self._record = output, record
         self._started = time.time()
 
-    def process(self, verdict: Verdict) -> Iterator[dict[str, Any]]:
-        yield run_record.finish(self._output, self._record, verdict, self._started)
+    def process(
+        self, verdict: Verdict, facts: Sequence[dict[str, Any]] = ()
+    ) -> Iterator[dict[str, Any]]:
+        record = self._record
+        for fact in facts:
+            record = record | fact
+        yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
             raise AccountError("; ".join(verdict.problems))

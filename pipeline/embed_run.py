@@ -12,6 +12,7 @@ from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
+from pipeline.earlier import check_formats, check_increments, earlier_outputs, key_buckets
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
@@ -23,7 +24,9 @@ from transforms.blocks import (
     plan_blocks,
     planned_work,
 )
+from transforms.earlier import EarlierOutput
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
+from transforms.increments import KeySettings
 from transforms.sources.jsonl import Columns
 from transforms.sources.lines import limit_files
 
@@ -48,6 +51,7 @@ class EmbedRun:
         input_bytes: Stored size of the input.
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
+        earlier: Outputs whose documents are skipped.
     """
 
     options: EmbedOptions
@@ -63,6 +67,24 @@ class EmbedRun:
     input_bytes: int
     estimated_documents: int
     estimated_bytes: int
+    earlier: tuple[EarlierOutput, ...] = ()
+
+    @property
+    def keys(self) -> KeySettings | None:
+        """What is asked of the keys of the documents; None if nothing is."""
+        if not self.earlier and not self.options.check_ids:
+            return None
+        return KeySettings(
+            self.earlier,
+            self.options.check_ids,
+            self.options.list_vanished,
+            key_buckets(self.estimated_documents, self.earlier),
+            self.output,
+            self.fingerprint,
+            self.columns,
+            self.part_docs,
+            self.request.block_bytes,
+        )
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -106,6 +128,8 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
+    check_increments(options)
+    check_formats(options, {file.format for file in files})
     columns = input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
@@ -138,6 +162,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         estimated_bytes=0,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
+    run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
     return run
@@ -155,6 +180,8 @@ def run_fingerprint(run: EmbedRun) -> str:
         "limit": run.request.limit,
         "listing": run.request.digest,
     }
+    if run.earlier:
+        settings["skip_existing"] = [(each.run, each.digest) for each in run.earlier]
     del settings["model_source"]  # a path, which may change while the model stays
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -178,7 +205,7 @@ def check_output(run: EmbedRun) -> None:
         why = error.strerror or error
         raise UsageError(f"--output {run.options.output} cannot be written: {why}") from error
     free = shutil.disk_usage(folder).free
-    if run.estimated_bytes > free:
+    if run.estimated_bytes > free and not run.earlier:  # else it may be a small part of them
         raise UsageError(
             f"--output {run.options.output} has {free / 1e9:.1f} GB free, but about "
             f"{run.estimated_documents:,} vectors will take {run.estimated_bytes / 1e9:.1f} GB; "

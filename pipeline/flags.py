@@ -88,6 +88,17 @@ def _add_output_flags(out: Any) -> None:
     )
     out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
     out.add_argument(
+        "--skip_existing",
+        action="append",
+        metavar="DIR_OR_TABLE",
+        help="an earlier output, a folder or glob of several, or a BigQuery table: what it has "
+        "with the same text is not embedded again",
+    )
+    out.add_argument(
+        "--list_vanished", action="store_true", help="list what only the earlier outputs have"
+    )
+    out.add_argument("--check_ids", action="store_true", help="count ids that occur twice or more")
+    out.add_argument(
         "--max_rejected", type=_share, metavar="N|P%", help="exit 3 if more records were rejected"
     )
     out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")

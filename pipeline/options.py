@@ -17,7 +17,13 @@ _FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
 
-_ONLY_ON = ("overwrite", "dry_run")  # switches that have no --no_ form
+REPEATED = ("input", "skip_existing")  # flags that may be given several times
+_ONLY_ON = (
+    "overwrite",
+    "dry_run",
+    "check_ids",
+    "list_vanished",
+)  # switches that have no --no_ form
 
 
 class UsageError(ValueError):
@@ -61,6 +67,9 @@ class EmbedOptions:
     batch_tokens: int = 1024
     threads: int | None = None
     overwrite: bool = False
+    skip_existing: tuple[str, ...] = ()
+    list_vanished: bool = False
+    check_ids: bool = False
     max_rejected: str | None = None
     dry_run: bool = False
     beam_args: tuple[str, ...] = field(default=())
@@ -107,7 +116,8 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
     if config is not None:
         from_file, unknown_keys = _read_config(config, parser)
         values = from_file | values
-    values["input"] = tuple(values.get("input", ()))
+    for name in REPEATED:
+        values[name] = tuple(values.get(name, ()))
     options = EmbedOptions(**values, beam_args=(*unknown_keys, *unknown))
     try:
         _check_beam_flags(parser, options)
@@ -174,8 +184,8 @@ def _as_flags(name: str, value: Any) -> list[str]:
         return []  # as if the line were not there
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no_{name}"]
-    if isinstance(value, list) and name == "input":
-        return [f"--input={each}" for each in value]
+    if isinstance(value, list) and name in REPEATED:
+        return [f"--{name}={each}" for each in value]
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return [f"--{name}={text}"]
 
@@ -224,8 +234,8 @@ def command_of(options: EmbedOptions) -> list[str]:
             continue
         if isinstance(value, bool):
             words.append(f"--{each.name}" if value else f"--no_{each.name}")
-        elif each.name == "input":
-            words += [f"--input={pattern}" for pattern in value]
+        elif each.name in REPEATED:
+            words += [f"--{each.name}={one}" for one in value]
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             words.append(f"--{each.name}={text}")

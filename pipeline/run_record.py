@@ -27,6 +27,7 @@ from transforms.files import (
 
 _FORMAT = 1
 _OURS = re.compile(r"(embeddings|tokens|words|spans|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
+_LISTS = re.compile(r"vanished-\d{7,}-\d{5,}\.jsonl")
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -80,7 +81,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run.output, found):
+    elif found["status"] == "done" and _is_complete(run.output, found) and _answers(run, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
@@ -102,6 +103,12 @@ def _is_complete(output: str, record: dict[str, Any]) -> bool:
     return whole and reports >= counts["parts"]
 
 
+def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
+    """Whether a finished run tells of its ids what is asked now."""
+    wanted = {"duplicate_ids": run.options.check_ids, "vanished": run.options.list_vanished}
+    return all(name in found for name, asked in wanted.items() if asked)
+
+
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = _first_record(run)
     differ = [
@@ -112,13 +119,14 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     ]
     return (
         f"--output {run.options.output} holds another run ({', '.join(differ) or 'settings'} "
-        "changed since); choose another folder, or --overwrite to replace it"
+        "changed since); choose another folder, with --skip_existing for this one to embed only "
+        "what is new, or --overwrite to replace it"
     )
 
 
 def remove_run(output: str) -> None:
     """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
-    names = [name for name in names_in(output) if _OURS.fullmatch(name)]
+    names = [n for n in names_in(output) if _OURS.fullmatch(n) or _LISTS.fullmatch(n)]
     reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
     remove([join(output, name) for name in names])
     remove([join(output, f"blocks/{name}") for name in reports])
@@ -152,6 +160,11 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "pair_separator": run.columns.pair_separator,
             "read_through": run.request.read_through,
             "limit": run.request.limit,
+            "skip_existing": [
+                {"output": each.place, "run": each.run, "listing": each.digest}
+                for each in run.earlier
+            ]
+            or None,
         },
         "files": {
             "format": run.options.output_format,

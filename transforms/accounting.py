@@ -81,6 +81,7 @@ def part_report(part: Part, **counts: Any) -> BlockReport:
         records=part.records,
         covered=part.covered,
         end_of_file=part.end_of_file,
+        skipped=part.skipped,
         rejected=count_reasons(part.rejected),
         blank=sum(each.blank for each in part.rejected),
         seconds={room: round(seconds, 6) for room, seconds in part.seconds.items()},

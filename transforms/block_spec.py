@@ -59,6 +59,7 @@ class BlockSpec:
         records: Records to read of a compressed file, None for all.
         numbered: Whether the documents say which line of their file they stood in.
         uncut: Whether a file that could be cut is read through all the same, to number its lines.
+        known: int64 numbers as bytes, sorted: the places of documents that are to be skipped.
     """
 
     number: int
@@ -70,6 +71,7 @@ class BlockSpec:
     records: int | None = None
     numbered: bool = False
     uncut: bool = False
+    known: bytes = b""
 
     @property
     def read_through(self) -> bool:

@@ -19,6 +19,7 @@ class Part:
         end_of_file: For a file that is read through, in the part that marks its end: the records
             that this reader saw in the whole file.
         rejected: Records that got no vector so far.
+        skipped: Documents that an earlier output has.
         seconds: Wall seconds spent in each room so far.
     """
 
@@ -29,6 +30,7 @@ class Part:
     covered: dict[int, int] = field(default_factory=dict)
     end_of_file: int | None = None
     rejected: tuple[Rejected, ...] = ()
+    skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property

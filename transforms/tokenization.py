@@ -145,7 +145,7 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
 
 
 def hashed_texts(block: DocumentBlock) -> list[str]:
-    """What tells a document's content: its text, both texts of a pair, or its words."""
+    """What tells a document's content: its text, both texts of a pair, or its words; its spans."""
     texts = block.texts
     if block.words is not None:
         texts = [
@@ -156,6 +156,11 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
         texts = [
             f"{one}{_WORD_BORDER}{other}" if other else one
             for one, other in zip(texts, block.texts_b, strict=True)
+        ]
+    if block.spans is not None:
+        texts = [
+            _WORD_BORDER.join([text, *(f"{start}:{stop}" for start, stop in spans)])
+            for text, spans in zip(texts, block.spans, strict=True)
         ]
     return texts
 

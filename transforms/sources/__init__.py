@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
+from transforms.known import without_known
 from transforms.part import Part
 from transforms.sources.documents import Documents, join_documents
 from transforms.sources.jsonl import Columns, parse_jsonl
@@ -92,7 +93,8 @@ class _Read(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):
             return
-        yield from document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+        for block in document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done):
+            yield without_known(block, spec.known)
 
 
 def document_blocks(
