@@ -18,14 +18,14 @@ from pipeline.specs import text_spec, vector_spec
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
+    files_to_read,
     input_files,
     listing_digest,
     plan_blocks,
     planned_work,
 )
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
 
 OUTPUT_FORMAT = 1  # rises when equal input would give other files
 
@@ -42,10 +42,10 @@ class EmbedRun:
         text_spec: How texts become rows, and which of their vectors are wanted.
         request: What the plan is made from.
         planned: What the plan holds at this moment.
-        columns: Where the fields of JSON records stand.
+        columns: Where the fields of records stand.
         part_docs: Most documents of a part.
         fingerprint: Of everything that changes rows or how files are cut.
-        input_bytes: Stored size of the input.
+        input_bytes: Size of the input as stored, of Parquet that of its texts.
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
     """
@@ -105,13 +105,14 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
-    files = listed if options.limit is None else limit_files(listed, options.limit)
+    text_column = options.text_column or "text"
+    files = files_to_read(listed, text_column, options.limit)
     columns = input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)
-    total = sum(file.stop for file in files)
+    total = sum(file.text_bytes for file in files)
     request = PlanRequest(
         patterns=tuple(absolute(pattern) for pattern in options.input),
         input_format=options.input_format,
@@ -120,6 +121,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         digest=listing_digest(listed),
         output=output,
         read_through="token" in made.granularity and options.output_format == "jsonl",
+        text_column=text_column,
     )
     specs = list(plan_blocks(files, request.block_bytes, request.read_through))
     run = EmbedRun(
@@ -156,7 +158,9 @@ def run_fingerprint(run: EmbedRun) -> str:
         "listing": run.request.digest,
     }
     del settings["model_source"]  # a path, which may change while the model stays
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[
+        :32
+    ]
 
 
 def check_output(run: EmbedRun) -> None:
