@@ -91,8 +91,8 @@ def _open(path: str) -> Iterator[pq.ParquetFile]:
     try:
         with open_raw(path) if is_remote(path) else pa.OSFile(path) as raw:
             yield pq.ParquetFile(raw)
-    except pa.ArrowException as error:
-        raise ValueError(f"{path} is no Parquet file, or is damaged: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 def read_row_parts(
