@@ -65,6 +65,15 @@ class EmbedRun:
     estimated_bytes: int
 
     @property
+    def to_cover(self) -> int:
+        """What the reports of a complete run cover: bytes, and rows of Parquet.
+
+        The input's size where files are read through, of which reports cover nothing.
+        """
+        stops = [stop for stop in self.planned.stops if stop is not None]
+        return sum(stops) if len(stops) == len(self.planned.stops) else self.input_bytes
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What the vectors are, as it stands in the output's files."""
         return {

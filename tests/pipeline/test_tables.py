@@ -133,3 +133,18 @@ def test_any_name_can_be_a_table(tmp_path, tiny_bundle):
         output = tmp_path / f"out-{kind}"
         assert embed(output, tiny_bundle, tmp_path / name, input_format=kind) == 0
         assert len(rows(output)["id"]) == 1
+
+
+def test_tables_on_cloud_storage(tmp_path, tiny_bundle, gcs):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(csv_bytes(TEXTS))
+    (folder / "b.csv.gz").write_bytes(gzip.compress(csv_bytes(TEXTS)))
+    table = pa.table({"id": range(len(TEXTS)), "text": TEXTS})
+    pq.write_table(table, folder / "c.parquet", row_group_size=2)
+    gcs.client.create_bucket("tables")
+    url = gcs.put_folder(folder, "tables", "in")
+    for output, where in ((tmp_path / "far", f"{url}/*"), (tmp_path / "near", folder)):
+        assert embed(output, tiny_bundle, where, block_bytes=60) == 0
+    assert rows(tmp_path / "far") == rows(tmp_path / "near")
+    assert record(tmp_path / "far")["counts"]["embedded"] == 3 * len(TEXTS)
