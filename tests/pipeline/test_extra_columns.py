@@ -5,12 +5,15 @@ import decimal
 import json
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.pipeline.helpers import embed, record, rejected, rows
+from tests.transforms.embedding_blocks import embedding_block, numbers
+from transforms.vectors import take_documents
 
 UTC = datetime.UTC
 INSTANT = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
@@ -163,6 +166,22 @@ def test_json_lines_have_the_columns_too(tmp_path, tiny_bundle):
         "c_numbers": [1, 2],
     }
     assert all(found[1][name] is None for name in TYPED if name != "c_kind")
+
+
+def test_documents_whose_files_have_no_columns_get_null(tmp_path, tiny_bundle):
+    (tmp_path / "a.csv").write_text("text,n\none,1\n")
+    pq.write_table(pa.table({"text": ["two"], "n": [2]}), tmp_path / "b.parquet")
+    (tmp_path / "c.txt").write_text("three\n")
+    (tmp_path / "d.jsonl").write_text('{"text": "four", "n": 4}\n{"text": "five"}\n')
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, tmp_path / "*.*", extra_columns="n") == 0
+    assert rows(output)["n"] == [1, 2, None, 4, None]
+
+
+def test_a_document_that_fails_in_the_model_takes_its_columns_along():
+    block = embedding_block(vectors=numbers(3), extra=pa.table({"c": [1, 2, 3]}))
+    kept = take_documents(block, np.array([0, 2]))
+    assert kept.extra.to_pydict() == {"c": [1, 3]}
 
 
 @pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
