@@ -114,7 +114,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline.progress import Progress
 
     try:
-        with Progress(run.output, run.input_bytes):
+        with Progress(run.output, run.to_cover):
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):

@@ -19,6 +19,7 @@ from pipeline.specs import text_spec, vector_spec
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
+    files_to_read,
     input_files,
     listing_digest,
     plan_blocks,
@@ -27,8 +28,7 @@ from transforms.blocks import (
 from transforms.earlier import EarlierOutput
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
 from transforms.increments import KeySettings
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
 
 OUTPUT_FORMAT = 1  # rises when equal input would give other files
 
@@ -45,10 +45,10 @@ class EmbedRun:
         text_spec: How texts become rows, and which of their vectors are wanted.
         request: What the plan is made from.
         planned: What the plan holds at this moment.
-        columns: Where the fields of JSON records stand.
+        columns: Where the fields of records stand.
         part_docs: Most documents of a part.
         fingerprint: Of everything that changes rows or how files are cut.
-        input_bytes: Stored size of the input.
+        input_bytes: Size of the input as stored, of Parquet that of its texts.
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
         earlier: Outputs whose documents are skipped.
@@ -85,6 +85,15 @@ class EmbedRun:
             self.part_docs,
             self.request.block_bytes,
         )
+
+    @property
+    def to_cover(self) -> int:
+        """What the reports of a complete run cover: bytes, and rows of Parquet.
+
+        The input's size where files are read through, of which reports cover nothing.
+        """
+        stops = [stop for stop in self.planned.stops if stop is not None]
+        return sum(stops) if len(stops) == len(self.planned.stops) else self.input_bytes
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -127,15 +136,16 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
-    files = listed if options.limit is None else limit_files(listed, options.limit)
     check_increments(options)
-    check_formats(options, {file.format for file in files})
+    check_formats(options, {file.format for file in listed})
+    text_column = options.text_column or "text"
+    files = files_to_read(listed, text_column, options.limit)
     columns = input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)
-    total = sum(file.stop for file in files)
+    total = sum(file.text_bytes for file in files)
     request = PlanRequest(
         patterns=tuple(absolute(pattern) for pattern in options.input),
         input_format=options.input_format,
@@ -144,6 +154,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         digest=listing_digest(listed),
         output=output,
         read_through="token" in made.granularity and options.output_format == "jsonl",
+        text_column=text_column,
     )
     specs = list(plan_blocks(files, request.block_bytes, request.read_through))
     run = EmbedRun(
@@ -183,7 +194,8 @@ def run_fingerprint(run: EmbedRun) -> str:
     if run.earlier:
         settings["skip_existing"] = [(each.run, each.digest) for each in run.earlier]
     del settings["model_source"]  # a path, which may change while the model stays
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def check_output(run: EmbedRun) -> None:

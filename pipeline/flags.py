@@ -61,14 +61,22 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
 def _add_input_flags(what: Any) -> None:
     what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
     what.add_argument(
-        "--input_format", choices=("text", "jsonl"), help="default: by suffix, else text"
+        "--input_format",
+        choices=("text", "jsonl", "csv", "parquet"),
+        help="default: by suffix, else text",
     )
     what.add_argument(
         "--text_column",
         metavar="NAME",
-        help="JSON field, a text or a list of words (default: text)",
+        help="field or column, a text or a list of words (default: text)",
     )
-    what.add_argument("--text_b_column", metavar="NAME", help="JSON field of the second text")
+    what.add_argument("--text_b_column", metavar="NAME", help="field of the second text")
+    what.add_argument(
+        "--extra_columns",
+        type=_names,
+        metavar="A,B:TYPE",
+        help="fields to pass through to the output; their type if it is not string, nor Parquet's",
+    )
     what.add_argument(
         "--pair_separator", metavar="TEXT", help="between the texts of a line, such as ' ||| '"
     )
@@ -76,7 +84,7 @@ def _add_input_flags(what: Any) -> None:
         "--span_columns", type=_names, metavar="A,B", help="of --granularity span: start,stop"
     )
     what.add_argument(
-        "--id_column", metavar="NAME", help="JSON field (default: id if there is one)"
+        "--id_column", metavar="NAME", help="field of the id (default: id if there is one)"
     )
     what.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
 

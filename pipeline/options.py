@@ -42,6 +42,7 @@ class EmbedOptions:
     pair_separator: str | None = None
     span_columns: tuple[str, ...] | None = None
     id_column: str | None = None
+    extra_columns: tuple[str, ...] | None = None
     output_format: str = "parquet"
     block_bytes: int | None = None
     block_docs: int | None = None

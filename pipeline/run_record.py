@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from pipeline.embed_run import EmbedRun
 from pipeline.options import UsageError
@@ -158,6 +159,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "text_b_column": run.columns.text_b,
             "span_columns": run.columns.spans and list(run.columns.spans),
             "pair_separator": run.columns.pair_separator,
+            "extra_columns": _extra_types(run.columns.extra),
             "read_through": run.request.read_through,
             "limit": run.request.limit,
             "skip_existing": [
@@ -176,6 +178,10 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
     }
+
+
+def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:
+    return None if schema is None else {field.name: str(field.type) for field in schema}
 
 
 def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from bert.result_files import read_sentences
 from bert.results import granular_settings, read_run, vector_files
 from bert.vector_spec import VectorSpec
 from pipeline.options import UsageError
-from transforms.blocks import input_files, listing_digest, plan_blocks
+from transforms.blocks import files_to_read, input_files, listing_digest, plan_blocks
 from transforms.files import absolute
 from transforms.sources import document_blocks
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,7 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
         files = input_files(asked["patterns"], asked["format"], absolute(folder))
         if listing_digest(files) != asked["listing"]:
             return list(hits)
-        if asked["limit"] is not None:
-            files = limit_files(files, asked["limit"])
+        files = files_to_read(files, asked["text_column"], asked["limit"])
     except (ValueError, OSError):
         return list(hits)
     wanted = {int(hit.file.split("-")[1]): set[str]() for hit in hits}

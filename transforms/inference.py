@@ -134,6 +134,7 @@ def embedding_block(
         words=_unit_vectors(layout.words, vectors.words),
         spans=_unit_vectors(layout.spans, vectors.spans),
         line_numbers=block.line_numbers,
+        extra=block.extra,
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,

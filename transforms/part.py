@@ -15,7 +15,8 @@ class Part:
         number: Number of the part in its block.
         last: Whether its reader has no further part.
         records: Records read, counted as lines before anything looks into them.
-        covered: Bytes of each file (by its number in the listing) that those lines took.
+        covered: Bytes of each file (by its number in the listing) that those records took; rows
+            of a Parquet file.
         end_of_file: For a file that is read through, in the part that marks its end: the records
             that this reader saw in the whole file.
         rejected: Records that got no vector so far.

@@ -39,6 +39,8 @@ class TokenBlock:
         rows: The distinct rows, with [CLS] and [SEP].
         line_numbers: int64 `[documents]`, 0-based number of each line in its file; None where not
             known.
+        extra: Columns of the input that go with the vectors, a row a document; None where none
+            were asked for.
     """
 
     part: Part
@@ -49,6 +51,7 @@ class TokenBlock:
     row: np.ndarray
     rows: "Rows"
     line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,7 +62,8 @@ class TokenBlock:
         arrays = [self.text_hash, self.row, self.rows.input_ids, self.rows.row_splits]
         if self.layout.tokens is not None:
             arrays += vars(self.layout.tokens).values()
-        return sum(each.nbytes for each in arrays) + self.ids.nbytes
+        extra = 0 if self.extra is None else self.extra.nbytes
+        return sum(each.nbytes for each in arrays) + self.ids.nbytes + extra
 
 
 @dataclass
@@ -141,6 +145,7 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
         row=row,
         rows=rows,
         line_numbers=None if block.line_numbers is None else block.line_numbers[kept],
+        extra=block.extra.take(chosen) if rejected and block.extra is not None else block.extra,
     )
 
 

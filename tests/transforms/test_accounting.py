@@ -27,7 +27,7 @@ from transforms.blocks import (
 )
 from transforms.files import write_bytes
 from transforms.sources import ReadBlocks
-from transforms.sources.jsonl import Columns
+from transforms.sources.columns import Columns
 
 PLANNED = PlannedWork(3, 3, (30, None), ("/in/a.txt", "/in/b.gz"))
 REPORTS = [

@@ -1,9 +1,9 @@
 """ReadBlocks: a BlockSpec in, the DocumentBlocks of its parts out."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -13,10 +13,20 @@ from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
 from transforms.known import without_known
 from transforms.part import Part
+from transforms.sources.columns import Columns
+from transforms.sources.csv_records import parse_csv, read_csv_parts
 from transforms.sources.documents import Documents, join_documents
-from transforms.sources.jsonl import Columns, parse_jsonl
-from transforms.sources.lines import Lines, PartLines, read_parts
+from transforms.sources.jsonl import parse_jsonl
+from transforms.sources.lines import read_parts
+from transforms.sources.parquet_rows import parse_rows, read_row_parts
+from transforms.sources.parts import ReadPart
 from transforms.sources.text import parse_text
+
+_PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
+    "jsonl": parse_jsonl,
+    "csv": parse_csv,
+    "parquet": parse_rows,
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,8 @@ class DocumentBlock:
         spans: Code points `[start, stop)` in the text; None if none are asked for.
         line_numbers: int64 `[documents]`, number of each one's line in its file, from 0, where
             every line counts; None if they are not asked for.
+        extra: Columns of the input that go with the vectors, a row a document; None if none are
+            asked for.
     """
 
     part: Part
@@ -44,6 +56,7 @@ class DocumentBlock:
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
     line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -106,7 +119,7 @@ def document_blocks(
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, but those that are done."""
     started = time.perf_counter()
-    for content in read_parts(spec, part_docs, block_bytes):
+    for content in _parts(spec, columns, part_docs, block_bytes):
         if content.number in done:
             continue
         block = parse_part(spec, content, columns, time.perf_counter() - started)
@@ -114,21 +127,31 @@ def document_blocks(
         started = time.perf_counter()
 
 
+def _parts(
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+) -> Iterator[ReadPart[Any]]:
+    if spec.format == "csv":
+        return read_csv_parts(spec, part_docs, block_bytes)
+    if spec.format == "parquet":
+        return read_row_parts(spec, columns, part_docs, block_bytes)
+    return read_parts(spec, part_docs, block_bytes)
+
+
 def parse_part(
-    spec: BlockSpec, content: PartLines, columns: Columns, seconds: float
+    spec: BlockSpec, content: ReadPart[Any], columns: Columns, seconds: float
 ) -> DocumentBlock:
-    """The lines of a part to its documents; what is no document is rejected with its place."""
+    """The records of a part to its documents; what is none is rejected with its place."""
     started = time.perf_counter()
-    found = [_parse(spec.format, lines, columns) for lines in content.lines]
-    documents = join_documents(found, columns.has_pairs, columns.spans is not None)
+    found = [_parse(spec.format, each, columns) for each in content.contents]
+    documents = join_documents(found, columns)
     covered: dict[int, int] = {}
-    for lines in content.lines:
-        covered[lines.file] = covered.get(lines.file, 0) + len(lines.data)
+    for each in content.contents:
+        covered[each.file] = covered.get(each.file, 0) + each.size
     part = Part(
         block=spec.number,
         number=content.number,
         last=content.last,
-        records=sum(lines.count for lines in content.lines),
+        records=sum(each.count for each in content.contents),
         covered={} if spec.read_through else covered,
         end_of_file=content.end_of_file,
         rejected=tuple(documents.rejected),
@@ -143,10 +166,11 @@ def parse_part(
         documents.words,
         documents.spans,
         documents.line_numbers if spec.numbered else None,
+        documents.extra,
     )
 
 
-def _parse(kind: str, lines: Lines, columns: Columns) -> Documents:
-    if kind == "jsonl":
-        return parse_jsonl(lines, columns)
-    return parse_text(lines, columns.pair_separator)
+def _parse(kind: str, content: Any, columns: Columns) -> Documents:
+    if kind == "text":
+        return parse_text(content, columns.pair_separator)
+    return _PARSERS[kind](content, columns)

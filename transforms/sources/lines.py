@@ -4,7 +4,7 @@ import bz2
 import functools
 import gzip
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -13,9 +13,14 @@ import zstandard
 from transforms.block_spec import BlockSpec, InputFile, Slice
 from transforms.files import open_raw, stat
 from transforms.sources.encoding import check_encoding
+from transforms.sources.parts import (
+    ReadPart,
+    parts_in_order,
+    parts_read_through,
+)
 
 _PIECE = 1 << 16  # bytes read at a time when a line goes on behind its block
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -42,29 +47,21 @@ class Lines:
         return self.data.count(b"\n") + (not self.data.endswith(b"\n") and self.data != b"")
 
     @property
+    def size(self) -> int:
+        """How many bytes of the file they take up."""
+        return len(self.data)
+
+    def cut(self, most: int) -> tuple["Lines", "Lines | None"]:
+        """The first `most` lines, and the rest if there is any."""
+        return cut_lines(self, most)
+
+    @property
     def text(self) -> bytes:
         """The data without a byte order mark."""
-        return self.data.removeprefix(_BOM) if self.offset == 0 else self.data
+        return self.data.removeprefix(BOM) if self.offset == 0 else self.data
 
 
-@dataclass(frozen=True)
-class PartLines:
-    """The lines of one part.
-
-    Attributes:
-        number: The part's number in its block.
-        lines: In the input's order.
-        last: Whether the reader has no further part.
-        end_of_file: In the part that marks the end of a file read through: records of the file.
-    """
-
-    number: int
-    lines: tuple[Lines, ...]
-    last: bool
-    end_of_file: int | None = None
-
-
-def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[PartLines]:
+def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
     """Reads a block, closing a part at `part_docs` lines.
 
     A line belongs to the block in which it begins. A block of byte ranges gives its parts from 0
@@ -79,15 +76,11 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Pa
     for piece in spec.slices:
         check_unchanged(piece)
     if spec.read_through:
-        yield from _read_through(spec, part_docs, block_bytes)
+        stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
+        yield from parts_read_through(spec, stream, part_docs)
         return
     lines = itertools.chain.from_iterable(_range_lines(piece) for piece in spec.slices)
-    parts = enumerate(close_parts(lines, part_docs))
-    number, held = next(parts, (0, ()))
-    for following, content in parts:
-        yield PartLines(number, held, last=False)
-        number, held = following, content
-    yield PartLines(number, held, last=True)
+    yield from parts_in_order(lines, part_docs)
 
 
 def check_unchanged(piece: Slice) -> None:
@@ -135,26 +128,6 @@ def _rest_of_line(file: BinaryIO) -> bytes:
     return b"".join(pieces)
 
 
-def close_parts(lines: Iterable[Lines], most: int) -> Iterator[tuple[Lines, ...]]:
-    """Deals lines out into parts of at most `most` lines each."""
-    held: list[Lines] = []
-    room = most
-    for each in lines:
-        rest: Lines | None = each
-        while rest is not None and rest.data:
-            taken, rest = cut_lines(rest, room)
-            held.append(taken)
-            room -= taken.count
-            if room == 0 and rest is not None:
-                yield tuple(held)
-                held, room = [], most
-        if room == 0:
-            yield tuple(held)
-            held, room = [], most
-    if held:
-        yield tuple(held)
-
-
 def cut_lines(lines: Lines, most: int) -> tuple[Lines, Lines | None]:
     """The first `most` lines, and the rest if there is any."""
     if lines.count <= most:
@@ -168,19 +141,6 @@ def cut_lines(lines: Lines, most: int) -> tuple[Lines, Lines | None]:
     return first, replace(lines, offset=lines.offset + end + 1, data=rest, number=number)
 
 
-def _read_through(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[PartLines]:
-    piece = spec.slices[0]
-    parts = records = 0
-    for lines in _stream(piece, spec.compression, block_bytes, spec.records):
-        for content in close_parts([lines], part_docs):
-            if parts % spec.stripes == spec.stripe:
-                yield PartLines(parts, content, last=False)
-            records += sum(each.count for each in content)
-            parts += 1
-    mark = parts + (spec.stripe - parts) % spec.stripes  # the next number of this stripe
-    yield PartLines(mark, (), last=True, end_of_file=records)
-
-
 def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
@@ -188,7 +148,7 @@ def _stream(
     offset = number = 0
     carried: list[bytes] = []  # a long line comes in many pieces
     left = records
-    for data in _pieces(piece, compression, block_bytes):
+    for data in stored_pieces(piece, compression, block_bytes):
         if offset == 0 and not carried:
             check_encoding(piece.info.path, data)
         end = data.rfind(b"\n") + 1
@@ -209,7 +169,7 @@ def _stream(
         yield Lines(piece.file, piece.info.path, offset, b"".join(carried), number)
 
 
-def _pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
+def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
     """The bytes of a slice from the file's start, or of a whole compressed file."""
     with open_raw(piece.info.path) as raw:
         if compression is None:
@@ -256,24 +216,14 @@ def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     return next(stream, Lines(0, file.info.path, 0, b""))
 
 
-def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
-    """The files cut to their first `limit` records, in the listing's order."""
-    kept = []
-    left = limit
-    for file in files:
-        if left <= 0:
-            break
-        piece = Slice(0, file.info, 0, file.stop)
-        if file.compression is not None:
-            found = 0
-            for lines in _stream(piece, file.compression, 1 << 20, left):
-                found += lines.count
-            kept.append(replace(file, records=min(left, found)))
-        else:
-            found, stop = _first_lines(piece, left)
-            kept.append(replace(file, stop=stop))
-        left -= found
-    return kept
+def limit_lines(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    """A file cut to its first `limit` lines, and how many it then has."""
+    piece = Slice(0, file.info, 0, file.stop)
+    if file.compression is None:
+        found, stop = _first_lines(piece, limit)
+        return replace(file, stop=stop), found
+    found = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=found), found
 
 
 def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
