@@ -131,7 +131,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     check_increments(options)
     check_formats(options, {file.format for file in files})
     columns = input_columns(options, files)
-    bundle = resolve_model(options.model)
+    bundle = resolve_model(options.model, options.allow_untrusted_model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)
