@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
+from transforms.discretion import Discreet
 from transforms.known import without_known
 from transforms.part import Part
 from transforms.sources.documents import Documents, join_documents
 from transforms.sources.jsonl import Columns, parse_jsonl
 from transforms.sources.lines import Lines, PartLines, read_parts
-from transforms.sources.text import parse_text
+from transforms.sources.text import parse_text, refuse_large
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,10 @@ class _Read(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):
             return
-        for block in document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done):
-            yield without_known(block, spec.known)
+        blocks = document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+        with Discreet("read"):
+            for block in blocks:
+                yield without_known(block, spec.known)
 
 
 def document_blocks(
@@ -123,7 +126,7 @@ def parse_part(
     documents = join_documents(found, columns.has_pairs, columns.spans is not None)
     covered: dict[int, int] = {}
     for lines in content.lines:
-        covered[lines.file] = covered.get(lines.file, 0) + len(lines.data)
+        covered[lines.file] = covered.get(lines.file, 0) + lines.size
     part = Part(
         block=spec.number,
         number=content.number,
@@ -147,6 +150,8 @@ def parse_part(
 
 
 def _parse(kind: str, lines: Lines, columns: Columns) -> Documents:
+    if lines.too_large:
+        return refuse_large(lines, place_is_id=kind != "jsonl" or columns.id is None)
     if kind == "jsonl":
         return parse_jsonl(lines, columns)
     return parse_text(lines, columns.pair_separator)
