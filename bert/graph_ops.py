@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # them, start programs or talk to other machines, or is not known to do none of that.
 _STRUCTURE = """
 Const Placeholder PlaceholderWithDefault Identity IdentityN NoOp StopGradient PreventGradient
-CheckNumerics EnsureShape Assert ControlTrigger DisableCopyOnRead Empty DeepCopy GuaranteeConst
+CheckNumerics EnsureShape Assert ControlTrigger DisableCopyOnRead
 PartitionedCall StatefulPartitionedCall If StatelessIf While StatelessWhile Case StatelessCase
 Switch Merge Enter Exit NextIteration LoopCond
 VarHandleOp ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
@@ -29,16 +29,16 @@ DynamicPartition DynamicStitch ParallelDynamicStitch ExpandDims Fill Gather Gath
 InvertPermutation MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3
 MatrixDiagV2 MatrixDiagV3 MatrixSetDiag MatrixSetDiagV3 MirrorPad OneHot OnesLike Pack
 ParallelConcat Pad PadV2 Range Rank Reshape Reverse ReverseSequence ReverseV2 Roll ScatterNd
-SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum Select SelectV2 SequenceMask Shape ShapeN
+SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum Select SelectV2 Shape ShapeN
 Size Slice Split SplitV Squeeze StridedSlice TensorScatterAdd TensorScatterMax TensorScatterMin
 TensorScatterSub TensorScatterUpdate Tile TopK TopKV2 Transpose Unique UniqueV2 UniqueWithCounts
-Unpack UnsortedSegmentMax UnsortedSegmentMean UnsortedSegmentMin UnsortedSegmentSum Where ZerosLike
+Unpack UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentSum Where ZerosLike
 RaggedGather RaggedRange RaggedTensorToTensor RaggedTensorToSparse SparseToDense
 """
 _NUMBERS = """
 Abs Acos Acosh Add AddN AddV2 AccumulateNV2 All Any ApproximateEqual ArgMax ArgMin Asin Asinh Atan
 Atan2 Atanh BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddV1 Bincount Bitcast BitwiseAnd
-BitwiseOr BitwiseXor Bucketize Cast Ceil ClipByValue Conv1D Conv2D Cos Cosh CumulativeLogsumexp
+BitwiseOr BitwiseXor Bucketize Cast Ceil ClipByValue Conv2D Cos Cosh CumulativeLogsumexp
 Cumprod Cumsum DepthwiseConv2dNative Digamma Div DivNoNan Einsum Elu Equal Erf Erfc Erfinv Exp Expm1
 Floor FloorDiv FloorMod FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 Greater GreaterEqual
 InTopKV2 Inv IsFinite IsInf IsNan L2Loss LeakyRelu LeftShift Less LessEqual Lgamma LinSpace Log
@@ -53,7 +53,17 @@ StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterA
 StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformV2
 StatelessTruncatedNormal StatelessTruncatedNormalV2
 """
-ALLOWED = frozenset(f"{_STRUCTURE} {_SHAPES} {_NUMBERS}".split())
+# Of models that can be trained further, whose gradients are functions of the library.
+_GRADIENTS = """
+AvgPoolGrad BiasAddGrad Conv2DBackpropFilter Conv2DBackpropInput EluGrad
+DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput FusedBatchNormGrad
+FusedBatchNormGradV2 FusedBatchNormGradV3 InvGrad LeakyReluGrad MaxPoolGrad MirrorPadGrad
+ReciprocalGrad Relu6Grad ReluGrad ResourceScatterAdd ResourceScatterSub ResourceScatterUpdate
+RsqrtGrad SeluGrad SigmoidGrad SoftmaxCrossEntropyWithLogits SoftplusGrad SoftsignGrad
+SparseSoftmaxCrossEntropyWithLogits SqrtGrad StridedSliceGrad SymbolicGradient TanhGrad
+TensorListConcatLists
+"""
+ALLOWED = frozenset(f"{_STRUCTURE} {_SHAPES} {_NUMBERS} {_GRADIENTS}".split())
 # Saving and restoring, in functions that every SavedModel holds and that only its saver calls;
 # `tf.saved_model.load` reads the variables by itself.
 _SAVERS = frozenset(

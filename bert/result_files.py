@@ -227,6 +227,8 @@ def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Codin
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("too large to be a file of a run")
     with path.open("rb") as file:
         for line in file:
             yield orjson.loads(line)

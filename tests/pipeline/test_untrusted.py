@@ -1,5 +1,6 @@
 """Folders, files and configurations of somebody else lead nowhere else, and crash nothing."""
 
+import gzip
 import io
 import json
 import shutil
@@ -16,6 +17,7 @@ from pipeline.cli import main
 from tests.models import write_tiny_huggingface
 from tests.pipeline.helpers import embed, files, record, rejected, rows, vectors
 from transforms.accounting import read_report
+from transforms.sources.lines import MOST_RECORD_BYTES
 
 
 @pytest.fixture
@@ -187,6 +189,22 @@ def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(tmp_path, tiny
         "id is not a string or an integer",
         "text is not a string or a list of strings",
     }
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, tiny_bundle, suffix):
+    path = tmp_path / f"in.txt{suffix}"
+    data = b"the bank\n" + b"a" * MOST_RECORD_BYTES + b"\nof the river\n"
+    path.write_bytes(gzip.compress(data, 1) if suffix else data)
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    counts = record(tmp_path / "out")["counts"]
+    assert (counts["records"], counts["embedded"], counts["rejected"]) == (3, 2, 1)
+    place = f"{path}:9"
+    assert rejected(tmp_path / "out") == [
+        {"id": place, "source": place, "stage": "read", "reason": "record too large"}
+        | {"record": None}
+    ]
+    assert rows(tmp_path / "out")["id"] == [f"{path}:0", f"{path}:{MOST_RECORD_BYTES + 10}"]
 
 
 def billion_laughs():
