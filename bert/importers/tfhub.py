@@ -66,10 +66,7 @@ def import_tfhub(
         encoder_outputs(loaded, sample_rows(2), root)  # what it is, before what it lacks
         vocabulary = find_vocabulary(loaded, root)
         named = encoder_tensors(call_variables(loaded))
-        if isinstance(named, str):
-            entries = read_entries(vocabulary)
-        else:
-            entries = read_vocabulary(vocabulary, named[0], "the SavedModel")
+        entries = _entries(named, vocabulary)
         rows = sample_rows(len(entries))
         outputs = encoder_outputs(loaded, rows, root)
         uncased = find_casing(loaded, root) if lower_case is None else lower_case
@@ -92,6 +89,13 @@ def import_tfhub(
         licence=licence or "",
     )
     return write_bundle(bundle, tensors, entries, saved_model=kept)
+
+
+def _entries(named: tuple[BertConfig, dict[str, np.ndarray]] | str, vocabulary: Path) -> list[str]:
+    """The vocabulary, held against the weights where those are known."""
+    if isinstance(named, str):
+        return read_entries(vocabulary)
+    return read_vocabulary(vocabulary, named[0], "the SavedModel")
 
 
 def _taken_over(
