@@ -38,53 +38,54 @@ def report_of(output):
     return path, orjson.loads(path.read_bytes())
 
 
-def change_report(output, **values):
-    path, report = report_of(output)
-    path.write_bytes(orjson.dumps(report | values))
+def failed_since(output):
+    """Makes the record that of a run which has to be continued."""
+    stored = orjson.loads((output / "run.json").read_bytes())
+    (output / "run.json").write_bytes(orjson.dumps(stored | {"status": "failed"}))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"files": {"../../outside/embeddings-0000000-00000.parquet": 4}},
-        {"files": {"/etc/hostname": 4}},
-        {"files": {"embeddings-0000000-00001.parquet": 4}},
-        {"files": {"embeddings-0000000-00000.parquet": -1}},
-        {"files": None},
-        {"block": "../x"},
-        {"part": 3},
-        {"embedded": -2, "records": -2},
-        {"rejected": {"x": "y"}},
-        {"covered": {"../x": 1}},
-        {"more": 1},
-    ],
-)
-def test_a_report_that_names_other_files_does_not_count(
-    tmp_path, output, texts, tiny_bundle, change
-):
+STRANGE = [
+    {"files": {"/etc/hostname": 4}},
+    {"files": {"embeddings-0000000-00001.parquet": 4}},
+    {"files": {"embeddings-0000000-00000.parquet": -1}},
+    {"files": {"embeddings-0000000-00000.parquet/../../x": 4}},
+    {"files": None},
+    {"block": "../x"},
+    {"part": 3},
+    {"embedded": -2, "records": -2},
+    {"rejected": {"x": "y"}},
+    {"covered": {"../x": 1}},
+    {"seconds": {"read": "long"}},
+    {"more": 1},
+]
+
+
+def test_a_report_that_names_other_files_does_not_count(tmp_path, output, texts, tiny_bundle):
     outside = tmp_path / "outside"
     outside.mkdir()
     kept = outside / "embeddings-0000000-00000.parquet"
     kept.write_bytes(b"kept")
     before = files(output)
     path, report = report_of(output)
-    change_report(output, **change)
-    assert read_report(str(path), report["run"]) is None
-    (output / "run.json").write_bytes(
-        orjson.dumps(orjson.loads((output / "run.json").read_bytes()) | {"status": "failed"})
-    )
+    assert read_report(str(path), report["run"]) is not None
+    for change in STRANGE:
+        path.write_bytes(orjson.dumps(report | change))
+        assert read_report(str(path), report["run"]) is None, change
+    name = "../outside/embeddings-0000000-00000.parquet"
+    path.write_bytes(orjson.dumps(report | {"files": {name: 4}}))
+    failed_since(output)
     assert embed(output, tiny_bundle, texts) == 0
     assert record(output)["counts"]["parts_reused"] == 0
     assert (files(output), report_of(output)[1]["files"]) == (before, report["files"])
     assert kept.read_bytes() == b"kept"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff"])
-def test_a_report_that_is_none_does_not_count(output, texts, tiny_bundle, data):
-    path, _ = report_of(output)
-    path.write_bytes(data)
-    stored = orjson.loads((output / "run.json").read_bytes())
-    (output / "run.json").write_bytes(orjson.dumps(stored | {"status": "failed"}))
+def test_a_report_that_is_none_does_not_count(output, texts, tiny_bundle):
+    path, report = report_of(output)
+    for data in (b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000):
+        path.write_bytes(data)
+        assert read_report(str(path), report["run"]) is None
+    failed_since(output)
     assert embed(output, tiny_bundle, texts) == 0
     assert record(output)["counts"]["embedded"] == 3
 
