@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records were rejected than `--max_rejected` allows; 130 interrupted.
     """
     from pipeline.options import UsageError
+    from pipeline.secrets import hide_secrets
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _command(words[0])(words[1:])
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -112,6 +113,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline.embed_job import run_job
     from pipeline.options import command_of
     from pipeline.progress import Progress
+    from pipeline.secrets import hide_in_flags, hide_secrets
 
     try:
         with Progress(run.output, run.to_cover):
@@ -119,14 +121,14 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
             run_record.fail(run.output, record, "interrupted")
-            command = shlex.join(command_of(run.options))
+            command = shlex.join(hide_in_flags(command_of(run.options)))
             print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
             print(f"  {command}", file=sys.stderr)
             return INTERRUPTED
-        message = root_message(error)
+        message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
         if not isinstance(error, (ValueError, OSError)):
-            traceback.print_exc()
+            sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
         print(
             "finished blocks are kept; with that mended, the same command continues",
@@ -243,12 +245,15 @@ def _summary(output: str, record: dict[str, Any]) -> str:
 
 
 def _search(arguments: list[str]) -> int:
+    from pipeline.flags import add_trust_flag
+
     parser = _Parser("search", "Prints the documents whose vectors are nearest to a query's.")
     parser.add_argument("--embeddings", required=True, metavar="DIR", help="a run's output")
     parser.add_argument("--query", required=True, metavar="TEXT")
     parser.add_argument("--k", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
     parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
+    add_trust_flag(parser)
     given = parser.parse_args(arguments)
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
@@ -257,7 +262,8 @@ def _search(arguments: list[str]) -> int:
     _quiet()
     from pipeline.search import excerpt, output_problem, search
 
-    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt)
+    trusted = given.allow_untrusted_model
+    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt, trusted)
     problem = output_problem(given.embeddings, hits)
     if problem:
         print(f"note: {problem}", file=sys.stderr)
@@ -280,7 +286,9 @@ def _tokenize(arguments: list[str]) -> int:
     from bert.resolve import resolve_model
 
     try:
-        tokenizer = resolve_model(given.model or "minilm").load_tokenizer()
+        tokenizer = resolve_model(
+            given.model or "minilm", given.allow_untrusted_model
+        ).load_tokenizer()
     except ValueError as error:
         raise UsageError(str(error)) from error
     found = tokenizer.encode_with_offsets([given.text])
@@ -305,8 +313,11 @@ def _model(arguments: list[str]) -> int:
 
 def _quiet() -> None:
     """Keeps TensorFlow's notes on the machine and Beam's remarks on itself off the terminal."""
+    from pipeline.secrets import SecretFilter
+
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     for handler in logging.getLogger().handlers:
         # Errors of a step come back as the job's error; Beam also logs them, with a traceback.
         handler.addFilter(lambda entry: "apache_beam" not in entry.pathname)
+        handler.addFilter(SecretFilter())

@@ -40,6 +40,7 @@ def build(
         run.text_spec,
         run.options.batch_tokens,
         run.options.threads,
+        run.bundle.trusted,
     )
     plan = pipeline | "Plan" >> PlanBlocks(run.request)
     specs, facts = plan["specs"], []

@@ -141,7 +141,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     text_column = options.text_column or "text"
     files = files_to_read(listed, text_column, options.limit)
     columns = input_columns(options, files)
-    bundle = resolve_model(options.model)
+    bundle = resolve_model(options.model, options.allow_untrusted_model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)

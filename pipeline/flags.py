@@ -169,3 +169,12 @@ def add_model_flag(parser: Any) -> None:
         help="minilm (default), a bundle, a model's folder or .tar.gz, local or gs://, or a "
         "handle of TF Hub",
     )
+    add_trust_flag(parser)
+
+
+def add_trust_flag(parser: Any) -> None:
+    parser.add_argument(
+        "--allow_untrusted_model",
+        action="store_true",
+        help="load a SavedModel whatever its graph does, as if running a program of its maker",
+    )

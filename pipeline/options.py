@@ -14,16 +14,13 @@ from pipeline.flags import add_embed_flags
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
 _FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+MOST_CONFIG = 1 << 20  # characters of a --config file
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
 
 REPEATED = ("input", "skip_existing")  # flags that may be given several times
-_ONLY_ON = (
-    "overwrite",
-    "dry_run",
-    "check_ids",
-    "list_vanished",
-)  # switches that have no --no_ form
+# Switches that have no --no_ form.
+_ONLY_ON = ("overwrite", "dry_run", "check_ids", "list_vanished", "allow_untrusted_model")
 
 
 class UsageError(ValueError):
@@ -48,6 +45,7 @@ class EmbedOptions:
     block_docs: int | None = None
     limit: int | None = None
     model: str = "minilm"
+    allow_untrusted_model: bool = False
     granularity: tuple[str, ...] = ("sentence",)
     recipe: str | None = None
     layers: tuple[int, ...] | None = None
@@ -156,18 +154,42 @@ def join_negative_lists(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+def parse_config(path: str, text: str) -> dict[str, Any]:
+    """The flags in a YAML file; each has one value, or a list of them.
+
+    Raises:
+        UsageError: It is none, too large, or refers to itself: a few lines of references can stand
+            for any number of values.
+    """
     import yaml
 
+    wanted = f"--config {path} must hold flags, one `name: value` a line"
+    if len(text) > MOST_CONFIG:
+        raise UsageError(f"{wanted}, and not more than {MOST_CONFIG:,} characters")
+    depth = 0
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = yaml.safe_load(file) or {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from error
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise UsageError(f"{wanted}, without references to each other (*{event.anchor})")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > 2:
+                raise UsageError(f"{wanted}, the value a list at most")
+        settings = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or "config" in settings:
-        raise UsageError(f"--config {path} must hold flags, one `name: value` a line")
+        raise UsageError(wanted)
+    return settings
+
+
+def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_CONFIG + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read: {error}") from error
+    settings = parse_config(path, text)
     switches = {name for name in settings if f"--no_{name}" in parser._option_string_actions}
     for name in switches:
         if not isinstance(settings[name], bool | None):

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import re
 import time
@@ -13,9 +14,11 @@ import pyarrow as pa
 
 from pipeline.embed_run import EmbedRun
 from pipeline.options import UsageError
+from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from transforms.accounting import Totals, Verdict
 from transforms.files import (
     create_exclusive,
+    is_remote,
     join,
     make_folder,
     names_in,
@@ -65,8 +68,10 @@ def start(run: EmbedRun) -> dict[str, Any]:
         The record: `status` is `done` if the run is complete already, else `running`.
 
     Raises:
-        UsageError: The folder holds another run, or files of one without its record.
+        UsageError: The folder holds another run, or files of one without its record, or is no
+            folder to be written to.
     """
+    _refuse_links(run)
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
@@ -93,6 +98,16 @@ def start(run: EmbedRun) -> dict[str, Any]:
     if found is not None:
         write_bytes(record_path(run.output), _dumps(record))
     return record
+
+
+def _refuse_links(run: EmbedRun) -> None:
+    """Through a link in its place, reports would be written, and removed, somewhere else."""
+    reports = join(run.output, "blocks")
+    if not is_remote(run.output) and os.path.islink(reports):
+        raise UsageError(
+            f"--output {run.options.output} holds a link {reports} that leads out of it; remove "
+            "the link, or choose another folder"
+        )
 
 
 def _is_complete(output: str, record: dict[str, Any]) -> bool:
@@ -135,21 +150,21 @@ def remove_run(output: str) -> None:
 
 
 def _first_record(run: EmbedRun) -> dict[str, Any]:
-    options = asdict(run.options)
-    options["beam_args"] = list(run.options.beam_args)
+    options = hide_in(asdict(run.options))
+    options["beam_args"] = hide_in_flags(run.options.beam_args)
     return {
         "format": _FORMAT,
         "status": "running",
         "run": run.fingerprint,
         "started": _now(),
         "model": {
-            "name": run.options.model,
+            "name": hide_secrets(run.options.model),
             "fingerprint": run.bundle.fingerprint,
-            "source": run.bundle.source,
+            "source": hide_secrets(run.bundle.source),
         },
         "vectors": run.metadata,
         "input": {
-            "patterns": list(run.request.patterns),
+            "patterns": hide_in(run.request.patterns),
             "format": run.request.input_format,
             "listing": run.request.digest,
             "files": len(run.planned.paths),
@@ -205,7 +220,7 @@ def fail(output: str, record: dict[str, Any], error: str) -> None:
     """Notes that the job ended with an error; what is finished stays."""
     now = read_record(output)
     if now is not None and now["run"] == record["run"] and now["status"] == "running":
-        write = record | {"status": "failed", "ended": _now(), "error": error}
+        write = record | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
         write_bytes(record_path(output), _dumps(write))
 
 

@@ -13,6 +13,7 @@ import xxhash
 from bert.ragged import take_rows
 from bert.text_spec import TextSpec
 from transforms.dead_letter import Rejected
+from transforms.discretion import Discreet
 from transforms.part import Part
 from transforms.sources import DocumentBlock
 
@@ -95,7 +96,8 @@ class _Tokenize(beam.DoFn):
         self._tokenizer = read_bundle(self._bundle).load_tokenizer()
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
-        yield token_block(block, self._tokenizer, self._spec)
+        with Discreet("tokenize"):
+            yield token_block(block, self._tokenizer, self._spec)
 
 
 def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:

@@ -11,16 +11,17 @@ import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
+from transforms.discretion import Discreet
 from transforms.known import without_known
 from transforms.part import Part
 from transforms.sources.columns import Columns
 from transforms.sources.csv_records import parse_csv, read_csv_parts
 from transforms.sources.documents import Documents, join_documents
 from transforms.sources.jsonl import parse_jsonl
-from transforms.sources.lines import read_parts
+from transforms.sources.lines import Lines, read_parts
 from transforms.sources.parquet_rows import parse_rows, read_row_parts
 from transforms.sources.parts import ReadPart
-from transforms.sources.text import parse_text
+from transforms.sources.text import parse_text, refuse_large
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
     "jsonl": parse_jsonl,
@@ -106,8 +107,10 @@ class _Read(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):
             return
-        for block in document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done):
-            yield without_known(block, spec.known)
+        blocks = document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+        with Discreet("read"):
+            for block in blocks:
+                yield without_known(block, spec.known)
 
 
 def document_blocks(
@@ -171,6 +174,8 @@ def parse_part(
 
 
 def _parse(kind: str, content: Any, columns: Columns) -> Documents:
+    if isinstance(content, Lines) and content.too_large:
+        return refuse_large(content, place_is_id=kind == "text" or columns.id is None)
     if kind == "text":
         return parse_text(content, columns.pair_separator)
     return _PARSERS[kind](content, columns)
