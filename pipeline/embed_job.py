@@ -40,7 +40,7 @@ def build(
         run.options.batch_tokens,
         run.options.threads,
     )
-    plan = pipeline | "Plan" >> PlanBlocks(run.request)
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint)
     read = plan["specs"] | "Read" >> ReadBlocks(
         run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
     )
@@ -52,7 +52,7 @@ def build(
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
     )
     (
-        (read["finished"], written)
+        (plan["finished"], read["finished"], written)
         | "Reports" >> beam.Flatten()
         | "Account" >> AccountBlocks(plan["planned"])
         | "Record" >> beam.ParDo(_Record(run.output, record))
