@@ -7,6 +7,9 @@ import shutil
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from bert.bundle import Bundle
 from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
@@ -15,6 +18,7 @@ from pipeline.columns import input_columns
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
+from pipeline.worker_model import check_temp_location
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -23,7 +27,14 @@ from transforms.blocks import (
     plan_blocks,
     planned_work,
 )
-from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
+from transforms.files import (
+    absolute,
+    check_writable,
+    create_exclusive,
+    is_remote,
+    remove,
+    temporary_name,
+)
 from transforms.sources.jsonl import Columns
 from transforms.sources.lines import limit_files
 
@@ -104,6 +115,9 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
+    check_temp_location(options)
+    if options.beam_args:  # such as whom to act for, in Cloud Storage, too
+        FileSystems.set_options(PipelineOptions(list(options.beam_args)))
     listed = input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
     columns = input_columns(options, files)
@@ -166,6 +180,10 @@ def check_output(run: EmbedRun) -> None:
         UsageError: It cannot, or the vectors will not fit the disk.
     """
     if is_remote(run.output):
+        try:
+            check_writable(run.output)
+        except OSError as error:
+            raise UsageError(f"--output {run.options.output} cannot be written: {error}") from error
         return
     folder = run.output
     while not os.path.exists(folder):
