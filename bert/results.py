@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.remote import SCHEME, read_remote, remote_files
 from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
 _SUFFIXES = (".parquet", ".jsonl")
@@ -18,7 +19,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
-        folder: Output folder of a run.
+        folder: Output folder of a run, local or gs://.
 
     Returns:
         The ids, and float32 `[documents, dim]`, or `[documents, layers, dim]` for a stack, decoded
@@ -64,16 +65,28 @@ def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
     return _read_units(folder, "span")
 
 
+def is_remote(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run's folder lies in Cloud Storage."""
+    return isinstance(folder, str) and folder.startswith(SCHEME)
+
+
 def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentUnits]:
     settings = granular_settings(folder, granularity)
     files = vector_files(folder, granularity)
     return chain.from_iterable(read_units(path, granularity, settings) for path in files)
 
 
-def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> list[Path]:
-    """The files of one kind of vectors of a run, sorted, which is the input's order."""
-    found = Path(folder).glob(f"{FILE_STEMS[granularity]}-*")
-    return sorted(path for path in found if path.suffix in _SUFFIXES)
+def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> Iterator[Path]:
+    """The files of one kind of vectors of a run, sorted, which is the input's order.
+
+    Of a folder in Cloud Storage each is a copy, which lies there until the next is asked for.
+    """
+    stem = f"{FILE_STEMS[granularity]}-"
+    if is_remote(folder):
+        yield from remote_files(os.fspath(folder), stem, _SUFFIXES)
+        return
+    found = Path(folder).glob(f"{stem}*")
+    yield from sorted(path for path in found if path.suffix in _SUFFIXES)
 
 
 def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
@@ -116,6 +129,9 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def read_run(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The run's record, `run.json`, or None if it is not there."""
     try:
+        if is_remote(folder):
+            data = read_remote(f"{os.fspath(folder).rstrip('/')}/run.json")
+            return None if data is None else json.loads(data)
         return json.loads(Path(folder, "run.json").read_text("utf-8"))
     except FileNotFoundError:
         return None

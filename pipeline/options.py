@@ -149,8 +149,7 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = yaml.safe_load(file) or {}
+        settings = yaml.safe_load(_config_text(path)) or {}
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -167,6 +166,15 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
     except UsageError as error:
         raise UsageError(f"--config {path}: {error}") from error
     return vars(given), unknown
+
+
+def _config_text(path: str) -> str:
+    from transforms.files import read_bytes  # imports Beam only for a path that is no local one
+
+    data = read_bytes(path)
+    if data is None:
+        raise FileNotFoundError(f"there is no file {path}")
+    return data.decode()
 
 
 def _as_flags(name: str, value: Any) -> list[str]:

@@ -65,6 +65,13 @@ def start(run: EmbedRun) -> dict[str, Any]:
     Raises:
         UsageError: The folder holds another run, or files of one without its record.
     """
+    try:
+        return _start(run)
+    except OSError as error:
+        raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
+
+
+def _start(run: EmbedRun) -> dict[str, Any]:
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
@@ -87,7 +94,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
     sweep_temporary(join(run.output, "blocks"))
     record = _first_record(run)
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
-        return start(run)  # another job was first: judge what it wrote
+        return _start(run)  # another job was first: judge what it wrote
     if found is not None:
         write_bytes(record_path(run.output), _dumps(record))
     return record
