@@ -23,10 +23,28 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file: of the processes of a machine one at a time; gone with the process."""
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """Holds a lock file: of the processes of a machine one at a time; free when its process ends.
+
+    The file is removed at the end; who waited for that very file takes up the next one.
+    """
+    while True:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(path, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is the one that the path names now."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def cached_import(source: str, make: Callable[[Path], None]) -> Path:
