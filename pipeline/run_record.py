@@ -5,6 +5,7 @@ import importlib.metadata
 import platform
 import re
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -190,11 +191,12 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
 
 
 def fail(output: str, record: dict[str, Any], error: str) -> None:
-    """Notes that the job ended with an error; what is finished stays."""
-    now = read_record(output)
-    if now is not None and now["run"] == record["run"] and now["status"] == "running":
-        write = record | {"status": "failed", "ended": _now(), "error": error}
-        write_bytes(record_path(output), _dumps(write))
+    """Notes that the job ended with an error, if the store still takes it; what is done stays."""
+    with suppress(OSError):
+        now = read_record(output)
+        if now is not None and now["run"] == record["run"] and now["status"] == "running":
+            write = record | {"status": "failed", "ended": _now(), "error": error}
+            write_bytes(record_path(output), _dumps(write))
 
 
 def summary(totals: Totals, elapsed: float) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-"""FileInfo: what a listing tells of a file; StorageError: a store that cannot be used now."""
+"""FileInfo: what a listing tells of a file; StorageError: a store that fails."""
 
 from dataclasses import dataclass
 
 
 class StorageError(OSError):
-    """A store that does not answer, or answers with errors, however often it is asked."""
+    """A store that does not answer, or answers with errors, however often it is asked; a full disk.
+
+    One sentence is its only argument: Beam adds the step's name to that, and would make another
+    kind of error of one whose first argument is a number.
+    """
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from transforms.file_info import FileInfo
+from transforms.file_info import FileInfo, StorageError
 
 _TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
 _DAY = 24 * 3600.0
@@ -175,6 +175,9 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
 
     Returns:
         How many bytes the file has.
+
+    Raises:
+        OSError: It cannot be written, such as StorageError where no space is left.
     """
     if is_remote(path):
         return _upload_whole(path, write)
@@ -188,9 +191,11 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
             size = os.fstat(local.fileno()).st_size
         os.replace(temporary, path)
         return size
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.remove(temporary)
+        if isinstance(error, OSError) and error.strerror:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
         raise
 
 

@@ -1,5 +1,6 @@
 """Parquet: a table of vectors into a file, what the vectors are in its metadata."""
 
+import errno
 import json
 from typing import Any, BinaryIO
 
@@ -30,15 +31,25 @@ def write_parquet(
     writes lists of floats in a quarter of Arrow's time, which is what a fast model waits for.
     Integers take four bytes each in Parquet, whatever their type; Arrow can give them a
     dictionary, through whose indices they take up the one or two bytes that they are.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     dtype = output_dtype(metadata)
     table = _TABLES[granularity](block, dtype)
     kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
     rows = max(table.num_rows, 1)
     if stored_type(dtype).kind == "f":
-        pl.DataFrame(table).write_parquet(
-            file, compression="uncompressed", statistics=False, row_group_size=rows, metadata=kept
-        )
+        try:
+            pl.DataFrame(table).write_parquet(
+                file,
+                compression="uncompressed",
+                statistics=False,
+                row_group_size=rows,
+                metadata=kept,
+            )
+        except pl.exceptions.ComputeError as error:  # as it calls a disk that is full
+            raise OSError(errno.EIO, str(error)) from error
     else:
         pq.write_table(
             table.replace_schema_metadata(kept),
