@@ -97,13 +97,15 @@ def plan_blocks(
     stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
     number = 0
     run: list[Slice] = []
+    held = 0  # bytes of the run
     for index, file in enumerate(files):
         small = file.can_be_cut and file.stop < block_bytes
-        if run and not (small and _joins(run, files, file, block_bytes)):
+        if run and not (small and _joins(run, held, files, file, block_bytes)):
             yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
-            number, run = number + 1, []
+            number, run, held = number + 1, [], 0
         if small:
             run.append(Slice(index, file.info, 0, file.stop))
+            held += file.stop
         elif read_through or not file.can_be_cut:
             readers = stripes if file.stop >= block_bytes else 1
             yield from _striped(index, file, number, readers, read_through)
@@ -116,10 +118,12 @@ def plan_blocks(
         yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
 
 
-def _joins(run: list[Slice], files: Sequence[InputFile], file: InputFile, block_bytes: int) -> bool:
+def _joins(
+    run: list[Slice], held: int, files: Sequence[InputFile], file: InputFile, block_bytes: int
+) -> bool:
     return (
         file.format == files[run[0].file].format
-        and sum(each.stop for each in run) + file.stop <= block_bytes
+        and held + file.stop <= block_bytes
         and len(run) < _MOST_FILES
     )
 

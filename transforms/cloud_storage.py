@@ -275,9 +275,13 @@ def _server() -> tuple[int, str]:
 
 def _client() -> "Client":
     with _lock:  # the first one may wait for credentials, the others shall not do so, too
-        options = getattr(FileSystems, "_pipeline_options", None) or PipelineOptions([])
-        acts_for = options.view_as(GoogleCloudOptions).impersonate_service_account
-        return _made_client(*_server(), acts_for)
+        return _made_client(*_server(), _acts_for(getattr(FileSystems, "_pipeline_options", None)))
+
+
+@functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
+def _acts_for(options: PipelineOptions | None) -> str | None:
+    """The account that the pipeline's options have the machine's own one act for."""
+    return options and options.view_as(GoogleCloudOptions).impersonate_service_account
 
 
 @functools.lru_cache(maxsize=8)
