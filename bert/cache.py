@@ -1,12 +1,14 @@
 """The cache of imported models: a source in, the folder of its bundle out, made once."""
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import bert
@@ -17,6 +19,32 @@ def cache_folder() -> Path:
     """Returns where imported models are kept."""
     chosen = os.environ.get("BERT_EMBED_CACHE")
     return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "bert-embed"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file: of the processes of a machine one at a time; free when its process ends.
+
+    The file is removed at the end; who waited for that very file takes up the next one.
+    """
+    while True:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(path, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is the one that the path names now."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def cached_import(source: str, make: Callable[[Path], None]) -> Path:

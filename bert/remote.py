@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from bert.cache import cache_folder
+from bert.cache import cache_folder, locked
 from bert.model_files import ARCHIVES, MARKERS
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _SAFETENSORS = "model.safetensors"
 # The same weights once more, for other programs: never fetched where they lie beside safetensors.
 _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 _CHUNK = 1 << 22
+_ATTEMPTS = 2  # of a file that arrives damaged
 PATIENCE = 30.0  # seconds until Cloud Storage counts as out of reach
 
 
@@ -78,7 +79,8 @@ def fetch_model(url: str) -> Path:
     """Returns the local copy of a model's folder, or archive, in Cloud Storage.
 
     It lies in the cache under a key of names, sizes, generations and checksums, keeps the remote
-    folder's name, appears whole, and is fetched once; two processes may do so at once.
+    folder's name, appears whole, and is fetched once: by the first process of the machine, for
+    which the others wait.
 
     Raises:
         ValueError: No such bucket or folder, no permission, no model there, a file that arrived
@@ -119,15 +121,61 @@ def fetch(model: RemoteModel) -> Path:
     archive = model.url.endswith(ARCHIVES)
     try:
         if not _complete(dest.parent if archive else dest, model):
-            shutil.rmtree(dest.parent, ignore_errors=True)
             dest.parent.parent.mkdir(parents=True, exist_ok=True)
-            _fetch_whole(model, dest, archive)
+            with locked(dest.parent.with_name(f".{key}.lock")):
+                if not _complete(dest.parent if archive else dest, model):
+                    shutil.rmtree(dest.parent, ignore_errors=True)
+                    _fetch_whole(model, dest, archive)
     except OSError as error:
         raise ValueError(
             f"{dest}: models cannot be kept there ({error.strerror or error}), set "
             "BERT_EMBED_CACHE to a folder that can be written and has room"
         ) from error
     return dest
+
+
+def read_remote(url: str) -> bytes | None:
+    """All bytes of an object in Cloud Storage, or None if there is none.
+
+    Raises:
+        ValueError: No permission, or Cloud Storage is out of reach.
+    """
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    bucket, name = _split(url)
+    with _told(url, bucket), _client() as client:
+        retry = DEFAULT_RETRY.with_timeout(PATIENCE)
+        blob = client.bucket(bucket).get_blob(name, retry=retry)
+        return None if blob is None else blob.download_as_bytes()
+
+
+def remote_files(url: str, start: str, ends: tuple[str, ...]) -> Iterator[Path]:
+    """Fetches the files directly in a folder of Cloud Storage one after the other, by name.
+
+    Each lies on this machine until the next is asked for.
+
+    Args:
+        url: The folder.
+        start: How their names begin.
+        ends: How they may end.
+
+    Raises:
+        ValueError: No such bucket, no permission, or a file that arrives damaged.
+    """
+    bucket, path = _split(url)
+    prefix = f"{path}/" if path else ""
+    with _told(url, bucket), _client() as client:
+        found = _listed(client, bucket, prefix=prefix + start, delimiter="/")
+        files = [
+            RemoteFile(each.name.removeprefix(prefix), each.size, each.crc32c or "", 0)
+            for each in found
+            if each.name.endswith(ends)
+        ]
+        for file in sorted(files, key=lambda each: each.name):
+            with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+                target = Path(temporary, file.name)
+                _download(client.bucket(bucket), path, file, target, url)
+                yield target
 
 
 def _blobs_below(client: "Client", bucket: str, path: str, url: str) -> list[Any]:
@@ -171,14 +219,16 @@ def _fetch_whole(model: RemoteModel, dest: Path, archive: bool) -> None:
 def _download(bucket: "Bucket", folder: str, file: RemoteFile, target: Path, url: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     name = file.name if folder in ("", ".") else f"{folder}/{file.name}"
-    bucket.blob(name).download_to_filename(str(target))
-    found = _crc32c(target)
-    if target.stat().st_size != file.size or (file.crc32c and found != file.crc32c):
-        raise ValueError(
-            f"{url}: {file.name} must have {file.size} bytes and crc32c {file.crc32c}, arrived "
-            f"with {target.stat().st_size} and {found}; it may have been written meanwhile, "
-            "try again"
-        )
+    for _ in range(_ATTEMPTS):
+        bucket.blob(name).download_to_filename(str(target))
+        found = _crc32c(target)
+        if target.stat().st_size == file.size and found == (file.crc32c or found):
+            return
+    raise ValueError(
+        f"{url}: {file.name} must have {file.size} bytes and crc32c {file.crc32c}, arrived "
+        f"with {target.stat().st_size} and {found}; it may have been written meanwhile, "
+        "try again"
+    )
 
 
 def _crc32c(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.remote import SCHEME, read_remote, remote_files
 from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
 _SUFFIXES = (".parquet", ".jsonl")
@@ -20,7 +21,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
-        folder: Output folder of a run.
+        folder: Output folder of a run, local or gs://.
 
     Returns:
         The ids, and float32 `[documents, dim]`, or `[documents, layers, dim]` for a stack, decoded
@@ -66,17 +67,29 @@ def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
     return _read_units(folder, "span")
 
 
+def is_remote(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run's folder lies in Cloud Storage."""
+    return isinstance(folder, str) and folder.startswith(SCHEME)
+
+
 def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentUnits]:
     settings = granular_settings(folder, granularity)
     files = vector_files(folder, granularity)
     return chain.from_iterable(read_units(path, granularity, settings) for path in files)
 
 
-def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> list[Path]:
-    """The files of one kind of vectors of a run, sorted, which is the input's order."""
-    found = Path(folder).glob(f"{FILE_STEMS[granularity]}-*")
+def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> Iterator[Path]:
+    """The files of one kind of vectors of a run, sorted, which is the input's order.
+
+    Of a folder in Cloud Storage each is a copy, which lies there until the next is asked for.
+    """
+    stem = f"{FILE_STEMS[granularity]}-"
+    if is_remote(folder):
+        yield from remote_files(os.fspath(folder), stem, _SUFFIXES)
+        return
+    found = Path(folder).glob(f"{stem}*")
     ours = (path for path in found if path.suffix in _SUFFIXES and _PART.fullmatch(path.name))
-    return sorted(ours)
+    yield from sorted(ours)
 
 
 def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
@@ -119,7 +132,13 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def read_run(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The run's record, `run.json`, or None if it is not there."""
     try:
-        record = json.loads(Path(folder, "run.json").read_text("utf-8"))
+        if is_remote(folder):
+            data = read_remote(f"{os.fspath(folder).rstrip('/')}/run.json")
+            if data is None:
+                return None
+            record = json.loads(data)
+        else:
+            record = json.loads(Path(folder, "run.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
     except (NotADirectoryError, ValueError, RecursionError) as error:

@@ -158,8 +158,18 @@ def root_message(error: BaseException) -> str:
         return type(error).__name__
     line = lines[-1].partition(" [while running")[0]
     kind, colon, message = line.partition(": ")
-    plain = kind.rsplit(".", 1)[-1] in ("ValueError", "RuntimeError", "AccountError")
+    plain = kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY
     return message if colon and plain else line
+
+
+_TOLD_PLAINLY = (
+    "ValueError",
+    "RuntimeError",
+    "AccountError",
+    "StorageError",
+    "PermissionError",
+    "FileNotFoundError",
+)
 
 
 def _judge(record: dict[str, Any], allowed: str | None) -> int:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -10,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline import run_record
 from pipeline.embed_run import EmbedRun
 from pipeline.options import DEFAULT_RUNNER
+from pipeline.worker_model import bundle_for_workers
 from transforms.accounting import AccountBlocks, AccountError, Verdict
 from transforms.blocks import PlanBlocks
 from transforms.increments import CompareKeys
@@ -42,7 +44,7 @@ def build(
         run.options.threads,
         run.bundle.trusted,
     )
-    plan = pipeline | "Plan" >> PlanBlocks(run.request)
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint)
     specs, facts = plan["specs"], []
     if run.keys is not None:
         compared = specs | "Keys" >> CompareKeys(run.keys)
@@ -52,13 +54,13 @@ def build(
     )
     written = (
         read["documents"]
-        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec)
+        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec, run.bundle.fingerprint)
         | "Infer" >> EmbedBlocks(handler)
         | "Write"
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
     )
     (
-        (read["finished"], written)
+        (plan["finished"], read["finished"], written)
         | "Reports" >> beam.Flatten()
         | "Account" >> AccountBlocks(plan["planned"])
         | "Record" >> beam.ParDo(_Record(run.output, record), *facts)
@@ -71,7 +73,8 @@ def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
         flags.append(f"--runner={DEFAULT_RUNNER}")
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        build(pipeline, run, record)
+        bundle = bundle_for_workers(run.bundle, run.options)
+        build(pipeline, replace(run, bundle=bundle), record)
 
 
 class _Record(beam.DoFn):

@@ -7,6 +7,9 @@ import shutil
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from bert.bundle import Bundle
 from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
@@ -16,6 +19,7 @@ from pipeline.earlier import check_formats, check_increments, earlier_outputs, k
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
+from pipeline.worker_model import check_temp_location
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -26,7 +30,14 @@ from transforms.blocks import (
     planned_work,
 )
 from transforms.earlier import EarlierOutput
-from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
+from transforms.files import (
+    absolute,
+    check_writable,
+    create_exclusive,
+    is_remote,
+    remove,
+    temporary_name,
+)
 from transforms.increments import KeySettings
 from transforms.sources.columns import Columns
 
@@ -135,6 +146,9 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
+    check_temp_location(options)
+    if options.beam_args:  # such as whom to act for, in Cloud Storage, too
+        FileSystems.set_options(PipelineOptions(list(options.beam_args)))
     listed = input_files(options.input, options.input_format, output)
     check_increments(options)
     check_formats(options, {file.format for file in listed})
@@ -205,6 +219,10 @@ def check_output(run: EmbedRun) -> None:
         UsageError: It cannot, or the vectors will not fit the disk.
     """
     if is_remote(run.output):
+        try:
+            check_writable(run.output)
+        except OSError as error:
+            raise UsageError(f"--output {run.options.output} cannot be written: {error}") from error
         return
     folder = run.output
     while not os.path.exists(folder):

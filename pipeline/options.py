@@ -185,8 +185,7 @@ def parse_config(path: str, text: str) -> dict[str, Any]:
 
 def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(MOST_CONFIG + 1)
+        text = _config_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {path} cannot be read: {error}") from error
     settings = parse_config(path, text)
@@ -200,6 +199,15 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
     except UsageError as error:
         raise UsageError(f"--config {path}: {error}") from error
     return vars(given), unknown
+
+
+def _config_text(path: str) -> str:
+    from transforms.files import read_bytes  # imports Beam only for a path that is no local one
+
+    data = read_bytes(path)
+    if data is None:
+        raise FileNotFoundError(f"there is no file {path}")
+    return data.decode()
 
 
 def _as_flags(name: str, value: Any) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -71,7 +72,14 @@ def start(run: EmbedRun) -> dict[str, Any]:
         UsageError: The folder holds another run, or files of one without its record, or is no
             folder to be written to.
     """
-    _refuse_links(run)
+    try:
+        _refuse_links(run)
+        return _start(run)
+    except OSError as error:
+        raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
+
+
+def _start(run: EmbedRun) -> dict[str, Any]:
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
@@ -94,7 +102,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
     sweep_temporary(join(run.output, "blocks"))
     record = _first_record(run)
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
-        return start(run)  # another job was first: judge what it wrote
+        return _start(run)  # another job was first: judge what it wrote
     if found is not None:
         write_bytes(record_path(run.output), _dumps(record))
     return record
@@ -217,11 +225,12 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
 
 
 def fail(output: str, record: dict[str, Any], error: str) -> None:
-    """Notes that the job ended with an error; what is finished stays."""
-    now = read_record(output)
-    if now is not None and now["run"] == record["run"] and now["status"] == "running":
-        write = record | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
-        write_bytes(record_path(output), _dumps(write))
+    """Notes that the job ended with an error, if the store still takes it; what is done stays."""
+    with suppress(OSError):
+        now = read_record(output)
+        if now is not None and now["run"] == record["run"] and now["status"] == "running":
+            write = record | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
+            write_bytes(record_path(output), _dumps(write))
 
 
 def summary(totals: Totals, elapsed: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bert.results import granular_settings, read_run, vector_files
 from bert.vector_spec import VectorSpec
 from pipeline.options import UsageError
 from transforms.blocks import files_to_read, input_files, listing_digest, plan_blocks
-from transforms.files import absolute
+from transforms.files import absolute, is_remote
 from transforms.sources import document_blocks
 from transforms.sources.columns import Columns
 
@@ -207,7 +207,7 @@ def excerpt(text: str, width: int) -> str:
 
 def output_problem(folder: str, hits: Sequence[Hit] = ()) -> str | None:
     """Why a folder's output is not complete, or its hits show no text; None if neither."""
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder) and not is_remote(folder):
         return None
     record = read_run(folder)
     if record is not None and record["status"] != "done":

@@ -8,8 +8,10 @@ from typing import Literal
 
 import apache_beam as beam
 
+from transforms.accounting import BlockReport
 from transforms.block_spec import BlockSpec, Footer, InputFile, PlannedWork, Slice
 from transforms.files import FileInfo, join, list_files
+from transforms.finished import complete_readers
 from transforms.sources.encoding import check_stored_encoding
 from transforms.sources.limit import limit_files
 from transforms.sources.parquet_rows import with_footers
@@ -232,12 +234,18 @@ class PlanRequest:
 class PlanBlocks(beam.PTransform):
     """One PlanRequest to the BlockSpecs of the run, frozen against retries and spread.
 
-    Gives a dict: `specs`, the BlockSpecs, and `planned`, one PlannedWork. The listing is made
-    again where the plan is made (a plan in the job request would outgrow it) and must equal the
-    one that the command line saw.
+    Gives a dict: `specs`, the BlockSpecs that are to do, `finished`, the reports of those that an
+    earlier attempt has written, and `planned`, one PlannedWork of all. The listing is made again
+    where the plan is made (a plan in the job request would outgrow it) and must equal the one
+    that the command line saw.
+
+    Attributes:
+        request: What the plan is made from.
+        run: Fingerprint of the run, by which its finished blocks are known; "" looks for none.
     """
 
     request: PlanRequest
+    run: str = ""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -246,18 +254,36 @@ class PlanBlocks(beam.PTransform):
         plan = (
             begin
             | "Request" >> beam.Create([self.request])
-            | "Plan" >> beam.ParDo(_Plan()).with_outputs("planned", main="specs")
+            | "Plan"
+            >> beam.ParDo(_Plan(self.run)).with_outputs("planned", "finished", main="specs")
         )
-        return {"specs": plan.specs | "Spread" >> beam.Reshuffle(), "planned": plan.planned}
+        return {
+            "specs": plan.specs | "Spread" >> beam.Reshuffle(),
+            "finished": plan.finished,
+            "planned": plan.planned,
+        }
 
 
 class _Plan(beam.DoFn):
+    def __init__(self, run: str) -> None:
+        self._run = run
+
     def process(
         self, request: PlanRequest
-    ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]]:
+    ) -> Iterator[
+        BlockSpec
+        | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
+        | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
+    ]:
         files = list_again(request)
         specs = list(plan_blocks(files, request.block_bytes, request.read_through))
-        yield from specs
+        if self._run and request.output is not None:
+            for spec, reports in complete_readers(request.output, self._run, specs):
+                yield from (beam.pvalue.TaggedOutput("finished", each) for each in reports)
+                if not reports:
+                    yield spec
+        else:
+            yield from specs
         yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs))
 
 

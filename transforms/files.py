@@ -1,32 +1,21 @@
 """Files, local and gs:// alike: list them, read a range, write one whole or not at all."""
 
 import glob
+import importlib
 import io
 import os
+import shutil
 import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from transforms.file_info import FileInfo, StorageError
 
 _TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
 _DAY = 24 * 3600.0
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """A file of a listing.
-
-    Attributes:
-        path: Absolute path, or URL.
-        size: Bytes as stored (compressed bytes for a compressed file).
-        modified: Time of the last change in seconds since 1970.
-    """
-
-    path: str
-    size: int
-    modified: float
 
 
 def is_remote(path: str) -> bool:
@@ -36,6 +25,12 @@ def is_remote(path: str) -> bool:
     (True, False)
     """
     return "://" in path
+
+
+def _remote(path: str) -> Any:
+    """The module that knows such addresses; imported late, help and local runs need none."""
+    gcs = path.startswith("gs://")
+    return importlib.import_module(f"transforms.{'cloud_storage' if gcs else 'beam_files'}")
 
 
 def absolute(path: str) -> str:
@@ -57,7 +52,7 @@ def list_files(pattern: str) -> list[FileInfo]:
         ValueError: A pipe or device, a broken link, or a name that is no UTF-8.
     """
     if is_remote(pattern):
-        return _list_remote(pattern)
+        return _remote(pattern).list_files(pattern)
     path = absolute(pattern)
     if os.path.isdir(path):
         found = list(_walk(path))
@@ -95,18 +90,6 @@ def _checked(path: str) -> FileInfo:
     return stat(path)
 
 
-def _list_remote(pattern: str) -> list[FileInfo]:
-    from apache_beam.io.filesystems import FileSystems
-
-    patterns = [join(pattern, "**")] if pattern.endswith("/") else [pattern, join(pattern, "**")]
-    found = {
-        each.path: FileInfo(each.path, each.size_in_bytes, each.last_updated_in_seconds or 0.0)
-        for match in FileSystems.match(patterns)
-        for each in match.metadata_list
-    }
-    return [found[path] for path in sorted(found)]
-
-
 def stat(path: str) -> FileInfo:
     """Size and time of one file now.
 
@@ -114,22 +97,51 @@ def stat(path: str) -> FileInfo:
         FileNotFoundError: It is not there.
     """
     if is_remote(path):
-        for each in _list_remote(path):
-            if each.path == path:
-                return each
-        raise FileNotFoundError(path)
-    found = os.stat(path)
+        return _remote(path).stat(path)
+    return _local_info(path, os.stat(path))
+
+
+def _local_info(path: str, found: os.stat_result) -> FileInfo:
     return FileInfo(path, found.st_size, found.st_mtime)
 
 
 def open_raw(path: str) -> BinaryIO:
     """Opens the stored bytes for reading, never decompressed, seekable."""
-    if not is_remote(path):
-        return open(path, "rb")
-    from apache_beam.io.filesystem import CompressionTypes
-    from apache_beam.io.filesystems import FileSystems
+    return _remote(path).open_object(path) if is_remote(path) else open(path, "rb")
 
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+@contextmanager
+def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
+    """Opens a file that was listed, as `open_raw` does, and sees that it stays what it was.
+
+    A local file is compared when it is opened and when it was read. Of an object of Cloud Storage
+    the listed generation is read, which takes no request but the reads themselves.
+
+    Raises:
+        ValueError: It was removed, replaced or changed since; the file is named.
+    """
+    try:
+        if is_remote(info.path):
+            with _remote(info.path).open_object(info.path, info) as remote:
+                yield remote
+            return
+        with open(info.path, "rb") as local:
+            _check_unchanged(info, _local_info(info.path, os.fstat(local.fileno())))
+            yield local
+        _check_unchanged(info, stat(info.path))
+    except FileNotFoundError as error:
+        what = "replaced or removed" if is_remote(info.path) else "removed"
+        raise ValueError(
+            f"{info.path} was {what} after the job started; run the job again with --overwrite"
+        ) from error
+
+
+def _check_unchanged(listed: FileInfo, now: FileInfo) -> None:
+    if now != listed:
+        raise ValueError(
+            f"{listed.path} changed after the job started: listed with {listed.size} bytes, now "
+            f"{now.size}; run the job again with --overwrite"
+        )
 
 
 def size_of(path: str) -> int | None:
@@ -148,16 +160,7 @@ def read_bytes(path: str) -> bytes | None:
                 return file.read()
         except FileNotFoundError:
             return None
-    from apache_beam.io.filesystem import BeamIOError
-    from apache_beam.io.filesystems import FileSystems
-
-    try:
-        if not FileSystems.exists(path):
-            return None
-        with open_raw(path) as file:
-            return file.read()
-    except BeamIOError as error:
-        raise OSError(f"{path} cannot be read: {error}") from error
+    return _remote(path).read(path)
 
 
 def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
@@ -172,6 +175,9 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
 
     Returns:
         How many bytes the file has.
+
+    Raises:
+        OSError: It cannot be written, such as StorageError where no space is left.
     """
     if is_remote(path):
         return _upload_whole(path, write)
@@ -185,22 +191,19 @@ def write_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
             size = os.fstat(local.fileno()).st_size
         os.replace(temporary, path)
         return size
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.remove(temporary)
+        if isinstance(error, OSError) and error.strerror:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
         raise
 
 
 def _upload_whole(path: str, write: Callable[[BinaryIO], object]) -> int:
-    from apache_beam.io.filesystem import CompressionTypes
-    from apache_beam.io.filesystems import FileSystems
-
     made = io.BytesIO()
     write(made)
-    kind = "application/octet-stream"
-    with FileSystems.create(path, kind, CompressionTypes.UNCOMPRESSED) as file:
-        file.write(made.getvalue())
-    return len(made.getvalue())
+    _remote(path).write(path, made)
+    return made.getbuffer().nbytes
 
 
 def write_bytes(path: str, data: bytes) -> int:
@@ -214,19 +217,30 @@ def temporary_name(name: str) -> str:
 
 
 def sweep_temporary(folder: str) -> int:
-    """Removes local temporary files that nobody will finish: returns how many.
+    """Removes temporary files that nobody will finish: returns how many.
 
-    Those are files over a day old, and files of processes of this host that are gone.
+    Those are files over a day old, and local ones of processes of this host that are gone.
     """
-    swept = 0
-    if is_remote(folder) or not os.path.isdir(folder):
-        return swept
-    for entry in list(os.scandir(folder)):
-        file = not entry.is_dir(follow_symlinks=False)
-        if entry.name.startswith(_TEMPORARY) and file and _is_abandoned(entry):
-            os.remove(entry.path)
-            swept += 1
-    return swept
+    if is_remote(folder):
+        old = [
+            each.path
+            for each in _remote(folder).list_folder(join(folder, ""))
+            if each.path.rsplit("/", 1)[1].startswith(_TEMPORARY)
+            and time.time() - each.modified > _DAY
+        ]
+        remove(old)
+        return len(old)
+    if not os.path.isdir(folder):
+        return 0
+    abandoned = [
+        entry.path
+        for entry in os.scandir(folder)
+        if entry.name.startswith(_TEMPORARY)
+        and not entry.is_dir(follow_symlinks=False)
+        and _is_abandoned(entry)
+    ]
+    remove(abandoned)
+    return len(abandoned)
 
 
 def _is_abandoned(entry: os.DirEntry[str]) -> bool:
@@ -253,11 +267,8 @@ def sizes_in(folder: str) -> dict[str, int]:
     A local link counts as itself, wherever it leads.
     """
     if is_remote(folder):
-        from apache_beam.io.filesystems import FileSystems
-
-        matches = FileSystems.match([join(folder, "*")])
-        found = [each for match in matches for each in match.metadata_list]
-        return {each.path.rsplit("/", 1)[1]: each.size_in_bytes for each in found}
+        found = _remote(folder).list_folder(folder)
+        return {each.path.rsplit("/", 1)[1]: each.size for each in found}
     if not os.path.isdir(folder):
         return {}
     found = [each for each in os.scandir(folder) if each.is_symlink() or each.is_file()]
@@ -278,9 +289,7 @@ def make_folder(folder: str) -> None:
 def remove(paths: list[str]) -> None:
     """Removes files; one that is gone already is no error."""
     if paths and is_remote(paths[0]):
-        from apache_beam.io.filesystems import FileSystems
-
-        FileSystems.delete(paths)
+        _remote(paths[0]).delete(paths)
         return
     for path in paths:
         if os.path.lexists(path):  # of a link the link itself, wherever it leads
@@ -290,15 +299,12 @@ def remove(paths: list[str]) -> None:
 def create_exclusive(path: str, data: bytes) -> bool:
     """Creates a file only if there is none; False if another was first.
 
-    Locally the kernel decides (a hard link to a complete file either appears or fails). Object
-    stores reached through Beam have no such call, there an existence check stands before the
-    write; two identical jobs may then both go on, which does no harm: they write equal files.
+    Locally the kernel decides (a hard link to a complete file either appears or fails), on gs://
+    the server (generation 0 is asked for). Other stores of Beam have no such call, there an
+    existence check stands before the write.
     """
     if is_remote(path):
-        if read_bytes(path) is not None:
-            return False
-        write_bytes(path, data)
-        return True
+        return _remote(path).create(path, data)
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
     with open(temporary, "wb") as file:
@@ -310,3 +316,16 @@ def create_exclusive(path: str, data: bytes) -> bool:
     finally:
         os.remove(temporary)
     return True
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copies one file, local or remote, as a whole."""
+    with open_raw(source) as file:
+        write_whole(target, lambda out: shutil.copyfileobj(file, out, 8 << 20))
+
+
+def check_writable(folder: str) -> None:
+    """Writes a file into a folder that is there, and removes it; OSError says why it cannot."""
+    probe = join(folder, temporary_name("probe"))
+    create_exclusive(probe, b"probe")
+    remove([probe])

@@ -22,6 +22,7 @@ from transforms.vectors import (
     UnitVectors,
     take_documents,
 )
+from transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
     from bert.document_vectors import GranularVectors
@@ -35,7 +36,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     """Runs a bundle's encoder over TokenBlocks, a block a call; batches are cut inside.
 
     Args:
-        bundle: Folder of the model bundle; opened on workers only.
+        bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
         fingerprint: The model's; a bundle that has another one is refused.
         spec: What a vector is.
         text_spec: Which vectors of a text are wanted, and its prompt.
@@ -60,15 +61,10 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         self._batch_tokens, self._threads = batch_tokens, threads
 
     def load_model(self) -> "Encoder":
-        from bert.bundle import read_bundle
         from bert.encoder import Encoder
 
-        bundle = replace(read_bundle(self._bundle), trusted=self._trusted)
-        if bundle.fingerprint != self.fingerprint:
-            raise ValueError(
-                f"{self._bundle} holds another model than when the job started: fingerprint "
-                f"{bundle.fingerprint}, expected {self.fingerprint}"
-            )
+        bundle = worker_bundle(self._bundle, self.fingerprint)
+        bundle = replace(bundle, trusted=self._trusted)
         return Encoder(bundle, self._spec, threads=self._threads)
 
     def run_inference(

@@ -16,6 +16,7 @@ from transforms.dead_letter import Rejected
 from transforms.discretion import Discreet
 from transforms.part import Part
 from transforms.sources import DocumentBlock
+from transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
     from bert.layout import Layout
@@ -72,28 +73,29 @@ class TokenizeBlocks(beam.PTransform):
     """Documents to the rows of tokens that the model takes.
 
     Attributes:
-        bundle: Folder of the model bundle; opened on workers only.
+        bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
         spec: How texts become rows.
+        fingerprint: The model's; a bundle that has another one is refused. "" takes any folder's.
     """
 
     bundle: str
     spec: TextSpec
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
-        return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self.bundle, self.spec))
+        return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self))
 
 
 class _Tokenize(beam.DoFn):
-    def __init__(self, bundle: str, spec: TextSpec) -> None:
-        self._bundle, self._spec = bundle, spec
+    def __init__(self, settings: TokenizeBlocks) -> None:
+        self._bundle, self._spec = settings.bundle, settings.spec
+        self._fingerprint = settings.fingerprint
 
     def setup(self) -> None:
-        from bert.bundle import read_bundle
-
-        self._tokenizer = read_bundle(self._bundle).load_tokenizer()
+        self._tokenizer = worker_bundle(self._bundle, self._fingerprint).load_tokenizer()
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
         with Discreet("tokenize"):

@@ -1,5 +1,6 @@
 """Parquet: a table of vectors into a file, what the vectors are in its metadata."""
 
+import errno
 import json
 from typing import Any, BinaryIO
 
@@ -31,6 +32,9 @@ def write_parquet(
     Integers take four bytes each in Parquet, whatever their type; Arrow can give them a
     dictionary, through whose indices they take up the one or two bytes that they are. Arrow also
     writes the extra columns whose types Polars would change.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     dtype = output_dtype(metadata)
     table = _TABLES[granularity](block, dtype)
@@ -38,9 +42,16 @@ def write_parquet(
     rows = max(table.num_rows, 1)
     numbers = [] if stored_type(dtype).kind == "f" else _number_columns(table.schema)
     if not numbers and _polars_keeps(block.extra):
-        pl.DataFrame(table).write_parquet(
-            file, compression="uncompressed", statistics=False, row_group_size=rows, metadata=kept
-        )
+        try:
+            pl.DataFrame(table).write_parquet(
+                file,
+                compression="uncompressed",
+                statistics=False,
+                row_group_size=rows,
+                metadata=kept,
+            )
+        except pl.exceptions.ComputeError as error:  # as it calls a disk that is full
+            raise OSError(errno.EIO, str(error)) from error
     else:
         pq.write_table(
             table.replace_schema_metadata(kept),

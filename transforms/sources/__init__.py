@@ -68,8 +68,8 @@ class ReadBlocks(beam.PTransform):
     """BlockSpecs to the documents that are still to do.
 
     Gives a dict: `documents`, and `finished`, the reports of parts that an earlier attempt of
-    this run has written already. That is asked here, in the stage that computes, so that a
-    repeated bundle is cheap.
+    this run has written already. That is asked here, too, in the stage that computes: the plan
+    has kept back the blocks that were finished when it was made, a repeated bundle finds others.
 
     Attributes:
         output: Folder of the run's output.

@@ -16,7 +16,7 @@ from transforms.sources.csv_cutter import RecordCutter, delimiter_of
 from transforms.sources.documents import Documents
 from transforms.sources.encoding import check_encoding
 from transforms.sources.extra import ExtraValues
-from transforms.sources.lines import BOM, check_unchanged, stored_pieces
+from transforms.sources.lines import BOM, stored_pieces
 from transforms.sources.parts import ReadPart, parts_in_order, parts_read_through
 from transforms.sources.records import Record, Refused, documents_of, record_of
 from transforms.sources.text import INVALID_UTF8, positions
@@ -79,8 +79,6 @@ def read_csv_parts(
     spec: BlockSpec, part_docs: int, block_bytes: int
 ) -> Iterator[ReadPart[CsvRecords]]:
     """Reads a block of CSV files; otherwise as `lines.read_parts`."""
-    for piece in spec.slices:
-        check_unchanged(piece)
     if spec.read_through:
         stream = read_records(spec.slices[0], spec.compression, block_bytes, spec.records)
         yield from parts_read_through(spec, stream, part_docs)

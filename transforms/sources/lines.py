@@ -4,14 +4,16 @@ import bz2
 import functools
 import gzip
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import zstandard
 
 from transforms.block_spec import BlockSpec, InputFile, Slice
-from transforms.files import open_raw, stat
+from transforms.file_info import StorageError
+from transforms.files import is_remote, open_listed
+from transforms.parallel import in_parallel
 from transforms.sources.encoding import check_encoding
 from transforms.sources.parts import (
     ReadPart,
@@ -84,35 +86,27 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Re
         ValueError: A file is not the one that was listed, its compressed data is damaged, or it is
             no UTF-8 by its byte order mark.
     """
-    for piece in spec.slices:
-        check_unchanged(piece)
     if spec.read_through:
         stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
         yield from parts_read_through(spec, stream, part_docs)
         return
-    ranges = itertools.chain.from_iterable(_range_lines(piece) for piece in spec.slices)
+    ranges = itertools.chain.from_iterable(_slices_lines(spec.slices))
     lines = itertools.chain.from_iterable(map(without_large, ranges))
     yield from parts_in_order(lines, part_docs)
 
 
-def check_unchanged(piece: Slice) -> None:
-    """Refuses a file whose size or time is no longer the listing's."""
-    try:
-        now = stat(piece.info.path)
-    except FileNotFoundError as error:
-        raise ValueError(f"{piece.info.path} was removed after the job started") from error
-    if now != piece.info:
-        raise ValueError(
-            f"{piece.info.path} changed after the job started: listed with {piece.info.size} "
-            f"bytes, now {now.size}; run the job again with --overwrite"
-        )
+def _slices_lines(slices: Sequence[Slice]) -> Iterator[Iterable[Lines]]:
+    """The lines of each slice; many small objects are fetched by many threads at once."""
+    if len(slices) > 1 and is_remote(slices[0].info.path):
+        return in_parallel(lambda piece: list(_range_lines(piece)), slices)
+    return map(_range_lines, slices)
 
 
 def _range_lines(piece: Slice) -> Iterator[Lines]:
     if piece.stop <= piece.start:
         return
     before = min(piece.start, 1)  # the byte before tells whether a line begins at `start`
-    with open_raw(piece.info.path) as file:
+    with open_listed(piece.info) as file:
         file.seek(piece.start - before)
         data = file.read(piece.stop - piece.start + before)
         if before:
@@ -241,7 +235,7 @@ def _whole_lines(piece: Slice, compression: str | None, block_bytes: int) -> Ite
 
 def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
     """The bytes of a slice from the file's start, or of a whole compressed file."""
-    with open_raw(piece.info.path) as raw:
+    with open_listed(piece.info) as raw:
         if compression is None:
             left = piece.stop
             while data := raw.read(min(size, left)):
@@ -255,6 +249,8 @@ def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[
             with gzip.open(raw) if compression == "gzip" else bz2.open(raw) as file:
                 while data := file.read(size):
                     yield data
+        except (FileNotFoundError, PermissionError, StorageError):
+            raise  # of the store, not of the data
         except (EOFError, OSError, zstandard.ZstdError, ValueError) as error:
             raise ValueError(f"{piece.info.path} is damaged {compression} data: {error}") from error
 
@@ -302,7 +298,7 @@ def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
     """How many of the first `most` lines the file has, and where they end."""
     found = stop = 0
     unfinished = False
-    with open_raw(piece.info.path) as file:
+    with open_listed(piece.info) as file:
         while found < most and (data := file.read(1 << 20)):
             ends = data.count(b"\n")
             if found + ends >= most:

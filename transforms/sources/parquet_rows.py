@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from transforms.block_spec import BlockSpec, Footer, InputFile, RowGroup, Slice
 from transforms.dead_letter import BadRecordError
-from transforms.files import is_remote, open_raw
+from transforms.file_info import FileInfo
+from transforms.files import open_listed
 from transforms.sources.columns import Columns
 from transforms.sources.documents import Documents
-from transforms.sources.lines import check_unchanged
 from transforms.sources.parquet_types import check_schema, plain_type
 from transforms.sources.parts import ReadPart, parts_in_order
 from transforms.sources.records import Record, Refused, documents_of, record_of
@@ -74,7 +74,7 @@ def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile
 
 
 def _with_footer(file: InputFile, text_column: str) -> InputFile:
-    with _open(file.info.path) as opened:
+    with _open(file.info) as opened:
         metadata, schema = opened.metadata, opened.schema_arrow
         paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
         of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(f"{text_column}.")]
@@ -87,12 +87,12 @@ def _with_footer(file: InputFile, text_column: str) -> InputFile:
 
 
 @contextmanager
-def _open(path: str) -> Iterator[pq.ParquetFile]:
+def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
     try:
-        with open_raw(path) if is_remote(path) else pa.OSFile(path) as raw:
+        with open_listed(info) as raw:
             yield pq.ParquetFile(raw)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+        raise ValueError(f"{info.path} cannot be read as Parquet: {error}") from error
 
 
 def read_row_parts(
@@ -103,8 +103,6 @@ def read_row_parts(
     Raises:
         ValueError: A file is not the one that was listed, or lacks a column.
     """
-    for piece in spec.slices:
-        check_unchanged(piece)
     most = part_docs
     if len(spec.slices) == 1:  # others are small
         most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
@@ -135,7 +133,7 @@ def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
 def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
     if piece.stop <= piece.start:
         return
-    with _open(piece.info.path) as file:
+    with _open(piece.info) as file:
         check_schema(piece.info.path, file.schema_arrow, columns)
         counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         groups, at = _touched(counts, piece)

@@ -1,0 +1,53 @@
+"""The model on workers: a bundle in, the same where a job's workers find it out."""
+
+from dataclasses import replace
+
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+
+from bert.bundle import METADATA, Bundle
+from pipeline.options import EmbedOptions, UsageError
+from transforms.files import absolute, is_remote, join, read_bytes
+from transforms.worker_bundles import publish_bundle
+
+_LOCAL_RUNNERS = (
+    "FnApiRunner",
+    "DirectRunner",
+    "BundleBasedDirectRunner",
+    "SwitchingDirectRunner",
+    "PrismRunner",
+    "InteractiveRunner",
+)
+
+
+def check_temp_location(options: EmbedOptions) -> None:
+    """UsageError if a service's workers would have no place to fetch the model from."""
+    if _runner(options) == "DataflowRunner" and not is_remote(_temp_location(options) or ""):
+        raise UsageError(
+            "--temp_location is missing: --runner DataflowRunner needs a folder in Cloud Storage, "
+            "such as gs://my-bucket/tmp, from which workers fetch the model"
+        )
+
+
+def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:
+    """The bundle where workers find it: copied to `--temp_location`, once, if they are elsewhere.
+
+    Local runners keep the local folder, as do others without a `--temp_location`: their workers
+    share this machine's files, or fetch the bundle where `--model gs://…` has it.
+    """
+    if _runner(options) in _LOCAL_RUNNERS:
+        return bundle
+    temp_location = _temp_location(options)
+    if temp_location:
+        return replace(bundle, path=publish_bundle(bundle, absolute(temp_location)))
+    if is_remote(options.model) and read_bytes(join(options.model, METADATA)) is not None:
+        return replace(bundle, path=options.model.rstrip("/"))
+    return bundle
+
+
+def _runner(options: EmbedOptions) -> str:
+    return options.runner.rpartition(".")[2]
+
+
+def _temp_location(options: EmbedOptions) -> str | None:
+    given = PipelineOptions(list(options.beam_args))
+    return given.view_as(GoogleCloudOptions).temp_location

@@ -1,0 +1,163 @@
+"""The model on workers of other machines: copied once, fetched once a machine, never damaged."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bert.bundle import read_bundle
+from pipeline.cli import main
+from pipeline.options import UsageError, parse_embed
+from pipeline.worker_model import bundle_for_workers, check_temp_location
+from tests.faults import behind
+from tests.pipeline.helpers import ROOT, flags_of, rows
+from transforms.worker_bundles import publish_bundle, worker_bundle
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The cache of a machine that has seen no model yet."""
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "machine"))
+    return tmp_path / "machine"
+
+
+@pytest.fixture
+def proxied(gcs, monkeypatch):
+    with behind(gcs, monkeypatch) as proxy:
+        yield proxy
+
+
+def temp_location(gcs, name):
+    gcs.client.create_bucket(name)
+    return f"gs://{name}/tmp"
+
+
+def reads(proxy):
+    """How often each file of a bundle was asked for."""
+    names = (path.partition("?")[0].rpartition("%2F")[2] for _, path in proxy.paths)
+    kinds = (kind for _, kind in proxy.asked)
+    return Counter(name for name, kind in zip(names, kinds, strict=True) if kind == "read")
+
+
+def files_below(folder):
+    return {path.name for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    place = publish_bundle(bundle, temp_location(gcs, "once-tmp"))
+    assert place == f"gs://once-tmp/tmp/bundles/{bundle.fingerprint}"
+    proxied.forget()
+    assert publish_bundle(bundle, "gs://once-tmp/tmp") == place
+    assert proxied.counts()["write"] == 0
+    found = worker_bundle(place, bundle.fingerprint)
+    assert found.path == str(cache / "bundles" / bundle.fingerprint)
+    assert dataclasses.replace(found, path=bundle.path) == bundle
+    found.verify_files()
+
+
+def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    place = publish_bundle(bundle, temp_location(gcs, "machine-tmp"))
+    proxied.forget()
+    script = (
+        "import sys; from transforms.worker_bundles import worker_bundle;"
+        "print(worker_bundle(*sys.argv[1:]).path)"
+    )
+    command = [sys.executable, "-c", script, place, bundle.fingerprint]
+    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(3)]
+    paths = {process.communicate(timeout=120)[0] for process in started}
+    assert len(paths) == 1
+    assert set(reads(proxied).values()) == {1}
+    assert files_below(cache / "bundles" / bundle.fingerprint) == files_below(tiny_bundle)
+
+
+def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bundle, caplog):
+    bundle = read_bundle(tiny_bundle)
+    place = publish_bundle(bundle, temp_location(gcs, "damaged-tmp"))
+    seen = []
+
+    def flip_first(method, path):
+        if "alt=media" in path and "generation=" in path and "vocab.txt" in path:
+            seen.append(path)
+            return "flip" if len(seen) <= 8 else None  # the client's own checksum takes some
+        return None
+
+    # The copy itself is damaged: its sha256 is not the one that bundle.json tells.
+    blob = gcs.client.bucket("damaged-tmp").blob(f"tmp/bundles/{bundle.fingerprint}/vocab.txt")
+    whole = blob.download_as_bytes()
+    blob.upload_from_string(whole[:-1] + b"?")
+    with pytest.raises(ValueError, match=r"the model arrives damaged: .*vocab\.txt is damaged"):
+        worker_bundle(place, bundle.fingerprint)
+    assert "arrived damaged, it is fetched again" in caplog.text
+    assert files_below(cache) == set()
+
+    # Damaged on the way only: noticed, and right at another try.
+    blob.upload_from_string(whole)
+    proxied.fault = flip_first
+    worker_bundle(place, bundle.fingerprint).verify_files()
+    assert seen
+
+
+def test_another_model_is_refused(gcs, cache, tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    with pytest.raises(ValueError, match="holds another model than when the job started"):
+        worker_bundle(tiny_bundle, "0" * 32)
+    gone = f"{temp_location(gcs, 'gone-tmp')}/bundles/{bundle.fingerprint}"
+    with pytest.raises(ValueError, match="the model's copy for workers is gone"):
+        worker_bundle(gone, bundle.fingerprint)
+    with pytest.raises(ValueError, match="give --temp_location a folder in Cloud Storage"):
+        worker_bundle("/nowhere/bundle", bundle.fingerprint)
+
+
+def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    temporary = temp_location(gcs, "runner-tmp")
+    url = gcs.put_folder(Path(tiny_bundle), "runner-tmp", "models/mine")
+
+    def place(model, *flags):
+        options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
+        check_temp_location(options)
+        return bundle_for_workers(bundle, options).path
+
+    copy = f"{temporary}/bundles/{bundle.fingerprint}"
+    flink = "--runner=FlinkRunner"
+    assert place(tiny_bundle) == tiny_bundle
+    assert place(tiny_bundle, "--runner=PrismRunner", f"--temp_location={temporary}") == tiny_bundle
+    assert place(tiny_bundle, flink) == tiny_bundle
+    assert place(url, flink) == url
+    assert place(url, flink, f"--temp_location={temporary}") == copy
+    worker_bundle(url, bundle.fingerprint)
+    with pytest.raises(UsageError, match="--temp_location is missing: --runner DataflowRunner"):
+        place(tiny_bundle, "--runner=DataflowRunner")
+
+
+def test_a_job_on_workers_elsewhere_computes_with_the_copy(
+    gcs, cache, tmp_path, tiny_bundle, monkeypatch
+):
+    """Workers are processes of Beam's portable runner, and the bundle's folder is gone for them."""
+    import shutil
+
+    from transforms import worker_bundles
+
+    (tmp_path / "in.txt").write_text("one line\nand another\n")
+    temporary = temp_location(gcs, "job-tmp")
+    local = tmp_path / "only-here"
+    shutil.copytree(tiny_bundle, local)
+    straight = worker_bundles.publish_bundle
+
+    def publish_and_leave(bundle, location):
+        place = straight(bundle, location)
+        os.rename(local, tmp_path / "away")
+        return place
+
+    monkeypatch.setattr("pipeline.worker_model.publish_bundle", publish_and_leave)
+    flags = {"runner": "PortableRunner", "job_endpoint": "embed", "temp_location": temporary}
+    arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
+    assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0
+    assert len(rows(tmp_path / "out")["id"]) == 2
+    assert (cache / "bundles" / read_bundle(tiny_bundle).fingerprint / "bundle.json").is_file()
