@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
@@ -53,8 +54,8 @@ Span = tuple[int, int]
 Record = tuple[str | None, str, str, list[str] | None, Sequence[Span]]
 
 
-class _BadRecordError(Exception):
-    """Why a line gives no document; the message is the reason."""
+class BadRecordError(Exception):
+    """Why a record gives no document; the message is the reason."""
 
 
 def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
@@ -68,7 +69,7 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
         try:
             records.append(parse_record(line, columns))
             good.append(row)
-        except _BadRecordError as error:
+        except BadRecordError as error:
             place = places[row].as_py()
             known = _id_if_any(line, columns) if columns.id else place
             blank = not line.strip()
@@ -93,24 +94,33 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
 def parse_record(line: str | bytes, columns: Columns) -> Record:
     """What one line holds."""
     if isinstance(line, bytes):
-        raise _BadRecordError(INVALID_UTF8)
+        raise BadRecordError(INVALID_UTF8)
     if not line or line.isspace():
-        raise _BadRecordError(BLANK_LINE)
+        raise BadRecordError(BLANK_LINE)
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise _BadRecordError("malformed JSON") from error
+        raise BadRecordError("malformed JSON") from error
     if not isinstance(record, dict):
-        raise _BadRecordError("not a JSON object")
+        raise BadRecordError("not a JSON object")
+    return parse_fields(record, columns)
+
+
+def parse_fields(record: dict[str, Any], columns: Columns) -> Record:
+    """What the fields of one record hold.
+
+    Raises:
+        BadRecordError: They are no document; the message is the reason.
+    """
     document = _id_of(record, columns.id) if columns.id else None
     text, words = record.get(columns.text), None
     if text is None:
-        raise _BadRecordError("missing text")
+        raise BadRecordError("missing text")
     if not isinstance(text, str):
         words = _words(text)
         text = " ".join(words)
     if not text or text.isspace():
-        raise _BadRecordError(BLANK_LINE)
+        raise BadRecordError(BLANK_LINE)
     text_b = _text_b_of(record, columns.text_b) if columns.text_b else ""
     spans: Sequence[Span] = ()
     if columns.spans:
@@ -121,30 +131,30 @@ def parse_record(line: str | bytes, columns: Columns) -> Record:
 
 def _words(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise _BadRecordError("text is not a string or a list of strings")
+        raise BadRecordError("text is not a string or a list of strings")
     return value
 
 
 def _text_b_of(record: dict, column: str) -> str:
     text = record.get(column)
     if text is not None and not isinstance(text, str):
-        raise _BadRecordError("second text is not a string")
+        raise BadRecordError("second text is not a string")
     return "" if text is None or text.isspace() else text
 
 
 def _spans_of(record: dict, columns: tuple[str, str], length: int) -> list[Span]:
     starts, stops = (record.get(column) for column in columns)
     if starts is None or stops is None:
-        raise _BadRecordError("missing spans")
+        raise BadRecordError("missing spans")
     if not isinstance(starts, list) and not isinstance(stops, list):
         starts, stops = [starts], [stops]
     if not isinstance(starts, list) or not isinstance(stops, list) or len(starts) != len(stops):
-        raise _BadRecordError("malformed spans")
+        raise BadRecordError("malformed spans")
     if not all(type(each) is int for each in (*starts, *stops)):  # true and false are int, too
-        raise _BadRecordError("malformed spans")
+        raise BadRecordError("malformed spans")
     spans = list(zip(starts, stops, strict=True))
     if not all(0 <= start < stop <= length for start, stop in spans):
-        raise _BadRecordError("span outside the text")
+        raise BadRecordError("span outside the text")
     return spans
 
 
@@ -157,9 +167,9 @@ def _of_words(spans: Sequence[Span], words: Sequence[str]) -> list[Span]:
 def _id_of(record: dict, column: str) -> str:
     value = record.get(column)
     if value is None:
-        raise _BadRecordError("missing id")
+        raise BadRecordError("missing id")
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise _BadRecordError("id is not a string or an integer")
+        raise BadRecordError("id is not a string or an integer")
     return str(value)
 
 
@@ -167,7 +177,7 @@ def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
     try:
         record = orjson.loads(line)
         return _id_of(record, columns.id or "") if isinstance(record, dict) else None
-    except (orjson.JSONDecodeError, _BadRecordError):
+    except (orjson.JSONDecodeError, BadRecordError):
         return None
 
 
