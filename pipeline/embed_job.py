@@ -14,7 +14,9 @@ from transforms.accounting import AccountBlocks, AccountError, Verdict
 from transforms.blocks import PlanBlocks
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
+from transforms.sinks.bigquery import LoadTable
 from transforms.sources import ReadBlocks
+from transforms.sources.bigquery import ReadTable
 from transforms.tokenization import TokenizeBlocks
 
 
@@ -40,10 +42,7 @@ def build(
         run.options.batch_tokens,
         run.options.threads,
     )
-    plan = pipeline | "Plan" >> PlanBlocks(run.request)
-    read = plan["specs"] | "Read" >> ReadBlocks(
-        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
-    )
+    read = read_input(pipeline, run)
     written = (
         read["documents"]
         | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec)
@@ -54,9 +53,23 @@ def build(
     (
         (read["finished"], written)
         | "Reports" >> beam.Flatten()
-        | "Account" >> AccountBlocks(plan["planned"])
+        | "Account" >> AccountBlocks(read["planned"])
+        | "Load" >> LoadTable(run.load)
         | "Record" >> beam.ParDo(_Record(run.output, record))
     )
+
+
+def read_input(pipeline: beam.Pipeline, run: EmbedRun) -> dict[str, beam.PCollection]:
+    """The run's input as `documents`, with the `finished` reports and the `planned` work."""
+    if run.table is not None:
+        return pipeline | "Read table" >> ReadTable(
+            run.table, run.output, run.fingerprint, run.part_docs
+        )
+    plan = pipeline | "Plan" >> PlanBlocks(run.request)
+    read = plan["specs"] | "Read" >> ReadBlocks(
+        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
+    )
+    return read | {"planned": plan["planned"]}
 
 
 def run_job(run: EmbedRun, record: dict[str, Any]) -> None:

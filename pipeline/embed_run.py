@@ -12,10 +12,12 @@ from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
+from pipeline.load import find_load
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
-from transforms.block_spec import PlannedWork
+from pipeline.tables import find_input
+from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
     PlanRequest,
     input_files,
@@ -24,6 +26,8 @@ from transforms.blocks import (
     planned_work,
 )
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
+from transforms.sinks.bigquery import TableLoad
+from transforms.sources.bigquery import TableRequest
 from transforms.sources.jsonl import Columns
 from transforms.sources.lines import limit_files
 
@@ -48,6 +52,8 @@ class EmbedRun:
         input_bytes: Stored size of the input.
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
+        table: What to read of a table of BigQuery, None if the input is files.
+        load: Which table of BigQuery the vectors go to, None if they stay in files.
     """
 
     options: EmbedOptions
@@ -63,6 +69,8 @@ class EmbedRun:
     input_bytes: int
     estimated_documents: int
     estimated_bytes: int
+    table: TableRequest | None = None
+    load: TableLoad | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -104,16 +112,17 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
-    listed = input_files(options.input, options.input_format, output)
+    table = find_input(options, output)
+    listed = [table.file] if table else input_files(options.input, options.input_format, output)
     files = listed if options.limit is None else limit_files(listed, options.limit)
-    columns = input_columns(options, files)
+    columns = table.request.columns if table else input_columns(options, files)
     bundle = resolve_model(options.model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)
     total = sum(file.stop for file in files)
     request = PlanRequest(
-        patterns=tuple(absolute(pattern) for pattern in options.input),
+        patterns=(str(table.request.table),) if table else tuple(map(absolute, options.input)),
         input_format=options.input_format,
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths),
         limit=options.limit,
@@ -121,7 +130,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         output=output,
         read_through="token" in made.granularity and options.output_format == "jsonl",
     )
-    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
+    rows = table.dealt(request.block_bytes) if table else None
     run = EmbedRun(
         options=options,
         output=output,
@@ -129,18 +138,25 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         spec=spec,
         text_spec=made,
         request=request,
-        planned=planned_work(files, specs),
+        planned=rows.planned if rows else _planned(files, request),
         columns=columns,
         part_docs=options.block_docs or part_docs(widths),
         fingerprint="",
         input_bytes=total,
-        estimated_documents=estimated_documents(files, options.limit),
+        estimated_documents=rows.rows if rows else estimated_documents(files, options.limit),
         estimated_bytes=0,
+        table=rows,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
-    return run
+    load = find_load(options, output, run.fingerprint, made.granularity, made.keeps_windows)
+    return replace(run, load=load)
+
+
+def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
+    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
+    return planned_work(files, specs)
 
 
 def run_fingerprint(run: EmbedRun) -> str:

@@ -80,7 +80,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run.output, found):
+    elif found["status"] == "done" and _is_complete(run.output, found) and _is_loaded(run, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
@@ -100,6 +100,11 @@ def _is_complete(output: str, record: dict[str, Any]) -> bool:
     counts = record["counts"]
     whole = len(sizes) >= counts["files"] and sum(sizes) >= counts["bytes"]
     return whole and reports >= counts["parts"]
+
+
+def _is_loaded(run: EmbedRun, record: dict[str, Any]) -> bool:
+    """Whether a finished run put its vectors where this one wants them."""
+    return record.get("table") == (run.load.asked if run.load else None)
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
@@ -159,6 +164,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "part_docs": run.part_docs,
             "blocks": run.planned.blocks,
         },
+        "table": run.load.asked if run.load else None,
         "options": options,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
