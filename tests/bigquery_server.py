@@ -24,14 +24,7 @@ from tests.servers import ANONYMOUS, answers, free_port, running
 
 _ROOT = Path(__file__).resolve().parents[1]
 _FOLDER = _ROOT / "build" / "bqemulator-venv"
-_PACKAGES = (
-    "bqemulator==1.4.0",
-    "duckdb==1.5.5",
-    "duckdb-extensions==1.5.5",
-    "duckdb-extension-spatial==1.5.5",
-    "duckdb-extension-avro==1.5.5",
-    "numpy==2.4.6",
-)
+_PINS = Path(__file__).with_suffix(".txt")
 _EXTENSIONS = "; ".join(
     ["from duckdb_extensions import import_extension"]
     + [f"import_extension({name!r})" for name in ("spatial", "avro")]
@@ -45,13 +38,13 @@ _ROW_BYTES = 100  # the emulator does not know how large a table is
 def emulator_environment() -> Path:
     """Makes the emulator's environment unless it is there; returns its folder."""
     mark = _FOLDER / "made"
-    wanted = "\n".join(_PACKAGES)
+    wanted = _PINS.read_text()
     if mark.exists() and mark.read_text() == wanted:
         return _FOLDER
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)], check=True)
     python = str(_FOLDER / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, *_PACKAGES], check=True)
+    subprocess.run([*install, "--requirement", str(_PINS)], check=True)
     home = {**os.environ, "HOME": str(_FOLDER)}  # DuckDB keeps its extensions below it
     subprocess.run([python, "-c", _EXTENSIONS], check=True, env=home)
     mark.write_text(wanted)
@@ -65,6 +58,7 @@ class BigQueryServer:
     Attributes:
         client: Talks to it, without credentials.
         environment: What a process must have set to use it.
+        denied: Datasets that nobody may see.
         destinations: Destination tables of the load and copy jobs, with their partitions.
         jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
         refused: Ids that were refused because there was such a job.
@@ -72,6 +66,7 @@ class BigQueryServer:
 
     client: Any = None
     environment: dict[str, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
     destinations: list[str] = field(default_factory=list)
     jobs: list[tuple[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -140,8 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
     """Passes on, and adds what the emulator lacks of the service.
 
     A second job of one id is refused; an upload keeps the id it asks for; a query may have a
-    destination; partitions are noted and left out; tables have a size; a filtered list of datasets
-    is empty.
+    destination; partitions are noted and left out; tables have a size; a dataset may be denied; a
+    filtered list of datasets is empty.
     """
 
     server_state: BigQueryServer
@@ -223,6 +218,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if any(f"/datasets/{name}" in self.path for name in self.server_state.denied):
+            errors = [{"reason": "accessDenied", "message": "Access Denied"}]
+            answer = {"error": {"code": 403, "message": "Access Denied", "errors": errors}}
+            return 403, {}, json.dumps(answer).encode()
         path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
         headers = {
             name: value

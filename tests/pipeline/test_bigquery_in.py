@@ -221,3 +221,16 @@ def test_without_credentials_it_is_said_so(tiny_bundle, tmp_path, capsys, monkey
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     assert embed(tmp_path / "out", tiny_bundle, "test-project:d.t") == 2
     assert "BigQuery needs credentials" in capsys.readouterr().err
+
+
+def test_a_table_that_may_not_be_read_is_named(
+    bigquery, table, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(bigquery, "denied", {table.split(".")[1]})
+    assert embed(tmp_path / "out", tiny_bundle, shown(table)) == 2
+    error = capsys.readouterr().err
+    assert f"--input {shown(table)} cannot be read: not allowed with the credentials" in error
+    flags = {"output_format": "bigquery", "output_table": shown(table)}
+    (tmp_path / "in.txt").write_text("a text")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
+    assert f"--output_table {shown(table)}" in capsys.readouterr().err
