@@ -32,7 +32,12 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT)
 	$(BIN)/python -m pipeline search --embeddings $(OUT) --query "make an object callable" --k 3
 
-test: .venv/dev model  ## run the tests
+build/bqemulator-venv/made: tests/bigquery_server.txt .venv/dev
+	@mkdir -p build
+	$(BIN)/python -m tests.bigquery_server
+	@touch $@
+
+test: .venv/dev model build/bqemulator-venv/made  ## run the tests
 	$(BIN)/python -m pytest
 
 check: .venv/dev model  ## lint, format, types, doctests, the house test

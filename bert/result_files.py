@@ -221,7 +221,9 @@ def _check_size(file: "pa.parquet.ParquetFile") -> None:
 
 
 def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Coding) -> np.ndarray:
-    present = column.is_valid().to_numpy(zero_copy_only=False)
+    # What has no vector is null, in files made for BigQuery an empty list.
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    present = lengths > 0
     scales = None if scale is None else scale.to_numpy(zero_copy_only=False)[present]
     return coding.vectors(column.flatten().to_numpy(), scales, present)
 

@@ -103,6 +103,7 @@ def _embed(arguments: list[str]) -> int:
     if record["status"] == "done":
         print(f"nothing to do: {run.output} holds this run, complete since {record['ended']}")
         print(_summary(run.output, record))
+        _print_statements(record)
         return _judge(record, options.max_rejected)
     print(_plan_text(run), file=sys.stderr)
     return _run(run, record)
@@ -137,7 +138,16 @@ def _run(run: Any, record: dict[str, Any]) -> int:
         return FAILED
     done = run_record.read_record(run.output) or record
     print(_summary(run.output, done))
+    _print_statements(done)
     return _judge(done, run.options.max_rejected)
+
+
+def _print_statements(record: dict[str, Any]) -> None:
+    """Prints what can be asked of the table that a run's vectors are in."""
+    if record.get("table"):
+        from pipeline.load import statements
+
+        print(statements(record))
 
 
 def was_interrupted(error: BaseException | None) -> bool:

@@ -13,6 +13,7 @@ def check_contradictions(options: EmbedOptions) -> None:
     """
     _check_vectors(options)
     _check_granularity(options)
+    _check_table(options)
     if options.long_text != "window":
         for name in ("stride", "merge_windows"):
             if getattr(options, name) is not None:
@@ -70,3 +71,21 @@ def _check_granularity(options: EmbedOptions) -> None:
 def _flag(options: EmbedOptions, name: str) -> str:
     """The flag as it was given: `--no_name` for a switch that was turned off."""
     return f"--no_{name}" if getattr(options, name) is False else f"--{name}"
+
+
+def _check_table(options: EmbedOptions) -> None:
+    if options.output_format != "bigquery":
+        for name in ("output_table", "write_disposition"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name} is for --output_format bigquery, give that, too")
+        return
+    if options.output_table is None:
+        raise UsageError(
+            "--output_format bigquery needs --output_table project:dataset.table; the files that "
+            "are loaded stay in --output"
+        )
+    if options.output_dtype != "float32":
+        raise UsageError(
+            f"--output_dtype {options.output_dtype} cannot go with --output_format bigquery, "
+            "whose numbers are FLOAT64; leave it out"
+        )

@@ -17,7 +17,9 @@ from transforms.blocks import PlanBlocks
 from transforms.increments import CompareKeys
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
+from transforms.sinks.bigquery import LoadTable
 from transforms.sources import ReadBlocks
+from transforms.sources.bigquery import ReadTable
 from transforms.tokenization import TokenizeBlocks
 
 
@@ -44,14 +46,7 @@ def build(
         run.options.threads,
         run.bundle.trusted,
     )
-    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint)
-    specs, facts = plan["specs"], []
-    if run.keys is not None:
-        compared = specs | "Keys" >> CompareKeys(run.keys)
-        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
-    read = specs | "Read" >> ReadBlocks(
-        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
-    )
+    read, facts = read_input(pipeline, run)
     written = (
         read["documents"]
         | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec, run.bundle.fingerprint)
@@ -60,11 +55,31 @@ def build(
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
     )
     (
-        (plan["finished"], read["finished"], written)
+        (*read["finished"], written)
         | "Reports" >> beam.Flatten()
-        | "Account" >> AccountBlocks(plan["planned"])
+        | "Account" >> AccountBlocks(read["planned"])
+        | "Load" >> LoadTable(run.load)
         | "Record" >> beam.ParDo(_Record(run.output, record), *facts)
     )
+
+
+def read_input(pipeline: beam.Pipeline, run: EmbedRun) -> tuple[dict[str, Any], list[Any]]:
+    """The run's `documents`, reports that are `finished`, the `planned` work; facts of its keys."""
+    if run.table is not None:
+        read = pipeline | "Read table" >> ReadTable(
+            run.table, run.output, run.fingerprint, run.part_docs
+        )
+        return read | {"finished": (read["finished"],)}, []
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint)
+    specs, facts = plan["specs"], []
+    if run.keys is not None:
+        compared = specs | "Keys" >> CompareKeys(run.keys)
+        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
+    read = specs | "Read" >> ReadBlocks(
+        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
+    )
+    finished = (plan["finished"], read["finished"])
+    return {**read, "finished": finished, "planned": plan["planned"]}, facts
 
 
 def run_job(run: EmbedRun, record: dict[str, Any]) -> None:

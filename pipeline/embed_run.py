@@ -16,11 +16,13 @@ from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
 from pipeline.earlier import check_formats, check_increments, earlier_outputs, key_buckets
+from pipeline.load import find_load
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
+from pipeline.tables import find_input
 from pipeline.worker_model import check_temp_location
-from transforms.block_spec import PlannedWork
+from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
     PlanRequest,
     files_to_read,
@@ -39,6 +41,8 @@ from transforms.files import (
     temporary_name,
 )
 from transforms.increments import KeySettings
+from transforms.sinks.bigquery import TableLoad
+from transforms.sources.bigquery import TableRequest
 from transforms.sources.columns import Columns
 
 OUTPUT_FORMAT = 1  # rises when equal input would give other files
@@ -63,6 +67,8 @@ class EmbedRun:
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
         earlier: Outputs whose documents are skipped.
+        table: What to read of a table of BigQuery, None if the input is files.
+        load: Which table of BigQuery the vectors go to, None if they stay in files.
     """
 
     options: EmbedOptions
@@ -79,6 +85,8 @@ class EmbedRun:
     estimated_documents: int
     estimated_bytes: int
     earlier: tuple[EarlierOutput, ...] = ()
+    table: TableRequest | None = None
+    load: TableLoad | None = None
 
     @property
     def keys(self) -> KeySettings | None:
@@ -149,19 +157,20 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     check_temp_location(options)
     if options.beam_args:  # such as whom to act for, in Cloud Storage, too
         FileSystems.set_options(PipelineOptions(list(options.beam_args)))
-    listed = input_files(options.input, options.input_format, output)
     check_increments(options)
+    table = find_input(options, output)
+    listed = [table.file] if table else input_files(options.input, options.input_format, output)
     check_formats(options, {file.format for file in listed})
     text_column = options.text_column or "text"
-    files = files_to_read(listed, text_column, options.limit)
-    columns = input_columns(options, files)
+    files = listed if table else files_to_read(listed, text_column, options.limit)
+    columns = table.request.columns if table else input_columns(options, files)
     bundle = resolve_model(options.model, options.allow_untrusted_model)
     spec = vector_spec(options, bundle)
     made = text_spec(options, bundle, spec)
     widths = Widths.of(made, spec, bundle)
     total = sum(file.text_bytes for file in files)
     request = PlanRequest(
-        patterns=tuple(absolute(pattern) for pattern in options.input),
+        patterns=(str(table.request.table),) if table else tuple(map(absolute, options.input)),
         input_format=options.input_format,
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths),
         limit=options.limit,
@@ -170,7 +179,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         read_through="token" in made.granularity and options.output_format == "jsonl",
         text_column=text_column,
     )
-    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
+    rows = table.dealt(request.block_bytes) if table else None
     run = EmbedRun(
         options=options,
         output=output,
@@ -178,19 +187,26 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         spec=spec,
         text_spec=made,
         request=request,
-        planned=planned_work(files, specs),
+        planned=rows.planned if rows else _planned(files, request),
         columns=columns,
         part_docs=options.block_docs or part_docs(widths),
         fingerprint="",
         input_bytes=total,
-        estimated_documents=estimated_documents(files, options.limit),
+        estimated_documents=rows.rows if rows else estimated_documents(files, options.limit),
         estimated_bytes=0,
+        table=rows,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
     run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
-    return run
+    load = find_load(options, output, run.fingerprint, made.granularity, made.keeps_windows)
+    return replace(run, load=load)
+
+
+def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
+    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
+    return planned_work(files, specs)
 
 
 def run_fingerprint(run: EmbedRun) -> str:

@@ -10,6 +10,8 @@ from bert.text_spec import GRANULARITIES, LONG_TEXTS
 from bert.units import WORD_POOLINGS
 from bert.vector_spec import LAYER_COMBINES, POOLINGS
 
+WRITE_DISPOSITIONS = ("append", "truncate", "fail")
+
 
 def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -59,10 +61,19 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_input_flags(what: Any) -> None:
-    what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
+    what.add_argument(
+        "--input",
+        action="append",
+        metavar="GLOB",
+        help="file, folder or glob, or project:dataset.table",
+    )
+    what.add_argument("--query", metavar="SQL", help="read what a query of BigQuery selects")
+    what.add_argument(
+        "--temp_dataset", metavar="DATASET", help="of the query's rows (default: one of our own)"
+    )
     what.add_argument(
         "--input_format",
-        choices=("text", "jsonl", "csv", "parquet"),
+        choices=("text", "jsonl", "csv", "parquet", "bigquery"),
         help="default: by suffix, else text",
     )
     what.add_argument(
@@ -92,7 +103,13 @@ def _add_input_flags(what: Any) -> None:
 def _add_output_flags(out: Any) -> None:
     out.add_argument("--output", metavar="DIR", help="folder of the run")
     out.add_argument(
-        "--output_format", choices=("parquet", "jsonl"), help="kind of file (default: parquet)"
+        "--output_format", choices=("parquet", "jsonl", "bigquery"), help="default: parquet"
+    )
+    out.add_argument(
+        "--output_table", metavar="TABLE", help="project:dataset.table, maybe with $YYYYMMDD"
+    )
+    out.add_argument(
+        "--write_disposition", choices=WRITE_DISPOSITIONS, help="if it has rows (default: append)"
     )
     out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
     out.add_argument(

@@ -40,7 +40,11 @@ class EmbedOptions:
     span_columns: tuple[str, ...] | None = None
     id_column: str | None = None
     extra_columns: tuple[str, ...] | None = None
+    query: str | None = None
+    temp_dataset: str | None = None
     output_format: str = "parquet"
+    output_table: str | None = None
+    write_disposition: str | None = None
     block_bytes: int | None = None
     block_docs: int | None = None
     limit: int | None = None
@@ -125,7 +129,7 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
             raise UsageError(f"--config {config}: {error}") from error
         raise
     for name in ("input", "output"):
-        if not getattr(options, name):
+        if not getattr(options, name) and not (name == "input" and options.query):
             raise UsageError(f"--{name} is missing: " + _MISSING[name])
     if "" in options.input:
         raise UsageError("--input is empty: " + _MISSING["input"])

@@ -128,9 +128,10 @@ def _is_complete(output: str, record: dict[str, Any]) -> bool:
 
 
 def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
-    """Whether a finished run tells of its ids what is asked now."""
+    """Whether a finished run told of its ids what is asked, and put its vectors where."""
     wanted = {"duplicate_ids": run.options.check_ids, "vanished": run.options.list_vanished}
-    return all(name in found for name, asked in wanted.items() if asked)
+    loaded = found.get("table") == (run.load.asked if run.load else None)
+    return loaded and all(name in found for name, asked in wanted.items() if asked)
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
@@ -197,6 +198,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "part_docs": run.part_docs,
             "blocks": run.planned.blocks,
         },
+        "table": run.load.asked if run.load else None,
         "options": options,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},

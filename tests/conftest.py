@@ -8,6 +8,7 @@ import pytest
 
 from bert.bundle import Bundle
 from bert.resolve import resolve_model
+from tests.bigquery_server import BigQueryServer, bigquery_server
 from tests.models import write_tiny_huggingface
 from tests.servers import GcsServer, gcs_server
 
@@ -50,3 +51,22 @@ def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
     for name, value in gcs_session.environment.items():
         monkeypatch.setenv(name, value)
     return gcs_session
+
+
+@pytest.fixture(scope="session")
+def bigquery_session(
+    gcs_session: GcsServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BigQueryServer]:
+    """One BigQuery for the whole session; tests use datasets of their own."""
+    with bigquery_server(gcs_session.root, tmp_path_factory.mktemp("bigquery")) as server:
+        yield server
+
+
+@pytest.fixture
+def bigquery(
+    bigquery_session: BigQueryServer, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> BigQueryServer:
+    """BigQuery, which every client of this process and its children now talks to."""
+    for name, value in bigquery_session.environment.items():
+        monkeypatch.setenv(name, value)
+    return bigquery_session

@@ -63,6 +63,42 @@ def write_parquet(
         )
 
 
+def write_loadable(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's float32 vectors as BigQuery loads them.
+
+    An id is never null, which only Arrow's writer can say; a vector that is missing is an empty
+    list, because no array of BigQuery is null.
+    """
+    table = with_empty_lists(_TABLES[granularity](block, "float32"))
+    fields = [field.with_nullable(field.name != "id") for field in table.schema]
+    kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+    pq.write_table(
+        table.cast(pa.schema(fields, kept)),
+        file,
+        compression="none",
+        write_statistics=False,
+        use_dictionary=False,
+        row_group_size=max(table.num_rows, 1),
+    )
+
+
+def with_empty_lists(table: pa.Table) -> pa.Table:
+    """The table of words or spans with an empty vector wherever one is missing."""
+    name = next((name for name in ("words", "spans") if name in table.column_names), None)
+    if name is None:
+        return table
+    lists = table[name].combine_chunks()
+    units = lists.values
+    fields = {field.name: units.field(field.name) for field in units.type}
+    vectors = fields["embedding"]
+    fields["embedding"] = pa.LargeListArray.from_arrays(vectors.offsets, vectors.values)
+    made = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    filled = pa.LargeListArray.from_arrays(lists.offsets, made)
+    return table.set_column(table.column_names.index(name), name, filled)
+
+
 def _number_columns(schema: pa.Schema) -> list[str]:
     """The path that Parquet gives the numbers of the vectors."""
     nested = next((name for name in ("tokens", "words", "spans") if name in schema.names), None)

@@ -1,0 +1,315 @@
+"""ReadTable: a BigQuery table in, blocks of documents out, the same every time.
+
+The rows of a table have no order. Each goes to the block that a hash of its id names, and within
+the block they are sorted by id; that takes a shuffle of the texts, the one that this house has.
+"""
+
+import datetime
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import apache_beam as beam
+import numpy as np
+import orjson
+import pyarrow as pa
+import xxhash
+
+from transforms.accounting import BlockReport, finished_parts, is_complete
+from transforms.bigquery import PATIENCE, TableName, read_client, told
+from transforms.block_spec import BlockSpec, PlannedWork
+from transforms.dead_letter import BadRecordError
+from transforms.part import Part
+from transforms.sources import DocumentBlock
+from transforms.sources.columns import Columns
+from transforms.sources.records import Record, Refused, documents_of, record_of
+
+_MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # dealt out to the blocks at a time
+_STREAM_BYTES = 64 << 20  # of the table for each stream that is asked for
+_MOST_STREAMS = 1000  # that the service gives
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What is read of a table; small, so that the job request stays small.
+
+    Attributes:
+        table: Its name.
+        snapshot: The moment whose rows are read, seconds since 1970.
+        rows: How many there were at that moment, counted by the service itself.
+        bytes: Size of the table.
+        blocks: How many blocks the rows are dealt into.
+        project: Whose read session it is.
+        columns: Where the fields stand; all of them are columns of the table.
+    """
+
+    table: TableName
+    snapshot: float
+    rows: int
+    bytes: int
+    blocks: int
+    project: str
+    columns: Columns
+
+    @property
+    def planned(self) -> PlannedWork:
+        """What the reports of a complete run must add up to: the blocks' rows are the table's."""
+        return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
+
+    @property
+    def selected(self) -> list[str]:
+        """The columns that are read, each once."""
+        columns = self.columns
+        names = [columns.id, columns.text, columns.text_b, *(columns.spans or ())]
+        names += columns.extra.names if columns.extra else []
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def block_count(table_bytes: int, block_bytes: int) -> int:
+    """How many blocks a table of that size is dealt into.
+
+    >>> block_count(0, 1000), block_count(1001, 1000)
+    (1, 2)
+    """
+    return max(1, -(-table_bytes // block_bytes))
+
+
+@dataclass
+class ReadTable(beam.PTransform):
+    """A table's rows to the documents that are still to do, from the beginning of a pipeline.
+
+    Gives a dict: `documents`; `finished`, the reports of parts that an earlier attempt of this run
+    has written already; and `planned`, one PlannedWork.
+
+    Attributes:
+        request: What to read.
+        output: Folder of the run's output.
+        run: Fingerprint of the run; reports of another one do not count.
+        part_docs: A part is closed at so many rows.
+    """
+
+    request: TableRequest
+    output: str
+    run: str
+    part_docs: int
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
+        request = begin | "Request" >> beam.Create([self.request])
+        rows = (
+            request
+            | "Streams" >> beam.ParDo(_Streams())
+            | "Spread" >> beam.Reshuffle()
+            | "Rows" >> beam.ParDo(_Rows(self.request))
+        )
+        # A block that no row falls into has a report all the same.
+        blocks = request | "Blocks" >> beam.FlatMap(_empty_pieces)
+        read = (
+            (rows, blocks)
+            | "Both" >> beam.Flatten()
+            | "By block" >> beam.GroupByKey()
+            | "Read" >> beam.ParDo(_Read(self)).with_outputs("finished", main="documents")
+        )
+        planned = request | "Planned" >> beam.Map(_planned)
+        return {"documents": read.documents, "finished": read.finished, "planned": planned}
+
+
+def _planned(request: TableRequest) -> PlannedWork:
+    return request.planned
+
+
+def _empty_pieces(request: TableRequest) -> Iterator[tuple[int, bytes]]:
+    for number in range(request.blocks):
+        yield number, b""
+
+
+class _Streams(beam.DoFn):
+    """Opens the read session; every stream is an element, read once by whoever gets it."""
+
+    def process(self, request: TableRequest) -> Iterator[str]:
+        yield from open_streams(request)
+
+
+class _Rows(beam.DoFn):
+    def __init__(self, request: TableRequest) -> None:
+        self._blocks, self._id = request.blocks, request.columns.id or ""
+        self._table = str(request.table)
+
+    def process(self, stream: str) -> Iterator[tuple[int, bytes]]:
+        for rows in _bounded(stream_rows(stream, self._table)):
+            yield from deal_out(rows, self._id, self._blocks)
+
+
+class _Read(beam.DoFn):
+    def __init__(self, settings: ReadTable) -> None:
+        self._request, self._part_docs = settings.request, settings.part_docs
+        self._output, self._run = settings.output, settings.run
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]]
+    ) -> Iterator[DocumentBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]]:
+        number, pieces = element
+        spec = BlockSpec(number, "bigquery", ())
+        done = finished_parts(self._output, self._run, spec)
+        for report in done.values():
+            yield beam.pvalue.TaggedOutput("finished", report)
+        if not is_complete(spec, done):
+            for block in row_blocks(number, pieces, self._request, self._part_docs):
+                if block.part.number not in done:
+                    yield block
+
+
+def open_streams(request: TableRequest) -> list[str]:
+    """The streams of a new read session over the rows that the table had at the snapshot.
+
+    Raises:
+        ValueError: The table is gone, or may not be read.
+    """
+    from google.cloud.bigquery_storage_v1 import types
+
+    name = request.table
+    session = types.ReadSession(
+        table=f"projects/{name.project}/datasets/{name.dataset}/tables/{name.table}",
+        data_format=types.DataFormat.ARROW,
+    )
+    session.read_options.selected_fields = request.selected
+    session.table_modifiers.snapshot_time = datetime.datetime.fromtimestamp(
+        request.snapshot, datetime.UTC
+    )
+    with told(f"table {name} cannot be read"), read_client() as client:
+        opened = client.create_read_session(
+            parent=f"projects/{request.project}",
+            read_session=session,
+            max_stream_count=min(_MOST_STREAMS, 1 + request.bytes // _STREAM_BYTES),
+            timeout=PATIENCE,
+        )
+    return [stream.name for stream in opened.streams]
+
+
+def stream_rows(stream: str, table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a stream; the client takes a stream that broke off up where it was."""
+    with told(f"table {table} cannot be read"), read_client() as client:
+        schema = None
+        for answer in client.read_rows(stream):
+            if schema is None:
+                schema = pa.ipc.read_schema(pa.py_buffer(answer.arrow_schema.serialized_schema))
+            data = answer.arrow_record_batch.serialized_record_batch
+            yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches joined to pieces that are worth dealing out, and fit into memory."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _MOST_ROWS or size >= _MOST_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def deal_out(rows: pa.Table, id_column: str, blocks: int) -> Iterator[tuple[int, bytes]]:
+    """Rows to the blocks that their ids name: number of the block, and an Arrow stream."""
+    block = block_of(rows[id_column].cast(pa.string()).to_pylist(), blocks)
+    order = np.argsort(block, kind="stable")
+    numbers, starts = np.unique(block[order], return_index=True)
+    dealt = rows.take(pa.array(order)).combine_chunks()
+    for number, start, stop in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
+        yield int(number), _packed(dealt.slice(start, stop - start))
+
+
+def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
+    """int64 `[ids]`: the block of each id, by XXH3 (64 bits, seed 0) of its UTF-8; None is "".
+
+    >>> block_of(["a", "b", None], 1).tolist()
+    [0, 0, 0]
+    """
+    digest = xxhash.xxh3_64_intdigest
+    hashes = np.array([digest((each or "").encode()) for each in ids], np.uint64)
+    return (hashes % np.uint64(blocks)).astype(np.int64)
+
+
+def _packed(rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+    return out.getvalue().to_pybytes()
+
+
+def row_blocks(
+    number: int, pieces: Iterable[bytes], request: TableRequest, part_docs: int
+) -> Iterator[DocumentBlock]:
+    """The rows of a block, sorted by id, as the documents of its parts."""
+    started = time.perf_counter()
+    tables = [pa.ipc.open_stream(piece).read_all() for piece in pieces if piece]
+    rows = _sorted(pa.concat_tables(tables), request) if tables else None
+    count = 0 if rows is None else rows.num_rows
+    starts = range(0, max(count, 1), part_docs)
+    for part, start in enumerate(starts):
+        taken = None if rows is None else rows.slice(start, part_docs)
+        block = _documents(taken, request)
+        yield replace(
+            block,
+            part=replace(
+                block.part,
+                block=number,
+                number=part,
+                last=start == starts[-1],
+                seconds={"read": time.perf_counter() - started},
+            ),
+        )
+        started = time.perf_counter()
+
+
+def _sorted(rows: pa.Table, request: TableRequest) -> pa.Table:
+    """Rows by id, those without one first; rows of one id by all that is read of them."""
+    ids = rows[request.columns.id].cast(pa.string()).to_pylist()
+    keys: list[Any] = [(each is not None, each or "") for each in ids]
+    if len(set(keys)) < len(keys):
+        contents = map(_as_json, rows.to_pylist())
+        keys = [(*key, content) for key, content in zip(keys, contents, strict=True)]
+    return rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
+
+
+def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
+    """The documents of some rows; what is none is rejected, with the table as its place."""
+    columns, table = request.columns, str(request.table)
+    count = 0 if rows is None else rows.num_rows
+    places = pa.array([table] * count, pa.string())
+    plain = replace(columns, extra=None)
+    found = documents_of(_records(rows, plain) if rows is not None else (), places, 0, plain)
+    extra = None
+    if columns.extra is not None:
+        kept = pa.array(found.line_numbers)
+        extra = columns.extra.empty_table()
+        if rows is not None:
+            extra = rows.select(columns.extra.names).cast(columns.extra).take(kept)
+    return DocumentBlock(
+        part=Part(0, 0, records=count, covered={0: count}, rejected=tuple(found.rejected)),
+        ids=found.ids,
+        texts=found.texts,
+        sources=found.sources,
+        texts_b=found.texts_b,
+        words=found.words,
+        spans=found.spans,
+        extra=extra,
+    )
+
+
+def _records(rows: pa.Table, columns: Columns) -> Iterator[Record | Refused]:
+    for row in rows.to_pylist():
+        try:
+            yield record_of(row, columns)
+        except BadRecordError as error:
+            found = row[columns.id]
+            yield Refused(str(error), _as_json(row).decode(), None if found is None else str(found))
+
+
+def _as_json(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row, default=str)
