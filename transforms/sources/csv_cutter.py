@@ -73,6 +73,6 @@ def delimiter_of(path: str) -> str:
     """A tab for `.tsv`, also compressed; a comma for any other file.
 
     >>> delimiter_of("/in/a.tsv.gz"), delimiter_of("/in/a.csv")
-    ('\\\\t', ',')
+    ('\\t', ',')
     """
     return "\t" if _TAB_SEPARATED.search(path) else ","
