@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from transforms.blocks import input_files, plan_blocks
 from transforms.sources import document_blocks, lines
 from transforms.sources.jsonl import Columns
-from transforms.sources.lines import first_lines, limit_files
+from transforms.sources.limit import limit_files
+from transforms.sources.lines import first_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUND = 40
