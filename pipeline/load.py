@@ -1,20 +1,22 @@
 """Load: options that name a table for the vectors in, what to load and what to ask of it out."""
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert.result_files import FILE_STEMS
 from pipeline.options import EmbedOptions
 from pipeline.tables import job_project
 from transforms.bigquery import TableName, bigquery_client, table_name, told
+from transforms.earlier_table import METADATA_KEY
 from transforms.sinks import bigquery
 from transforms.sinks.bigquery import TableLoad
 from transforms.sinks.bigquery_tables import check_empty, check_table
 
 
 def find_load(
-    options: EmbedOptions, output: str, run: str, granularity: Sequence[str], windows: bool
+    options: EmbedOptions, output: str, run: str, metadata: Mapping[str, Any], windows: bool
 ) -> TableLoad | None:
     """Where the vectors are loaded, seen to be able to take them; None if they stay in files.
 
@@ -22,7 +24,7 @@ def find_load(
         options: As asked.
         output: Absolute folder, or URL.
         run: The run's fingerprint.
-        granularity: The kinds of vectors that are made.
+        metadata: What the vectors are.
         windows: Whether windows keep vectors of their own.
 
     Raises:
@@ -37,9 +39,10 @@ def find_load(
         table=name,
         disposition=options.write_disposition or "append",
         project=job_project(options, name),
-        granularities=tuple(granularity),
+        granularities=tuple(metadata["granularity"]),
         windows=windows,
         most_uris=bigquery.MOST_URIS,
+        description=json.dumps({METADATA_KEY: metadata}),
     )
     with bigquery_client(load.project) as client:
         for kind in load.granularities:

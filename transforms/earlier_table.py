@@ -1,8 +1,6 @@
 """A BigQuery table as earlier output: what it is, and its ids and hashes of texts."""
 
 import json
-import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms import bigquery
+from transforms.bigquery import PATIENCE, bigquery_client, looks_like_table, told
+
 TABLE_PIECE = 1_000_000  # rows that one worker reads
 METADATA_KEY = "bert_embed"
-_NAME = re.compile(r"([\w-]+)[:.](\w+)\.(\w+)")
-_SCHEME = "bq://"
-_SECONDS = 60.0  # for one answer
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class TableFacts:
     """A table that holds vectors.
 
     Attributes:
-        name: `project.dataset.table`.
+        name: `project:dataset.table`.
         rows: How many it has.
         created: When, seconds since 1970.
         settings: What its vectors are, None where its description does not tell.
@@ -35,15 +33,12 @@ class TableFacts:
 
 
 def table_name(text: str) -> str | None:
-    """`project.dataset.table`, or None for what does not name a table.
+    """`project:dataset.table`, or None for what does not name a table.
 
-    >>> table_name("my-project:texts.vectors"), table_name("build/out")
-    ('my-project.texts.vectors', None)
-    >>> table_name("bq://my-project.texts.vectors")
-    'my-project.texts.vectors'
+    >>> table_name("bq://my-project.texts.vectors"), table_name("build/out")
+    ('my-project:texts.vectors', None)
     """
-    found = _NAME.fullmatch(text.removeprefix(_SCHEME))
-    return found and ".".join(found.groups())
+    return str(bigquery.table_name(text, "--skip_existing")) if looks_like_table(text) else None
 
 
 def table_facts(name: str) -> TableFacts:
@@ -52,13 +47,9 @@ def table_facts(name: str) -> TableFacts:
     Raises:
         ValueError: It is not there, may not be read, or lacks the columns of vectors.
     """
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        table = _client(name).get_table(name, timeout=_SECONDS)
-    except (GoogleAPICallError, GoogleAuthError) as error:
-        raise ValueError(f"--skip_existing {name} cannot be read: {error}") from error
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with bigquery_client(parsed.project) as client, told(f"--skip_existing {name} cannot be read"):
+        table = client.get_table(parsed.path, timeout=PATIENCE)
     missing = {"id", "text_hash"} - {field.name for field in table.schema}
     if missing:
         raise ValueError(
@@ -90,27 +81,18 @@ def table_columns(
     Raises:
         ValueError: An id or hash is null.
     """
-    client = _client(name)
-    table = client.get_table(name, timeout=_SECONDS)
-    fields = [field for field in table.schema if field.name in ("id", "text_hash")]
-    rows = client.list_rows(
-        table,
-        selected_fields=fields,
-        start_index=start,
-        max_results=None if stop is None else stop - start,
-        timeout=_SECONDS,
-    )
-    for batch in rows.to_arrow_iterable():
-        if batch["id"].null_count or batch["text_hash"].null_count:
-            raise ValueError(f"--skip_existing {name} has a null in id or text_hash")
-        yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()
-
-
-def _client(name: str) -> Any:
-    """A client with the credentials of the machine; an emulator takes none."""
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import bigquery
-
-    emulated = os.environ.get("BIGQUERY_EMULATOR_HOST")
-    credentials = AnonymousCredentials() if emulated else None
-    return bigquery.Client(project=name.split(".")[0], credentials=credentials)
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with bigquery_client(parsed.project) as client, told(f"--skip_existing {name} cannot be read"):
+        table = client.get_table(parsed.path, timeout=PATIENCE)
+        fields = [field for field in table.schema if field.name in ("id", "text_hash")]
+        rows = client.list_rows(
+            table,
+            selected_fields=fields,
+            start_index=start,
+            max_results=None if stop is None else stop - start,
+            timeout=PATIENCE,
+        )
+        for batch in rows.to_arrow_iterable():
+            if batch["id"].null_count or batch["text_hash"].null_count:
+                raise ValueError(f"--skip_existing {name} has a null in id or text_hash")
+            yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()
