@@ -200,7 +200,8 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
-    load = find_load(options, output, run.fingerprint, made.granularity, made.keeps_windows)
+    kinds, windows = made.granularity, made.keeps_windows
+    load = find_load(options, output, run.fingerprint, kinds, windows, run.metadata)
     return replace(run, load=load)
 
 

@@ -1,5 +1,6 @@
 """Load: options that name a table for the vectors in, what to load and what to ask of it out."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,16 @@ from transforms.bigquery import TableName, bigquery_client, table_name, told
 from transforms.sinks import bigquery
 from transforms.sinks.bigquery import TableLoad
 from transforms.sinks.bigquery_tables import check_empty, check_table
+from transforms.sinks.parquet import METADATA_KEY
 
 
 def find_load(
-    options: EmbedOptions, output: str, run: str, granularity: Sequence[str], windows: bool
+    options: EmbedOptions,
+    output: str,
+    run: str,
+    granularity: Sequence[str],
+    windows: bool,
+    metadata: Mapping[str, Any],
 ) -> TableLoad | None:
     """Where the vectors are loaded, seen to be able to take them; None if they stay in files.
 
@@ -24,6 +31,7 @@ def find_load(
         run: The run's fingerprint.
         granularity: The kinds of vectors that are made.
         windows: Whether windows keep vectors of their own.
+        metadata: What the vectors are.
 
     Raises:
         ValueError: A table that cannot take them.
@@ -40,6 +48,7 @@ def find_load(
         granularities=tuple(granularity),
         windows=windows,
         most_uris=bigquery.MOST_URIS,
+        metadata=json.dumps({METADATA_KEY: metadata}, sort_keys=True),
     )
     with bigquery_client(load.project) as client:
         for kind in load.granularities:

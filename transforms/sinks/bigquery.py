@@ -52,6 +52,7 @@ class TableLoad:
         granularities: The kinds of vectors that the run makes.
         windows: Whether windows keep vectors of their own.
         most_uris: Files of a job.
+        metadata: What the vectors are, as JSON; the description of a table that is made.
     """
 
     output: str
@@ -62,6 +63,7 @@ class TableLoad:
     granularities: tuple[str, ...] = ("sentence",)
     windows: bool = False
     most_uris: int = MOST_URIS
+    metadata: str = "{}"
 
     def table_of(self, granularity: str) -> TableName:
         """Where one kind of vectors goes.
@@ -159,7 +161,7 @@ def vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
 def _load_kind(client: "Client", load: TableLoad, kind: str, files: dict[str, int]) -> None:
     schema = _stored_schema(load, kind, files)
     target = load.table_of(kind)
-    table = ensure_table(client, target, table_schema(schema))
+    table = ensure_table(client, target, table_schema(schema), load.metadata)
     loader = _Loader(client, load, target, dataset_location(client, target), schema, table.schema)
     name, groups = load.job_name(kind), _groups(load, files)
     if len(groups) == 1:

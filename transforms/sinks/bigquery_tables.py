@@ -17,8 +17,16 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 
-def ensure_table(client: "Client", name: TableName, fields: Sequence[Field]) -> "Table":
+def ensure_table(
+    client: "Client", name: TableName, fields: Sequence[Field], description: str
+) -> "Table":
     """The table, made if there is none; with a partition in its name, partitioned by that.
+
+    Args:
+        client: Of the project whose jobs will load.
+        name: The table, with its partition.
+        fields: Of the files that will be loaded.
+        description: Of a table that is made.
 
     Raises:
         ValueError: There is one that cannot take these fields.
@@ -29,6 +37,7 @@ def ensure_table(client: "Client", name: TableName, fields: Sequence[Field]) -> 
     if found is None:
         schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
         table = bigquery.Table(name.path, schema=schema)
+        table.description = description
         if name.partition:
             kind = PARTITION_TYPES[len(name.partition)]
             table.time_partitioning = bigquery.TimePartitioning(type_=kind)
