@@ -9,10 +9,10 @@ from bert.result_files import FILE_STEMS
 from pipeline.options import EmbedOptions
 from pipeline.tables import job_project
 from transforms.bigquery import TableName, bigquery_client, table_name, told
-from transforms.earlier_table import METADATA_KEY
 from transforms.sinks import bigquery
 from transforms.sinks.bigquery import TableLoad
 from transforms.sinks.bigquery_tables import check_empty, check_table
+from transforms.sinks.parquet import METADATA_KEY
 
 
 def find_load(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.queries import temporary_table
+from pipeline.table_columns import table_columns
 from transforms.bigquery import (
     PATIENCE,
     TableName,
     bigquery_client,
-    check_column,
     get_table,
     looks_like_table,
     table_name,
@@ -20,13 +20,11 @@ from transforms.bigquery import (
 from transforms.block_spec import InputFile
 from transforms.files import FileInfo
 from transforms.sources.bigquery import TableRequest, block_count
-from transforms.sources.columns import Columns
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, SchemaField, Table
+    from google.cloud.bigquery import Client, Table
 
 _PROJECT_FLAG = re.compile(r"--project=(.+)")
-_INTEGERS = ("INTEGER", "INT64")
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _table_input(
             f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
             f"--query 'SELECT * FROM `{name.path}`'"
         )
-    columns = _columns(options, list(table.schema), shown)
+    columns = table_columns(options, list(table.schema), shown)
     snapshot, rows = _count(client, name, table)
     request = TableRequest(
         table=name,
@@ -142,42 +140,6 @@ def _check_flags(options: EmbedOptions) -> None:
         )
     if options.pair_separator is not None:
         raise UsageError("--pair_separator is for plain text; --text_b_column is for tables")
-
-
-def _columns(options: EmbedOptions, schema: list["SchemaField"], shown: str) -> Columns:
-    """Where the fields stand, each seen to be there and of a type that can be used."""
-    spans = None
-    if "span" in options.granularity:
-        spans = options.span_columns or ("start", "stop")
-    columns = Columns(
-        text=options.text_column or "text",
-        id=options.id_column or "id",
-        text_b=options.text_b_column,
-        spans=spans and (spans[0], spans[1]),
-    )
-    there = {field.name: field for field in schema}
-    once, often = ("NULLABLE", "REQUIRED"), ("NULLABLE", "REQUIRED", "REPEATED")
-    wanted: list[tuple[str, str | None, tuple[str, ...], tuple[str, ...]]] = [
-        ("id_column", columns.id, ("STRING", *_INTEGERS), once),
-        ("text_column", columns.text, ("STRING",), often),
-        ("text_b_column", columns.text_b, ("STRING",), once),
-        *(("span_columns", name, _INTEGERS, often) for name in columns.spans or ()),
-    ]
-    for flag, name, types, modes in wanted:
-        if name is None:
-            continue
-        check_column(name, flag)
-        if name not in there:
-            raise UsageError(
-                f"--{flag} {name} is no column of {shown}, which has {', '.join(there) or 'none'}"
-            )
-        kind, mode = there[name].field_type.upper(), there[name].mode.upper()
-        if kind not in types or mode not in modes:
-            raise UsageError(
-                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * (mode == 'REPEATED')}, "
-                f"{types[0]} is wanted"
-            )
-    return columns
 
 
 def _count(client: "Client", name: TableName, table: "Table") -> tuple[float, int]:

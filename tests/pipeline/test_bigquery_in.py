@@ -186,6 +186,8 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ({"input": "{t}", "id_column": "key"}, "--id_column key is no column"),
         ({"input": "{t}", "text_column": "n"}, "--text_column n of --input {s} is INT"),
         ({"input": "{t}", "text_column": "a`b"}, "is no column of BigQuery"),
+        ({"input": "{t}", "extra_columns": "m"}, "--extra_columns m is no column of --input {s}"),
+        ({"input": "{t}", "extra_columns": "text_hash"}, "clashes with the output's own column"),
         ({"input": "{t}", "limit": 5}, "--limit is for files"),
         ({"input": "{t}", "query": "SELECT 1"}, "--query cannot go with --input"),
         ({"input": "{t}", "temp_dataset": "d"}, "--temp_dataset is for the rows of a --query"),
@@ -234,3 +236,32 @@ def test_a_table_that_may_not_be_read_is_named(
     (tmp_path / "in.txt").write_text("a text")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
     assert f"--output_table {shown(table)}" in capsys.readouterr().err
+
+
+def test_columns_pass_through_with_their_types(bigquery, tiny_bundle, tmp_path):
+    name = f"test-project.in_{next(_NUMBERS)}.t"
+    kinds = {
+        "n": ("INT64", 7),
+        "f": ("FLOAT64", 0.5),
+        "b": ("BOOL", True),
+        "seen": ("TIMESTAMP", "2026-01-31 12:00:00+00:00"),
+        "day": ("DATE", "2026-01-31"),
+        "s": ("STRING", "words"),
+    }
+    schema = [*SCHEMA[:2], *((each, kind, "NULLABLE") for each, (kind, _) in kinds.items())]
+    schema.append(("tags", "STRING", "REPEATED"))
+    full = {"id": "a", "text": "a text", "tags": ["x", "y"]}
+    full |= {each: value for each, (_, value) in kinds.items()}
+    bigquery.fill(name, schema, [full, {"id": "b", "text": "nothing else", "tags": []}])
+    into = name + "_vectors"
+    flags = {"extra_columns": ",".join([*kinds, "tags"]), "output_table": shown(into)}
+    assert embed(tmp_path / "out", tiny_bundle, shown(name), output_format="bigquery", **flags) == 0
+    passed = ", ".join([*kinds, "tags"])
+    there = bigquery.rows(f"SELECT {passed} FROM `{into}` ORDER BY id")
+    assert there == bigquery.rows(f"SELECT {passed} FROM `{name}` ORDER BY id")
+    assert there[0][0] == 7
+    assert there[1][:6] == (None,) * 6
+    fields = {each.name: each.field_type for each in bigquery.client.get_table(into).schema}
+    assert {each: fields[each] for each in kinds} == {
+        each: kind for each, (kind, _) in kinds.items()
+    }

@@ -280,3 +280,15 @@ def test_a_table_with_other_columns_is_refused(
     bigquery.fill(f"test-project.{dataset}.v", fields, [])
     assert load(tmp_path / "out", tiny_bundle, corpus, f"test-project:{dataset}.v") == 2
     assert "its column id is INT64, STRING is wanted" in capsys.readouterr().err
+
+
+def test_what_the_table_has_is_skipped(bigquery, dataset, corpus, tiny_bundle, tmp_path):
+    table = f"test-project:{dataset}.v"
+    assert load(tmp_path / "1", tiny_bundle, corpus, table) == 0
+    with corpus.open("a") as file:
+        file.write('{"id": "k4", "text": "a new text"}\n')
+    assert load(tmp_path / "2", tiny_bundle, corpus, table, skip_existing=table) == 0
+    counts = record(tmp_path / "2")["counts"]
+    assert (counts["embedded"], counts["skipped"]) == (1, 4)
+    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
+    assert found == [("k0",), ("k1",), ("k2",), ("k3",), ("k4",)]

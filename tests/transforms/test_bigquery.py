@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transforms.bigquery import TableName, looks_like_table, table_name
 from transforms.sinks.bigquery_schema import mismatch, table_schema, vector_schema
 from transforms.sources.bigquery import TableRequest, block_count, deal_out, row_blocks
-from transforms.sources.jsonl import Columns
+from transforms.sources.columns import Columns
 
 TABLE = TableName("my-project", "d", "t")
 REQUEST = TableRequest(TABLE, 0.0, 0, 0, 1, "my-project", Columns(id="id"))

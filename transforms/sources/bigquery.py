@@ -60,10 +60,7 @@ class TableRequest:
     @property
     def selected(self) -> list[str]:
         """The columns that are read, each once."""
-        columns = self.columns
-        names = [columns.id, columns.text, columns.text_b, *(columns.spans or ())]
-        names += columns.extra.names if columns.extra else []
-        return list(dict.fromkeys(name for name in names if name is not None))
+        return list(dict.fromkeys(name for _, name in self.columns.asked))
 
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
@@ -279,36 +276,31 @@ def _sorted(rows: pa.Table, request: TableRequest) -> pa.Table:
 
 def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     """The documents of some rows; what is none is rejected, with the table as its place."""
-    columns, table = request.columns, str(request.table)
     count = 0 if rows is None else rows.num_rows
-    places = pa.array([table] * count, pa.string())
-    plain = replace(columns, extra=None)
-    found = documents_of(_records(rows, plain) if rows is not None else (), places, 0, plain)
-    extra = None
-    if columns.extra is not None:
-        kept = pa.array(found.line_numbers)
-        extra = columns.extra.empty_table()
-        if rows is not None:
-            extra = rows.select(columns.extra.names).cast(columns.extra).take(kept)
+    places = pa.array([str(request.table)] * count, pa.string())
+    found = _records([] if rows is None else rows.to_pylist(), request.columns)
+    documents = documents_of(found, places, 0, request.columns)
     return DocumentBlock(
-        part=Part(0, 0, records=count, covered={0: count}, rejected=tuple(found.rejected)),
-        ids=found.ids,
-        texts=found.texts,
-        sources=found.sources,
-        texts_b=found.texts_b,
-        words=found.words,
-        spans=found.spans,
-        extra=extra,
+        part=Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected)),
+        ids=documents.ids,
+        texts=documents.texts,
+        sources=documents.sources,
+        texts_b=documents.texts_b,
+        words=documents.words,
+        spans=documents.spans,
+        extra=documents.extra,
     )
 
 
-def _records(rows: pa.Table, columns: Columns) -> Iterator[Record | Refused]:
-    for row in rows.to_pylist():
+def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | Refused]:
+    passed = columns.extra.names if columns.extra else []
+    for row in rows:
         try:
-            yield record_of(row, columns)
+            yield record_of(row, columns, tuple(row[name] for name in passed))
         except BadRecordError as error:
-            found = row[columns.id]
-            yield Refused(str(error), _as_json(row).decode(), None if found is None else str(found))
+            found = None if columns.id is None else row[columns.id]
+            name = None if found is None else str(found)
+            yield Refused(str(error), _as_json(row).decode(), name)
 
 
 def _as_json(row: dict[str, Any]) -> bytes:
