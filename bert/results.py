@@ -11,7 +11,7 @@ import numpy as np
 
 from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
-_SUFFIXES = (".parquet", ".jsonl")
+_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
@@ -73,7 +73,7 @@ def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[Do
 def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> list[Path]:
     """The files of one kind of vectors of a run, sorted, which is the input's order."""
     found = Path(folder).glob(f"{FILE_STEMS[granularity]}-*")
-    return sorted(path for path in found if path.suffix in _SUFFIXES)
+    return sorted(path for path in found if path.name.endswith(_ENDINGS))
 
 
 def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
@@ -102,6 +102,11 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     record = read_run(folder)
     if record is not None:
+        if "vectors" not in record:
+            raise ValueError(
+                f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
+                f"{os.fspath(folder)}`"
+            )
         return record["vectors"]
     for path in (path for name in FILE_STEMS for path in vector_files(folder, name)):
         if path.suffix == ".parquet":

@@ -22,6 +22,8 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
         spans=spans and (spans[0], spans[1]),
         pair_separator=options.pair_separator,
     )
+    if files and all(file.format == "tfrecord" for file in files):
+        return columns
     if not json_files:
         for flag in ("text_column", "id_column", "text_b_column"):
             if getattr(options, flag):

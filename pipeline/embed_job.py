@@ -1,7 +1,7 @@
-"""The main job: plan, read, tokenize, infer, write, account."""
+"""The main job: plan, read, tokenize, infer, write, account; examples enter behind tokenize."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -10,12 +10,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline import run_record
 from pipeline.embed_run import EmbedRun
 from pipeline.options import DEFAULT_RUNNER
-from transforms.accounting import AccountBlocks, AccountError, Verdict
+from transforms.accounting import AccountBlocks, AccountError, BlockReport, Verdict
 from transforms.blocks import PlanBlocks
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
+from transforms.sinks.examples import KeepExamples
 from transforms.sources import ReadBlocks
-from transforms.tokenization import TokenizeBlocks
+from transforms.sources.tfrecord import ReadExamples
+from transforms.tokenization import TokenBlock, TokenizeBlocks
 
 
 def build(
@@ -41,25 +43,37 @@ def build(
         run.options.threads,
     )
     plan = pipeline | "Plan" >> PlanBlocks(run.request)
-    read = plan["specs"] | "Read" >> ReadBlocks(
-        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
-    )
+    tokens, finished = _tokens(plan["specs"], run)
     written = (
-        read["documents"]
-        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec)
+        tokens
         | "Infer" >> EmbedBlocks(handler)
         | "Write"
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
     )
     (
-        (read["finished"], written)
+        (finished, written)
         | "Reports" >> beam.Flatten()
         | "Account" >> AccountBlocks(plan["planned"])
-        | "Record" >> beam.ParDo(_Record(run.output, record))
+        | "Record" >> beam.ParDo(Record(run.output, record))
     )
 
 
-def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
+def _tokens(
+    specs: beam.PCollection, run: EmbedRun
+) -> tuple[beam.PCollection[TokenBlock], beam.PCollection[BlockReport]]:
+    """The rows to embed, from texts or examples, and the reports of parts that are done."""
+    cut = run.part_docs, run.request.block_bytes
+    if run.reading is not None:
+        read = specs | "Read" >> ReadExamples(run.output, run.fingerprint, run.reading, *cut)
+        return read["tokens"], read["finished"]
+    read = specs | "Read" >> ReadBlocks(run.output, run.fingerprint, run.columns, *cut)
+    tokens = read["documents"] | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.token_spec)
+    if run.example_folder is not None:
+        tokens = tokens | "Keep" >> KeepExamples(run.example_files)
+    return tokens, read["finished"]
+
+
+def run_job(run: EmbedRun, record: dict[str, Any], build: Callable[..., None] = build) -> None:
     """Runs the graph and waits for its end, on Beam's own local runner unless told otherwise."""
     flags = list(run.options.beam_args)
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
@@ -68,7 +82,7 @@ def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
         build(pipeline, run, record)
 
 
-class _Record(beam.DoFn):
+class Record(beam.DoFn):
     """Writes run.json from the verdict, and fails the job if something was lost."""
 
     def __init__(self, output: str, record: dict[str, Any]) -> None:

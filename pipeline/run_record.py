@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from pipeline.embed_run import EmbedRun
+from pipeline.example_folder import claim, describe, remove_examples
 from pipeline.options import UsageError
 from transforms.accounting import Totals, Verdict
 from transforms.files import (
@@ -26,7 +27,10 @@ from transforms.files import (
 )
 
 _FORMAT = 1
-_OURS = re.compile(r"(embeddings|tokens|words|spans|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
+_OURS = re.compile(
+    r"(embeddings|tokens|words|spans|rejected|examples)-\d{7,}-\d{5,}"
+    r"\.(parquet|jsonl|tfrecord|tfrecord\.gz)"
+)
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -65,6 +69,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
     Raises:
         UsageError: The folder holds another run, or files of one without its record.
     """
+    claim(run)
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
@@ -80,11 +85,12 @@ def start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run.output, found):
+    elif found["status"] == "done" and _is_complete(run, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
     sweep_temporary(join(run.output, "blocks"))
+    describe(run)
     record = _first_record(run)
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
         return start(run)  # another job was first: judge what it wrote
@@ -93,10 +99,12 @@ def start(run: EmbedRun) -> dict[str, Any]:
     return record
 
 
-def _is_complete(output: str, record: dict[str, Any]) -> bool:
+def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
     """Whether the files of a finished run are still there, by their number and size."""
-    sizes = [size for name, size in sizes_in(output).items() if _OURS.fullmatch(name)]
-    reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(output, "blocks")))
+    folders = {run.output, run.example_folder or run.output}
+    found = [item for folder in folders for item in sizes_in(folder).items()]
+    sizes = [size for name, size in found if _OURS.fullmatch(name)]
+    reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(run.output, "blocks")))
     counts = record["counts"]
     whole = len(sizes) >= counts["files"] and sum(sizes) >= counts["bytes"]
     return whole and reports >= counts["parts"]
@@ -106,7 +114,7 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = _first_record(run)
     differ = [
         f"{part} {name}"
-        for part in ("vectors", "input", "files")
+        for part in (run.kind, "input", "files")
         for name, value in mine[part].items()
         if found.get(part, {}).get(name) != value
     ]
@@ -122,6 +130,7 @@ def remove_run(output: str) -> None:
     reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
     remove([join(output, name) for name in names])
     remove([join(output, f"blocks/{name}") for name in reports])
+    remove_examples(output)
     remove([record_path(output)])
 
 
@@ -138,7 +147,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "fingerprint": run.bundle.fingerprint,
             "source": run.bundle.source,
         },
-        "vectors": run.metadata,
+        run.kind: run.metadata,
         "input": {
             "patterns": list(run.request.patterns),
             "format": run.request.input_format,
@@ -157,6 +166,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "format": run.options.output_format,
             "block_bytes": run.request.block_bytes,
             "part_docs": run.part_docs,
+            "examples": run.example_folder,
             "blocks": run.planned.blocks,
         },
         "options": options,

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from transforms.files import FileInfo
 
+READ_THROUGH_FORMATS = ("tfrecord",)  # nobody can begin in the middle of these
+
 
 @dataclass(frozen=True)
 class InputFile:
@@ -11,10 +13,10 @@ class InputFile:
 
     Attributes:
         info: As listed.
-        format: `text` or `jsonl`.
-        compression: `gzip`, `bzip2`, `zstd`, or None for a file that can be cut.
+        format: `text`, `jsonl` or `tfrecord`.
+        compression: `gzip`, `bzip2`, `zstd`, or None.
         stop: Bytes to read of a file that can be cut, all of it but under --limit.
-        records: Records to read of a compressed file, None for all.
+        records: Records to read of a file that cannot be cut, None for all.
     """
 
     info: FileInfo
@@ -26,7 +28,7 @@ class InputFile:
     @property
     def can_be_cut(self) -> bool:
         """Whether a reader may begin in the middle."""
-        return self.compression is None
+        return self.compression is None and self.format not in READ_THROUGH_FORMATS
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class BlockSpec:
     @property
     def read_through(self) -> bool:
         """Whether each reader goes from start to end of the one file and keeps its stripe."""
-        return self.compression is not None or self.uncut
+        return self.compression is not None or self.uncut or self.format in READ_THROUGH_FORMATS
 
 
 @dataclass(frozen=True)

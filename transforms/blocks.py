@@ -8,6 +8,7 @@ from typing import Literal
 import apache_beam as beam
 
 from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
+from transforms.examples import SETTINGS_FILE
 from transforms.files import FileInfo, join, list_files
 from transforms.sources.encoding import check_stored_encoding
 from transforms.sources.lines import limit_files
@@ -19,8 +20,8 @@ _BLOCKS_WANTED = 64
 _STRIPES_WANTED, _MOST_STRIPES = 64, 16
 _MOST_FILES = 10_000  # of one block of tiny files
 
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".tfrecord", ".avro", ".xlsx", ".pdf", ".docx"}
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tfrecord": "tfrecord"}
+OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".avro", ".xlsx", ".pdf", ".docx"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
@@ -37,13 +38,26 @@ def input_files(
     """
     found: dict[str, FileInfo] = {}
     for pattern in patterns:
-        files = list_files(pattern)
+        files = without_records(list_files(pattern))
         if output is not None:
             files = [each for each in files if not each.path.startswith(join(output, ""))]
         if not files:
             raise ValueError(f"--input {pattern} names no file")
         found.update((each.path, each) for each in files)
     return [_input_file(found[path], input_format) for path in sorted(found)]
+
+
+def without_records(files: list[FileInfo]) -> list[FileInfo]:
+    """Leaves out what a run that wrote examples keeps beside them: its record, its reports."""
+    ends = "/" + SETTINGS_FILE
+    folders = tuple(
+        each.path.removesuffix(SETTINGS_FILE) for each in files if each.path.endswith(ends)
+    )
+    return [
+        each
+        for each in files
+        if ".tfrecord" in each.path.rsplit("/", 1)[-1] or not each.path.startswith(folders)
+    ]
 
 
 def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
@@ -56,9 +70,10 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
             f"--input {info.path}: {suffix} files cannot be read; give text or JSON lines, "
             "or say --input_format text if it holds plain text"
         )
-    if compression is None:
+    read_as = input_format or FORMATS.get(suffix, "text")
+    if compression is None and read_as != "tfrecord":
         check_stored_encoding(info.path)
-    return InputFile(info, input_format or FORMATS.get(suffix, "text"), compression, info.size)
+    return InputFile(info, read_as, compression, info.size)
 
 
 def listing_digest(files: Iterable[InputFile]) -> str:

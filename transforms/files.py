@@ -44,6 +44,9 @@ def absolute(path: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
+    """A name in a folder; an absolute path or URL stays what it is."""
+    if name.startswith("/") or is_remote(name):
+        return name
     return folder.rstrip("/") + "/" + name
 
 

@@ -20,6 +20,8 @@ class Part:
             that this reader saw in the whole file.
         rejected: Records that got no vector so far.
         seconds: Wall seconds spent in each room so far.
+        files: Files of the part that a room has written already, to their bytes; absolute paths or
+            URLs.
     """
 
     block: int
@@ -30,6 +32,7 @@ class Part:
     end_of_file: int | None = None
     rejected: tuple[Rejected, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

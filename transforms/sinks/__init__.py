@@ -21,11 +21,13 @@ from transforms.dead_letter import rejected_lines
 from transforms.files import join, make_folder, write_bytes, write_whole
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_parquet
+from transforms.sinks.tfrecord import suffix, write_tfrecord
 from transforms.vectors import EmbeddingBlock
 
 _FORMATS: dict[str, Callable[..., None]] = {
     "parquet": write_parquet,
     "jsonl": write_jsonl,
+    "tfrecord": write_tfrecord,
 }
 
 
@@ -37,7 +39,7 @@ class WriteBlocks(beam.PTransform):
     Attributes:
         output: Folder of the run's output, local or gs://.
         run: Fingerprint of the run, kept in each report.
-        output_format: `parquet` or `jsonl`.
+        output_format: `parquet`, `jsonl` or `tfrecord`.
         metadata: What the vectors are; stands in each file whose format has room for it.
     """
 
@@ -74,9 +76,10 @@ def write_block(
 ) -> BlockReport:
     """Writes the files of a part, the report last: it is the mark that the part is done."""
     started = time.perf_counter()
-    files = {}
+    files = dict(block.part.files)
+    ending = suffix(metadata.get("compression", "none")) if output_format == "tfrecord" else ""
     for granularity in block.granularities if len(block) else ():
-        name = f"{FILE_STEMS[granularity]}-{block.part.name}.{output_format}"
+        name = f"{FILE_STEMS[granularity]}-{block.part.name}{ending or '.' + output_format}"
         write = partial(
             _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
         )

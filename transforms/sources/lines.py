@@ -188,7 +188,7 @@ def _stream(
     offset = number = 0
     carried: list[bytes] = []  # a long line comes in many pieces
     left = records
-    for data in _pieces(piece, compression, block_bytes):
+    for data in stored_pieces(piece, compression, block_bytes):
         if offset == 0 and not carried:
             check_encoding(piece.info.path, data)
         end = data.rfind(b"\n") + 1
@@ -209,7 +209,7 @@ def _stream(
         yield Lines(piece.file, piece.info.path, offset, b"".join(carried), number)
 
 
-def _pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
+def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
     """The bytes of a slice from the file's start, or of a whole compressed file."""
     with open_raw(piece.info.path) as raw:
         if compression is None:
@@ -258,13 +258,18 @@ def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
     """The files cut to their first `limit` records, in the listing's order."""
+    from transforms.sources.tfrecord import limit_records  # which reads files as this module does
+
     kept = []
     left = limit
     for file in files:
         if left <= 0:
             break
         piece = Slice(0, file.info, 0, file.stop)
-        if file.compression is not None:
+        if file.format == "tfrecord":
+            cut, found = limit_records(file, left)
+            kept.append(cut)
+        elif file.compression is not None:
             found = 0
             for lines in _stream(piece, file.compression, 1 << 20, left):
                 found += lines.count
