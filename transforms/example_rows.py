@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,9 @@ class _Found:
     wrong: list[str]
 
 
-def document_begins(records: Sequence[Record], windows: bool, previous: int = -1) -> np.ndarray:
+def document_begins(
+    records: Sequence[Record], windows: bool, previous: Record | None = None
+) -> np.ndarray:
     """bool `[records]`, which of them begin a document.
 
     A window that does not go on with the one before it begins one, too, which then lacks some.
@@ -73,22 +76,26 @@ def document_begins(records: Sequence[Record], windows: bool, previous: int = -1
     Args:
         records: In a file's order.
         windows: Whether a document may have several.
-        previous: Number of the window before the first record; -1 for none.
+        previous: The record before the first, None at a file's start.
     """
     if not windows:
         return np.ones(len(records), bool)
-    number = np.append(previous, window_numbers(records))
-    return (number[1:] <= 0) | (number[:-1] < 0) | (number[1:] != number[:-1] + 1)
+    before = [Record(0, None) if previous is None else previous]
+    number, ids = _window_numbers([*before, *records])
+    other = np.array([one != next_one for one, next_one in pairwise(ids)], bool)
+    return (number[1:] <= 0) | (number[:-1] < 0) | (number[1:] != number[:-1] + 1) | other
 
 
-def window_numbers(records: Sequence[Record]) -> np.ndarray:
-    """int64 `[records]`: which window of its document each is, -1 where it cannot be parsed."""
+def _window_numbers(records: Sequence[Record]) -> tuple[np.ndarray, list[bytes | None]]:
+    """int64 `[records]`: which window each is, -1 where it cannot be parsed; and their ids."""
     there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
     data = [each.data for each in records if each.data is not None]
-    columns, readable = decode_records(data, {"window": int})
+    columns, readable = decode_records(data, {"window": int, "id": bytes})
     number = np.full(len(records), -1)
     number[there[readable]] = columns["window"].first(0)
-    return number
+    ids = np.full(len(records), None, object)
+    ids[there[readable]] = columns["id"].first(None)
+    return number, ids.tolist()
 
 
 def example_block(
@@ -193,7 +200,7 @@ def _wrong_rows(
         if name in reading.text_spec.granularity:
             problems[f"no {name}s that fit the row"] = _odd_units(columns, name)
     if reading.windows:
-        problems["windows are missing"] = lengths < reading.prompt_tokens + 3
+        problems["windows that leave gaps"] = _gaps(columns, lengths - reading.prompt_tokens - 2)
     wrong = [""] * len(counts)
     for reason, rows in problems.items():
         for row in np.flatnonzero(rows).tolist():
@@ -212,6 +219,15 @@ def _odd_units(columns: dict[str, Column], name: str) -> np.ndarray:
     if odd.any():
         return odd
     return _any((first.values < 0) | (last.values < first.values), first.splits)
+
+
+def _gaps(columns: dict[str, Column], counts: np.ndarray) -> np.ndarray:
+    """bool `[rows]`: windows without a text, or that do not begin where the one before allows."""
+    first, number = columns["window_first"].first(0), columns["window"].first(0)
+    before = np.append(0, first[:-1])[: len(first)]
+    end = np.append(0, (first + counts)[:-1])[: len(first)]
+    follows = (first > before) & (first <= end) & (first + counts > end)
+    return (counts < 1) | np.where(number == 0, first != 0, ~follows)
 
 
 def _outside(column: Column, size: int) -> np.ndarray:
@@ -260,7 +276,7 @@ def _block(
     first, row = distinct_rows(key, splits)
     _, heads = np.unique(found.document[kept], return_index=True)
     head_rows = kept[heads]
-    given = Rows(input_ids, splits, types, np.zeros(len(kept), bool))
+    given = Rows(input_ids, splits, types, columns["truncated"].first(0)[kept] != 0)
     layout = _layout(found, kept, heads, given, reading)
     rows = given
     if len(first) < len(row):
@@ -309,7 +325,7 @@ def _layout(
     """How the rows go back to documents, as `lay_out` says it of texts."""
     spec, columns = reading.text_spec, found.columns
     lengths = np.diff(rows.row_splits)
-    truncated = columns["truncated"].first(0)[kept[heads]] != 0
+    truncated = rows.truncated[heads]
     starts, stops = (
         _of_rows(columns[name], kept, lengths, -1).astype(np.int32) for name in ("starts", "stops")
     )

@@ -11,7 +11,7 @@ import numpy as np
 from bert.record_files import Record, unframed
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec, InputFile, Slice
-from transforms.example_rows import ExampleReading, document_begins, example_block, window_numbers
+from transforms.example_rows import ExampleReading, document_begins, example_block
 from transforms.part import Part
 from transforms.sources.lines import check_unchanged, stored_pieces
 from transforms.tokenization import TokenBlock
@@ -162,12 +162,11 @@ def _begun(spec: BlockSpec, windows: bool) -> Iterator[tuple[list[Record], np.nd
     """The records of a file, and which of them begin a document."""
     piece = spec.slices[0]
     check_unchanged(piece)
-    previous = -1
+    previous = None
     try:
         for records in unframed(stored_pieces(piece, spec.compression, _PIECE)):
             yield records, document_begins(records, windows, previous)
-            if windows:
-                previous = int(window_numbers(records[-1:])[0])
+            previous = records[-1]
     except ValueError as error:
         if str(error).startswith(piece.info.path):
             raise
