@@ -114,14 +114,17 @@ def _start(options: Any) -> int:
 
 
 def _run(run: Any, record: dict[str, Any]) -> int:
-    from pipeline import embed_job, run_record, tokenize_job
+    from pipeline import run_record
     from pipeline.options import command_of
     from pipeline.progress import Progress
 
-    job = tokenize_job if run.kind == "examples" else embed_job
+    if run.kind == "examples":
+        from pipeline.tokenize_job import run_job
+    else:
+        from pipeline.embed_job import run_job
     try:
         with Progress(run.output, run.input_bytes):
-            embed_job.run_job(run, record, job.build)
+            run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
             run_record.fail(run.output, record, "interrupted")

@@ -73,8 +73,13 @@ def _tokens(
     return tokens, read["finished"]
 
 
-def run_job(run: EmbedRun, record: dict[str, Any], build: Callable[..., None] = build) -> None:
+def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
     """Runs the graph and waits for its end, on Beam's own local runner unless told otherwise."""
+    run_graph(run, record, build)
+
+
+def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None]) -> None:
+    """Runs what `build` adds to a pipeline, likewise."""
     flags = list(run.options.beam_args)
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
         flags.append(f"--runner={DEFAULT_RUNNER}")

@@ -135,6 +135,7 @@ class EmbedRun:
         if self.kind == EXAMPLES:
             described = asdict(self.written_examples)
             del described["run"]  # which follows from these
+            described["granularity"] = list(described["granularity"])  # as JSON gives it back
             return described | {"compression": self.options.compression}
         compression = {"compression": self.options.compression}
         return (compression if self.options.output_format == "tfrecord" else {}) | {

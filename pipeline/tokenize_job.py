@@ -4,7 +4,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.embed_job import Record
+from pipeline.embed_job import Record, run_graph
 from pipeline.embed_run import EmbedRun
 from transforms.accounting import AccountBlocks
 from transforms.blocks import PlanBlocks
@@ -30,3 +30,8 @@ def build(pipeline: beam.Pipeline, run: EmbedRun, record: dict[str, Any]) -> Non
         | "Account" >> AccountBlocks(plan["planned"])
         | "Record" >> beam.ParDo(Record(run.output, record))
     )
+
+
+def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
+    """Runs the graph and waits for its end, as `embed_job.run_job` does."""
+    run_graph(run, record, build)

@@ -17,7 +17,8 @@ from transforms.sources.lines import check_unchanged, stored_pieces
 from transforms.tokenization import TokenBlock
 
 _PIECE = 1 << 20  # bytes read at a time
-_BYTES_OF_TEXT = 8  # an example is so much larger than its text, at most
+# An example of a text has about so many bytes, and for each byte of the text fewer than so many.
+_EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
 
 @dataclass
@@ -120,7 +121,7 @@ def record_parts(
     Args:
         spec: A block of one TFRecord file.
         part_docs: A part is closed at so many documents,
-        part_bytes: or at so many bytes of records.
+        part_bytes: or at so many bytes of records, what each has but for its text left out.
         windows: Whether a document may have several records.
     """
     parts = documents = 0
@@ -148,7 +149,7 @@ def _document_runs(
             if start and total == spec.records:
                 break
             total, documents = total + start, documents + start
-            size += len(record.data or b"")
+            size += max(0, len(record.data or b"") - _EXAMPLE_BYTES)
             held.append(record)
             begins.append(start)
         else:
