@@ -84,8 +84,7 @@ def classifier(bundle: str, classes: int, train_bert: bool) -> keras.Model:
     states = hub.KerasLayer(bundle, trainable=train_bert)(inputs)["sequence_output"]
     mask = tf.cast(inputs["input_mask"], tf.bool)
     mean = keras.layers.GlobalAveragePooling1D()(states, mask=mask)
-    scaled = keras.layers.BatchNormalization()(mean)
-    model = keras.Model(inputs, keras.layers.Dense(classes, "softmax")(scaled))
+    model = keras.Model(inputs, keras.layers.Dense(classes, "softmax")(mean))
     model.compile(keras.optimizers.Adam(1e-5 if train_bert else 1e-2), _LOSS, ["accuracy"])
     return model
 

@@ -81,11 +81,14 @@ EVERY = "sentence,token,word,span"
         ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
         ({"long_text": "reject", "max_seq_length": 20}, {}),
         ({"long_text": "window", "max_seq_length": 12}, {"pooling": "mean,cls"}),
-        ({"long_text": "window", "max_seq_length": 12}, {"no_merge_windows": True}),
+        (
+            {"long_text": "window", "max_seq_length": 12},
+            {"long_text": "window", "no_merge_windows": True},
+        ),
         (
             {"long_text": "window", "max_seq_length": 16, "stride": 5, "prompt": "of the "}
             | {"granularity": EVERY},
-            {"granularity": EVERY, "no_merge_windows": True},
+            {"granularity": EVERY, "long_text": "window", "no_merge_windows": True},
         ),
     ],
     ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "kept", "each"],
@@ -336,3 +339,20 @@ def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus
     counts = record(output)["counts"]
     assert counts["embedded"] == counts["records"] == LINES
     assert counts["parts_reused"] == counts["parts"] - 1
+
+
+def test_examples_on_cloud_storage(tmp_path, tiny_bundle, two, gcs):
+    """Tokenized there, taken up from there, kept there."""
+    gcs.client.create_bucket("examples-stage")
+    there = "gs://examples-stage"
+    assert tokenize(f"{there}/examples", tiny_bundle, two) == 0
+    assert embed(tmp_path / "out", tiny_bundle, f"{there}/examples/") == 0
+    flags = {"tfrecord_output": f"{there}/kept"}
+    assert embed(tmp_path / "direct", tiny_bundle, two, **flags) == 0
+    assert all_files(tmp_path / "out") == all_files(tmp_path / "direct")
+    bucket = gcs.client.bucket("examples-stage")
+    made, kept = (
+        bucket.blob(f"{folder}/examples-0000000-00000.tfrecord").download_as_bytes()
+        for folder in ("examples", "kept")
+    )
+    assert kept == made
