@@ -44,6 +44,8 @@ class Bundle:
         source: Where the weights came from.
         licence: What their card names, "" where it names none.
         files: File names, relative to `path`, to their sha256.
+        trusted: Whether its SavedModel may hold any operation; said by who loads it, never read
+            from the folder.
     """
 
     path: str
@@ -61,6 +63,7 @@ class Bundle:
     source: str = ""
     licence: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -249,7 +252,7 @@ def _read_metadata(folder: str) -> dict[str, Any]:
         metadata = json.loads(Path(folder, METADATA).read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder}: {METADATA} is no JSON: {error}") from error
     found = metadata.get("format") if isinstance(metadata, dict) else None
     if found != FORMAT:

@@ -65,12 +65,15 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(grave, ignore_errors=True)
 
 
-def import_apart(source: str | Path, dest: Path, **facts: str) -> None:
+def import_apart(
+    source: str | Path, dest: Path, allow_untrusted: bool = False, **facts: str
+) -> None:
     """Runs the importers in a process of its own.
 
     Args:
         source: The model's folder or archive, or a handle of TF Hub.
         dest: The bundle's folder.
+        allow_untrusted: Whether a SavedModel's graph may hold any operation.
         **facts: `name` and `licence`, for the bundle's metadata.
 
     Raises:
@@ -79,6 +82,7 @@ def import_apart(source: str | Path, dest: Path, **facts: str) -> None:
     """
     command = [sys.executable, "-m", "bert.importers", str(source), str(dest)]
     command += [f"--{name}={value}" for name, value in facts.items()]
+    command += ["--allow_untrusted_model"] if allow_untrusted else []
     home = str(Path(bert.__file__).absolute().parents[1])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     # TensorFlow tells every start of itself on stderr: kept, and shown only if the import broke.

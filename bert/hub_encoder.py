@@ -1,12 +1,15 @@
 """SavedModelEncoder: a SavedModel with TF Hub's interface for BERT encoders, used as it is."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert.bundle import Bundle
+from bert.bundle import Bundle, file_sha256
 from bert.config import BertConfig
+from bert.graph_ops import check_graph
+from bert.model_files import SAVED_MODEL
 
 
 class SavedModelEncoder:
@@ -61,9 +64,16 @@ class SavedModelEncoder:
 def load_hub_encoder(bundle: Bundle) -> SavedModelEncoder:
     """Loads the SavedModel of a bundle whose kind is "saved_model".
 
+    Its graph is looked at each time: the folder may have been exchanged since the import.
+
     Raises:
-        ValueError: It cannot be loaded.
+        ValueError: It cannot be loaded, is not the graph that was imported, or holds operations
+            that no encoder needs, and nobody said that it is trusted.
     """
+    check_graph(Path(bundle.path), bundle.trusted)
+    known = bundle.files.get(SAVED_MODEL)
+    if known is not None and file_sha256(Path(bundle.path, SAVED_MODEL)) != known:
+        raise ValueError(f"{bundle.path}: {SAVED_MODEL} is not the one that was imported")
     try:
         call = tf.saved_model.load(bundle.path)
     except (OSError, ValueError, IndexError, tf.errors.OpError) as error:

@@ -1,5 +1,6 @@
 """Resolve --model: a name, a folder, an archive or an address in, a Bundle out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from bert.bundle import METADATA, Bundle, read_bundle
@@ -9,7 +10,7 @@ from bert.model_files import ARCHIVES, HUB_HANDLES, MARKERS
 from bert.remote import SCHEME, fetch, list_model
 
 
-def resolve_model(model: str) -> Bundle:
+def resolve_model(model: str, allow_untrusted: bool = False) -> Bundle:
     """Returns the bundle that `model` names, importing it first where it is none yet.
 
     An import runs in a process of its own (the caller never loads TensorFlow) into
@@ -19,24 +20,30 @@ def resolve_model(model: str) -> Bundle:
         model: "minilm"; a folder with a bundle, a Hugging Face BERT, a google-research one whose
             name tells its casing, or a BERT encoder of TF Hub; a `.tar.gz` of one; either of them
             in Cloud Storage (gs://); or a handle of TF Hub (https://tfhub.dev/…).
+        allow_untrusted: Whether a SavedModel's graph may hold any operation, those that read and
+            write files too.
 
     Raises:
         ValueError: No such model, or it is damaged or no BERT.
         RuntimeError: The default model could not be fetched.
     """
+    return replace(read_bundle(_bundle_folder(model, allow_untrusted)), trusted=allow_untrusted)
+
+
+def _bundle_folder(model: str, allow: bool) -> Path:
     if model == "minilm":
-        return read_bundle(ensure_minilm())
+        return Path(ensure_minilm())
     if model.startswith(SCHEME):
-        return _from_cloud_storage(model)
+        return _from_cloud_storage(model, allow)
     if model.startswith(HUB_HANDLES):
-        return read_bundle(cached_import(model, lambda dest: import_apart(model, dest)))
+        return cached_import(model, lambda dest: import_apart(model, dest, allow))
     place = Path(model).absolute()
     if (place / METADATA).is_file():
-        return read_bundle(place)
+        return place
     archive = place.is_file() and place.name.endswith(ARCHIVES)
     if not archive:
         _check_folder(place, model)
-    return read_bundle(cached_import(_listing(place), lambda dest: import_apart(place, dest)))
+    return cached_import(_listing(place), lambda dest: import_apart(place, dest, allow))
 
 
 def _check_folder(folder: Path, model: str) -> None:
@@ -53,12 +60,12 @@ def _check_folder(folder: Path, model: str) -> None:
         )
 
 
-def _from_cloud_storage(url: str) -> Bundle:
+def _from_cloud_storage(url: str, allow: bool) -> Path:
     remote = list_model(url)
     if remote.has(METADATA):
-        return read_bundle(fetch(remote))
-    return read_bundle(
-        cached_import(remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url))
+        return fetch(remote)
+    return cached_import(
+        remote.listing, lambda dest: import_apart(fetch(remote), dest, allow, name=url)
     )
 
 

@@ -23,6 +23,20 @@ from bert.output_types import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# A file of a run is some 128 MiB. What a file of somebody else declares beyond this is not read: a
+# few bytes of Parquet can stand for any number of rows.
+_MOST_BYTES = 8 << 30
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 FILE_STEMS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
 
 
@@ -147,7 +161,7 @@ class _Coding:
 def _damage_named(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"{path} is damaged: remove it and run the command that wrote it again"
         ) from error
@@ -219,7 +233,23 @@ def _table(path: Path, *columns: str) -> "pa.Table":
 
     with pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
+        _check_size(file)
         return file.read(columns=[name for name in columns if name in there])
+
+
+def _check_size(file: "pa.parquet.ParquetFile") -> None:
+    """Refuses what a footer declares beyond all measure: stored bytes, or numbers of its rows."""
+    found = file.metadata
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    kind = (
+        file.schema_arrow.field("embedding").type
+        if "embedding" in file.schema_arrow.names
+        else None
+    )
+    width = getattr(kind, "list_size", 0)
+    size = max(sum(group.total_byte_size for group in groups), found.num_rows * (16 + 4 * width))
+    if size > _MOST_BYTES:
+        raise ValueError(f"declares {size:,} bytes")
 
 
 def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Coding) -> np.ndarray:
@@ -229,6 +259,8 @@ def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Codin
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("too large to be a file of a run")
     with path.open("rb") as file:
         for line in file:
             yield orjson.loads(line)

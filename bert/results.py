@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
 _ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+_PART = re.compile(r"[a-z]+-\d{7,}-\d{5,}(\.[a-z]+){1,2}")
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
@@ -73,7 +75,8 @@ def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[Do
 def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> list[Path]:
     """The files of one kind of vectors of a run, sorted, which is the input's order."""
     found = Path(folder).glob(f"{FILE_STEMS[granularity]}-*")
-    return sorted(path for path in found if path.name.endswith(_ENDINGS))
+    ours = (path for path in found if path.name.endswith(_ENDINGS) and _PART.fullmatch(path.name))
+    return sorted(ours)
 
 
 def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
@@ -121,8 +124,11 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def read_run(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The run's record, `run.json`, or None if it is not there."""
     try:
-        return json.loads(Path(folder, "run.json").read_text("utf-8"))
+        record = json.loads(Path(folder, "run.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (NotADirectoryError, ValueError) as error:
+    except (NotADirectoryError, ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(folder)}/run.json cannot be read: {error}") from error
+    if not isinstance(record, dict) or not isinstance(record.get("vectors"), dict):
+        raise ValueError(f"{os.fspath(folder)}/run.json is not the record of a run")
+    return record

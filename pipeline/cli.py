@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records were rejected than `--max_rejected` allows; 130 interrupted.
     """
     from pipeline.options import UsageError
+    from pipeline.secrets import hide_secrets
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _command(words[0])(words[1:])
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -117,25 +118,26 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
     from pipeline.options import command_of
     from pipeline.progress import Progress
+    from pipeline.secrets import hide_in_flags, hide_secrets
 
     if run.kind == "examples":
         from pipeline.tokenize_job import run_job
     else:
         from pipeline.embed_job import run_job
     try:
-        with Progress(run.output, run.input_bytes):
+        with Progress(run.output, run.to_cover):
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
             run_record.fail(run.output, record, "interrupted")
-            command = shlex.join(command_of(run.options))
+            command = shlex.join(hide_in_flags(command_of(run.options)))
             print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
             print(f"  {command}", file=sys.stderr)
             return INTERRUPTED
-        message = root_message(error)
+        message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
         if not isinstance(error, (ValueError, OSError)):
-            traceback.print_exc()
+            sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
         print(
             "finished blocks are kept; with that mended, the same command continues",
@@ -173,7 +175,7 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
     """Exit code by --max_rejected; blank lines of a text are not held against it."""
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
-    if rejected and not counts["embedded"]:
+    if rejected and not counts["embedded"] and not counts["skipped"]:
         print("note: nothing was embedded, see the rejected-… files for why", file=sys.stderr)
     if allowed is None:
         return DONE
@@ -190,6 +192,8 @@ def _judge(record: dict[str, Any], allowed: str | None) -> int:
 
 
 def _plan_text(run: Any) -> str:
+    from pipeline.earlier import earlier_lines
+
     spec, config = run.spec, run.bundle.config
     listed = (
         f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
@@ -211,7 +215,7 @@ def _plan_text(run: Any) -> str:
     return (
         f"{listed}model {run.options.model} ({run.bundle.fingerprint[:12]}): layers {layers} "
         f"{spec.layer_combine}, {', '.join(made)}, "
-        f"{rows}\n{written}"
+        f"{rows}\n{written}" + "".join(f"\n{line}" for line in earlier_lines(run.earlier))
     )
 
 
@@ -231,13 +235,16 @@ _LONG_TEXTS = {
 
 
 def _summary(output: str, record: dict[str, Any]) -> str:
+    from pipeline.earlier import increment_lines
+
     counts, seconds = record["counts"], record["seconds"]
+    skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
     rooms = ", ".join(f"{room} {spent:.1f}" for room, spent in seconds.items() if room != "elapsed")
     kind = "vectors" if "vectors" in record else "examples"
     done = "embedded" if kind == "vectors" else "tokenized"
     lines = [
-        f"{counts['records']:,} records: {counts['embedded']:,} {done}, "
+        f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
@@ -245,6 +252,7 @@ def _summary(output: str, record: dict[str, Any]) -> str:
         f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
         f"{kind} in {output}, everything about the run in {output}/run.json",
     ]
+    lines[1:1] = increment_lines(record)
     if counts["parts_reused"]:
         lines.insert(
             1, f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before"
@@ -253,12 +261,15 @@ def _summary(output: str, record: dict[str, Any]) -> str:
 
 
 def _search(arguments: list[str]) -> int:
+    from pipeline.flags import add_trust_flag
+
     parser = _Parser("search", "Prints the documents whose vectors are nearest to a query's.")
     parser.add_argument("--embeddings", required=True, metavar="DIR", help="a run's output")
     parser.add_argument("--query", required=True, metavar="TEXT")
     parser.add_argument("--k", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
     parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
+    add_trust_flag(parser)
     given = parser.parse_args(arguments)
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
@@ -267,7 +278,8 @@ def _search(arguments: list[str]) -> int:
     _quiet()
     from pipeline.search import excerpt, output_problem, search
 
-    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt)
+    trusted = given.allow_untrusted_model
+    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt, trusted)
     problem = output_problem(given.embeddings, hits)
     if problem:
         print(f"note: {problem}", file=sys.stderr)
@@ -295,7 +307,9 @@ def _tokenize(arguments: list[str]) -> int:
     from bert.resolve import resolve_model
 
     try:
-        tokenizer = resolve_model(given.model or "minilm").load_tokenizer()
+        tokenizer = resolve_model(
+            given.model or "minilm", given.allow_untrusted_model
+        ).load_tokenizer()
     except ValueError as error:
         raise UsageError(str(error)) from error
     found = tokenizer.encode_with_offsets([given.text])
@@ -320,8 +334,11 @@ def _model(arguments: list[str]) -> int:
 
 def _quiet() -> None:
     """Keeps TensorFlow's notes on the machine and Beam's remarks on itself off the terminal."""
+    from pipeline.secrets import SecretFilter
+
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     for handler in logging.getLogger().handlers:
         # Errors of a step come back as the job's error; Beam also logs them, with a traceback.
         handler.addFilter(lambda entry: "apache_beam" not in entry.pathname)
+        handler.addFilter(SecretFilter())

@@ -36,6 +36,8 @@ def _check_files(options: EmbedOptions) -> None:
             f"--output_format tfrecord is for vectors of texts; {others[0]}s need parquet or jsonl"
         )
     writes = options.output_format in ("tfrecord", EXAMPLES) or options.tfrecord_output is not None
+    if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
+        raise UsageError("--extra_columns go to Parquet and JSON lines, not to TFRecord files")
     if options.compression != "none" and not writes:
         raise UsageError("--compression is for TFRecord files, which this run writes none of")
 

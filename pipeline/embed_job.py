@@ -1,7 +1,7 @@
 """The main job: plan, read, tokenize, infer, write, account; examples enter behind tokenize."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -12,6 +12,7 @@ from pipeline.embed_run import EmbedRun
 from pipeline.options import DEFAULT_RUNNER
 from transforms.accounting import AccountBlocks, AccountError, BlockReport, Verdict
 from transforms.blocks import PlanBlocks
+from transforms.increments import CompareKeys
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
 from transforms.sinks.examples import KeepExamples
@@ -41,9 +42,14 @@ def build(
         run.text_spec,
         run.options.batch_tokens,
         run.options.threads,
+        run.bundle.trusted,
     )
     plan = pipeline | "Plan" >> PlanBlocks(run.request)
-    tokens, finished = _tokens(plan["specs"], run)
+    specs, facts = plan["specs"], []
+    if run.keys is not None:
+        compared = specs | "Keys" >> CompareKeys(run.keys)
+        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
+    tokens, finished = _tokens(specs, run)
     written = (
         tokens
         | "Infer" >> EmbedBlocks(handler)
@@ -54,7 +60,7 @@ def build(
         (finished, written)
         | "Reports" >> beam.Flatten()
         | "Account" >> AccountBlocks(plan["planned"])
-        | "Record" >> beam.ParDo(Record(run.output, record))
+        | "Record" >> beam.ParDo(Record(run.output, record), *facts)
     )
 
 
@@ -66,7 +72,9 @@ def _tokens(
     if run.reading is not None:
         read = specs | "Read" >> ReadExamples(run.output, run.fingerprint, run.reading, *cut)
         return read["tokens"], read["finished"]
-    read = specs | "Read" >> ReadBlocks(run.output, run.fingerprint, run.columns, *cut)
+    read = specs | "Read" >> ReadBlocks(
+        run.output, run.fingerprint, run.columns, *cut, run.example_folder
+    )
     tokens = read["documents"] | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.token_spec)
     if run.example_folder is not None:
         tokens = tokens | "Keep" >> KeepExamples(run.example_files)
@@ -94,7 +102,12 @@ class Record(beam.DoFn):
         self._output, self._record = output, record
         self._started = time.time()
 
-    def process(self, verdict: Verdict) -> Iterator[dict[str, Any]]:
-        yield run_record.finish(self._output, self._record, verdict, self._started)
+    def process(
+        self, verdict: Verdict, facts: Sequence[dict[str, Any]] = ()
+    ) -> Iterator[dict[str, Any]]:
+        record = self._record
+        for fact in facts:
+            record = record | fact
+        yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
             raise AccountError("; ".join(verdict.problems))

@@ -12,6 +12,7 @@ from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
+from pipeline.earlier import check_formats, check_increments, earlier_outputs, key_buckets
 from pipeline.example_input import (
     are_examples,
     example_settings,
@@ -25,17 +26,19 @@ from pipeline.specs import text_spec, vector_spec
 from transforms.block_spec import PlannedWork
 from transforms.blocks import (
     PlanRequest,
+    files_to_read,
     input_files,
     listing_digest,
     plan_blocks,
     planned_work,
 )
+from transforms.earlier import EarlierOutput
 from transforms.example_rows import ExampleReading
 from transforms.examples import ExampleSettings
 from transforms.files import absolute, create_exclusive, is_remote, remove, temporary_name
+from transforms.increments import KeySettings
 from transforms.sinks.examples import ExampleFiles
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
 
 OUTPUT_FORMAT = 1  # rises when equal input would give other files
 
@@ -52,12 +55,13 @@ class EmbedRun:
         text_spec: How texts become rows, and which of their vectors are wanted.
         request: What the plan is made from.
         planned: What the plan holds at this moment.
-        columns: Where the fields of JSON records stand.
+        columns: Where the fields of records stand.
         part_docs: Most documents of a part.
         fingerprint: Of everything that changes rows or how files are cut.
-        input_bytes: Stored size of the input.
+        input_bytes: Size of the input as stored, of Parquet that of its texts.
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
+        earlier: Outputs whose documents are skipped.
         settings: What the folder of examples that is embedded says of them; None where it says
             nothing, and for texts.
         reading: How examples are read; None for texts.
@@ -78,6 +82,7 @@ class EmbedRun:
     estimated_bytes: int
     settings: ExampleSettings | None = None
     reading: ExampleReading | None = None
+    earlier: tuple[EarlierOutput, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -130,6 +135,32 @@ class EmbedRun:
         return len(self.planned.paths) > 1 or self.columns.id is not None
 
     @property
+    def keys(self) -> KeySettings | None:
+        """What is asked of the keys of the documents; None if nothing is."""
+        if not self.earlier and not self.options.check_ids:
+            return None
+        return KeySettings(
+            self.earlier,
+            self.options.check_ids,
+            self.options.list_vanished,
+            key_buckets(self.estimated_documents, self.earlier),
+            self.output,
+            self.fingerprint,
+            self.columns,
+            self.part_docs,
+            self.request.block_bytes,
+        )
+
+    @property
+    def to_cover(self) -> int:
+        """What the reports of a complete run cover: bytes, and rows of Parquet.
+
+        The input's size where files are read through, of which reports cover nothing.
+        """
+        stops = [stop for stop in self.planned.stops if stop is not None]
+        return sum(stops) if len(stops) == len(self.planned.stops) else self.input_bytes
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What the vectors are, or the examples, as it stands in the output's files."""
         if self.kind == EXAMPLES:
@@ -176,17 +207,20 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     listed = input_files(options.input, options.input_format, output)
-    files = listed if options.limit is None else limit_files(listed, options.limit)
+    check_increments(options)
+    check_formats(options, {file.format for file in listed})
+    text_column = options.text_column or "text"
+    files = files_to_read(listed, text_column, options.limit)
     examples = are_examples(files)
     settings = example_settings(options, files) if examples else None
     asked = with_long_text(options, settings) if examples else options
     columns = input_columns(options, files)
-    bundle = resolve_model(options.model)
+    bundle = resolve_model(options.model, options.allow_untrusted_model)
     spec = vector_spec(options, bundle)
     asked = text_options(asked, settings, bundle) if examples else asked
     made = text_spec(asked, bundle, spec)
     widths = Widths.of(made, spec, bundle)
-    total = sum(file.stop for file in files)
+    total = sum(file.text_bytes for file in files)
     request = PlanRequest(
         patterns=tuple(absolute(pattern) for pattern in options.input),
         input_format=options.input_format,
@@ -195,6 +229,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         digest=listing_digest(listed),
         output=output,
         read_through="token" in made.granularity and options.output_format == "jsonl",
+        text_column=text_column,
     )
     specs = list(plan_blocks(files, request.block_bytes, request.read_through))
     run = EmbedRun(
@@ -215,6 +250,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         reading=reading_of(bundle, made, settings) if examples else None,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
+    run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
     return run
@@ -234,8 +270,11 @@ def run_fingerprint(run: EmbedRun) -> str:
     }
     if run.example_folder is not None:
         settings |= {"tfrecord_output": run.example_folder, "compression": run.options.compression}
+    if run.earlier:
+        settings["skip_existing"] = [(each.run, each.digest) for each in run.earlier]
     settings.pop("model_source", None)  # a path, which may change while the model stays
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def check_output(run: EmbedRun) -> None:
@@ -263,7 +302,7 @@ def _check_writable(flag: str, asked: str, folder: str, run: EmbedRun) -> None:
         why = error.strerror or error
         raise UsageError(f"--{flag} {asked} cannot be written: {why}") from error
     free = shutil.disk_usage(folder).free
-    if run.estimated_bytes > free:
+    if run.estimated_bytes > free and not run.earlier:  # else it may be a small part of them
         raise UsageError(
             f"--{flag} {asked} has {free / 1e9:.1f} GB free, but about "
             f"{run.estimated_documents:,} vectors will take {run.estimated_bytes / 1e9:.1f} GB; "

@@ -12,7 +12,14 @@ from transforms.examples import SETTINGS_FILE, ExampleSettings, settings_from_js
 from transforms.files import join, read_bytes
 from transforms.sources.tfrecord import first_records
 
-_OF_TEXTS = ("text_column", "text_b_column", "id_column", "span_columns", "pair_separator")
+_OF_TEXTS = (
+    "text_column",
+    "text_b_column",
+    "id_column",
+    "span_columns",
+    "pair_separator",
+    "extra_columns",
+)
 _OFFERED = ("sentence", "token")  # by every example; words and spans must have been asked for
 
 

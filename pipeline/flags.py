@@ -50,6 +50,7 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     output = group("output")
     _add_output_flags(output)
     _add_file_flags(output)
+    _add_increment_flags(output)
     _add_vector_flags(group("model and vectors (defaults: the model's own settings)"))
     compute = group("computing")
     compute.add_argument("--precision", choices=("float32",))
@@ -85,15 +86,21 @@ def _add_input_flags(what: Any) -> None:
     what.add_argument("--input", action="append", metavar="GLOB", help="file, folder or glob")
     what.add_argument(
         "--input_format",
-        choices=("text", "jsonl", "tfrecord"),
+        choices=("text", "jsonl", "csv", "parquet", "tfrecord"),
         help="default: by suffix, else text",
     )
     what.add_argument(
         "--text_column",
         metavar="NAME",
-        help="JSON field, a text or a list of words (default: text)",
+        help="field or column, a text or a list of words (default: text)",
     )
-    what.add_argument("--text_b_column", metavar="NAME", help="JSON field of the second text")
+    what.add_argument("--text_b_column", metavar="NAME", help="field of the second text")
+    what.add_argument(
+        "--extra_columns",
+        type=_names,
+        metavar="A,B:TYPE",
+        help="fields to pass through to the output; their type if it is not string, nor Parquet's",
+    )
     what.add_argument(
         "--pair_separator", metavar="TEXT", help="between the texts of a line, such as ' ||| '"
     )
@@ -101,7 +108,7 @@ def _add_input_flags(what: Any) -> None:
         "--span_columns", type=_names, metavar="A,B", help="of --granularity span: start,stop"
     )
     what.add_argument(
-        "--id_column", metavar="NAME", help="JSON field (default: id if there is one)"
+        "--id_column", metavar="NAME", help="field of the id (default: id if there is one)"
     )
     what.add_argument("--limit", type=_positive, metavar="N", help="only the first N records")
 
@@ -127,6 +134,20 @@ def _add_file_flags(out: Any) -> None:
     out.add_argument(
         "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
     )
+
+
+def _add_increment_flags(out: Any) -> None:
+    out.add_argument(
+        "--skip_existing",
+        action="append",
+        metavar="DIR_OR_TABLE",
+        help="an earlier output, a folder or glob of several, or a BigQuery table: what it has "
+        "with the same text is not embedded again",
+    )
+    out.add_argument(
+        "--list_vanished", action="store_true", help="list what only the earlier outputs have"
+    )
+    out.add_argument("--check_ids", action="store_true", help="count ids that occur twice or more")
 
 
 def _add_compression(out: Any) -> None:
@@ -195,4 +216,13 @@ def add_model_flag(parser: Any) -> None:
         metavar="MODEL",
         help="minilm (default), a bundle, a model's folder or .tar.gz, local or gs://, or a "
         "handle of TF Hub",
+    )
+    add_trust_flag(parser)
+
+
+def add_trust_flag(parser: Any) -> None:
+    parser.add_argument(
+        "--allow_untrusted_model",
+        action="store_true",
+        help="load a SavedModel whatever its graph does, as if running a program of its maker",
     )

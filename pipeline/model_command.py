@@ -11,6 +11,7 @@ from bert.bundle import METADATA, Bundle
 from bert.quiet import quiet_start
 from bert.resolve import resolve_model
 from bert.tensors import parameter_count
+from pipeline.flags import add_trust_flag
 from pipeline.options import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "Hub BERT, local or gs://, or a handle of TF Hub",
     )
     importing.add_argument("dest", help="folder of the bundle, not there yet")
+    add_trust_flag(importing)
     google = importing.add_argument_group("where the source does not tell")
     google.add_argument(
         "--checkpoint", metavar="NAME", help="of a google-research folder, such as model.ckpt-2345"
@@ -74,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         action.set_defaults(run=run)
         action.add_argument("model", help="minilm, a bundle's folder or a model's folder")
         action.add_argument("--json", action="store_true", help="print one JSON object")
+        add_trust_flag(action)
     return parser
 
 
@@ -81,6 +84,7 @@ def _import(given: argparse.Namespace) -> int:
     from bert.importers import import_model
 
     settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
+    settings["allow_untrusted"] = given.allow_untrusted_model
     with quiet_start():
         bundle = import_model(given.source, given.dest, **settings)
     config = bundle.config
@@ -94,7 +98,7 @@ def _import(given: argparse.Namespace) -> int:
 
 
 def _inspect(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model)
+    bundle = resolve_model(given.model, given.allow_untrusted_model)
     facts = model_facts(bundle)
     _say(json.dumps(facts, indent=2, ensure_ascii=False) if given.json else _table(bundle, facts))
     return _DONE
@@ -102,7 +106,7 @@ def _inspect(given: argparse.Namespace) -> int:
 
 def _verify(given: argparse.Namespace) -> int:
     try:
-        bundle = resolve_model(given.model)
+        bundle = resolve_model(given.model, given.allow_untrusted_model)
         with quiet_start():
             from bert.probe import verify
 

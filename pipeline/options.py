@@ -14,11 +14,14 @@ from pipeline.flags import add_embed_flags, add_tokenize_flags
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
 _FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+MOST_CONFIG = 1 << 20  # characters of a --config file
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
 
 EXAMPLES = "examples"  # the output format of `tokenize`
-_ONLY_ON = ("overwrite", "dry_run")  # switches that have no --no_ form
+REPEATED = ("input", "skip_existing")  # flags that may be given several times
+# Switches that have no --no_ form.
+_ONLY_ON = ("overwrite", "dry_run", "check_ids", "list_vanished", "allow_untrusted_model")
 
 
 class UsageError(ValueError):
@@ -40,6 +43,7 @@ class EmbedOptions:
     pair_separator: str | None = None
     span_columns: tuple[str, ...] | None = None
     id_column: str | None = None
+    extra_columns: tuple[str, ...] | None = None
     output_format: str = "parquet"
     tfrecord_output: str | None = None
     compression: str = "none"
@@ -47,6 +51,7 @@ class EmbedOptions:
     block_docs: int | None = None
     limit: int | None = None
     model: str = "minilm"
+    allow_untrusted_model: bool = False
     granularity: tuple[str, ...] = ("sentence",)
     recipe: str | None = None
     layers: tuple[int, ...] | None = None
@@ -67,6 +72,9 @@ class EmbedOptions:
     batch_tokens: int = 1024
     threads: int | None = None
     overwrite: bool = False
+    skip_existing: tuple[str, ...] = ()
+    list_vanished: bool = False
+    check_ids: bool = False
     max_rejected: str | None = None
     dry_run: bool = False
     beam_args: tuple[str, ...] = field(default=())
@@ -140,7 +148,8 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str], **fixed: A
     if config is not None:
         from_file, unknown_keys = _read_config(config, parser)
         values = from_file | values
-    values["input"] = tuple(values.get("input", ()))
+    for name in REPEATED:
+        values[name] = tuple(values.get(name, ()))
     options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
     try:
         _check_beam_flags(parser, options)
@@ -178,18 +187,42 @@ def join_negative_lists(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+def parse_config(path: str, text: str) -> dict[str, Any]:
+    """The flags in a YAML file; each has one value, or a list of them.
+
+    Raises:
+        UsageError: It is none, too large, or refers to itself: a few lines of references can stand
+            for any number of values.
+    """
     import yaml
 
+    wanted = f"--config {path} must hold flags, one `name: value` a line"
+    if len(text) > MOST_CONFIG:
+        raise UsageError(f"{wanted}, and not more than {MOST_CONFIG:,} characters")
+    depth = 0
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = yaml.safe_load(file) or {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from error
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise UsageError(f"{wanted}, without references to each other (*{event.anchor})")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > 2:
+                raise UsageError(f"{wanted}, the value a list at most")
+        settings = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or "config" in settings:
-        raise UsageError(f"--config {path} must hold flags, one `name: value` a line")
+        raise UsageError(wanted)
+    return settings
+
+
+def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_CONFIG + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read: {error}") from error
+    settings = parse_config(path, text)
     switches = {name for name in settings if f"--no_{name}" in parser._option_string_actions}
     for name in switches:
         if not isinstance(settings[name], bool | None):
@@ -207,8 +240,8 @@ def _as_flags(name: str, value: Any) -> list[str]:
         return []  # as if the line were not there
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no_{name}"]
-    if isinstance(value, list) and name == "input":
-        return [f"--input={each}" for each in value]
+    if isinstance(value, list) and name in REPEATED:
+        return [f"--{name}={each}" for each in value]
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return [f"--{name}={text}"]
 
@@ -259,8 +292,8 @@ def command_of(options: EmbedOptions) -> list[str]:
             words.append(f"--{each.name}" if value else f"--no_{each.name}")
         elif value == EXAMPLES and each.name == "output_format":
             continue
-        elif each.name == "input":
-            words += [f"--input={pattern}" for pattern in value]
+        elif each.name in REPEATED:
+            words += [f"--{each.name}={one}" for one in value]
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             words.append(f"--{each.name}={text}")

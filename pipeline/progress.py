@@ -18,6 +18,7 @@ from transforms.files import is_remote, join
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _LOG_SECONDS = 30.0
+_COUNTED = ("embedded", "tokens", "computed_tokens", "padded_tokens")
 
 
 @dataclass
@@ -89,14 +90,23 @@ class Progress:
             if entry.name in self._seen.names or not entry.name[0].isdigit():
                 continue
             with open(entry.path, "rb") as file:
-                report = orjson.loads(file.read())
-            self._seen.names.add(entry.name)
-            self._seen.documents += report["embedded"]
-            self._seen.tokens += report["tokens"]
-            self._seen.rejected += sum(report["rejected"].values())
-            self._seen.computed += report["computed_tokens"]
-            self._seen.padded += report["padded_tokens"]
-            self._seen.covered += sum(report["covered"].values())
+                self._add(entry.name, file.read())
+
+    def _add(self, name: str, data: bytes) -> None:
+        """Adds a report, unless it is damaged: that one is written anew."""
+        try:
+            report = orjson.loads(data)
+            counts = {each: int(report[each]) for each in _COUNTED}
+            rejected, covered = (sum(report[each].values()) for each in ("rejected", "covered"))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return
+        self._seen.names.add(name)
+        self._seen.documents += counts["embedded"]
+        self._seen.tokens += counts["tokens"]
+        self._seen.rejected += rejected
+        self._seen.computed += counts["computed_tokens"]
+        self._seen.padded += counts["padded_tokens"]
+        self._seen.covered += covered
 
     def line(self) -> str:
         """The progress as one line."""

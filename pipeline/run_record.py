@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import re
 import time
@@ -9,13 +10,16 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from pipeline.embed_run import EmbedRun
 from pipeline.example_folder import claim, describe, remove_examples
 from pipeline.options import UsageError
+from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from transforms.accounting import Totals, Verdict
 from transforms.files import (
     create_exclusive,
+    is_remote,
     join,
     make_folder,
     names_in,
@@ -31,6 +35,7 @@ _OURS = re.compile(
     r"(embeddings|tokens|words|spans|rejected|examples)-\d{7,}-\d{5,}"
     r"\.(parquet|jsonl|tfrecord|tfrecord\.gz)"
 )
+_LISTS = re.compile(r"vanished-\d{7,}-\d{5,}\.jsonl")
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -67,8 +72,10 @@ def start(run: EmbedRun) -> dict[str, Any]:
         The record: `status` is `done` if the run is complete already, else `running`.
 
     Raises:
-        UsageError: The folder holds another run, or files of one without its record.
+        UsageError: The folder holds another run, or files of one without its record, or is no
+            folder to be written to.
     """
+    _refuse_links(run)
     claim(run)
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
@@ -85,7 +92,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run, found):
+    elif found["status"] == "done" and _is_complete(run, found) and _answers(run, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
@@ -99,6 +106,16 @@ def start(run: EmbedRun) -> dict[str, Any]:
     return record
 
 
+def _refuse_links(run: EmbedRun) -> None:
+    """Through a link in its place, reports would be written, and removed, somewhere else."""
+    reports = join(run.output, "blocks")
+    if not is_remote(run.output) and os.path.islink(reports):
+        raise UsageError(
+            f"--output {run.options.output} holds a link {reports} that leads out of it; remove "
+            "the link, or choose another folder"
+        )
+
+
 def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
     """Whether the files of a finished run are still there, by their number and size."""
     folders = {run.output, run.example_folder or run.output}
@@ -108,6 +125,12 @@ def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
     counts = record["counts"]
     whole = len(sizes) >= counts["files"] and sum(sizes) >= counts["bytes"]
     return whole and reports >= counts["parts"]
+
+
+def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
+    """Whether a finished run tells of its ids what is asked now."""
+    wanted = {"duplicate_ids": run.options.check_ids, "vanished": run.options.list_vanished}
+    return all(name in found for name, asked in wanted.items() if asked)
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
@@ -120,13 +143,14 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     ]
     return (
         f"--output {run.options.output} holds another run ({', '.join(differ) or 'settings'} "
-        "changed since); choose another folder, or --overwrite to replace it"
+        "changed since); choose another folder, with --skip_existing for this one to embed only "
+        "what is new, or --overwrite to replace it"
     )
 
 
 def remove_run(output: str) -> None:
     """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
-    names = [name for name in names_in(output) if _OURS.fullmatch(name)]
+    names = [n for n in names_in(output) if _OURS.fullmatch(n) or _LISTS.fullmatch(n)]
     reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
     remove([join(output, name) for name in names])
     remove([join(output, f"blocks/{name}") for name in reports])
@@ -135,21 +159,21 @@ def remove_run(output: str) -> None:
 
 
 def _first_record(run: EmbedRun) -> dict[str, Any]:
-    options = asdict(run.options)
-    options["beam_args"] = list(run.options.beam_args)
+    options = hide_in(asdict(run.options))
+    options["beam_args"] = hide_in_flags(run.options.beam_args)
     return {
         "format": _FORMAT,
         "status": "running",
         "run": run.fingerprint,
         "started": _now(),
         "model": {
-            "name": run.options.model,
+            "name": hide_secrets(run.options.model),
             "fingerprint": run.bundle.fingerprint,
-            "source": run.bundle.source,
+            "source": hide_secrets(run.bundle.source),
         },
         run.kind: run.metadata,
         "input": {
-            "patterns": list(run.request.patterns),
+            "patterns": hide_in(run.request.patterns),
             "format": run.request.input_format,
             "listing": run.request.digest,
             "files": len(run.planned.paths),
@@ -159,8 +183,14 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "text_b_column": run.columns.text_b,
             "span_columns": run.columns.spans and list(run.columns.spans),
             "pair_separator": run.columns.pair_separator,
+            "extra_columns": _extra_types(run.columns.extra),
             "read_through": run.request.read_through,
             "limit": run.request.limit,
+            "skip_existing": [
+                {"output": each.place, "run": each.run, "listing": each.digest}
+                for each in run.earlier
+            ]
+            or None,
         },
         "files": {
             "format": run.options.output_format,
@@ -173,6 +203,10 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
     }
+
+
+def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:
+    return None if schema is None else {field.name: str(field.type) for field in schema}
 
 
 def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
@@ -196,7 +230,7 @@ def fail(output: str, record: dict[str, Any], error: str) -> None:
     """Notes that the job ended with an error; what is finished stays."""
     now = read_record(output)
     if now is not None and now["run"] == record["run"] and now["status"] == "running":
-        write = record | {"status": "failed", "ended": _now(), "error": error}
+        write = record | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
         write_bytes(record_path(output), _dumps(write))
 
 

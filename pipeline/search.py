@@ -15,11 +15,10 @@ from bert.results import granular_settings, read_run, vector_files
 from bert.vector_spec import VectorSpec
 from pipeline.example_input import are_examples
 from pipeline.options import UsageError
-from transforms.blocks import input_files, listing_digest, plan_blocks
+from transforms.blocks import files_to_read, input_files, listing_digest, plan_blocks
 from transforms.files import absolute
 from transforms.sources import document_blocks
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,12 @@ class Hit:
 
 
 def search(
-    folder: str, query: str, k: int, model: str | None = None, prompt: str | None = None
+    folder: str,
+    query: str,
+    k: int,
+    model: str | None = None,
+    prompt: str | None = None,
+    allow_untrusted: bool = False,
 ) -> list[Hit]:
     """Finds the documents nearest to a query, exactly, one file of vectors at a time.
 
@@ -66,6 +70,7 @@ def search(
         model: Where the model is now; None for where it was.
         prompt: What stands before the query, or `name:` and one of the model's prompts; None is
             the model's prompt called "query", else its default one.
+        allow_untrusted: Whether the model's SavedModel may hold any operation.
 
     Raises:
         UsageError: No output, none of whole texts, or another model than the one that made the
@@ -73,16 +78,32 @@ def search(
     """
     try:
         settings, record = granular_settings(folder, "sentence"), read_run(folder)
-        bundle = resolve_model(model or (record or {}).get("model", {}).get("name") or "minilm")
+        place = model or (record or {}).get("model", {}).get("name") or "minilm"
+        bundle = resolve_model(place, allow_untrusted)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    try:
+        return _found(folder, settings, record, bundle, (query, prompt), k)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
+
+
+def _found(
+    folder: str,
+    settings: dict[str, Any],
+    record: dict[str, Any] | None,
+    bundle: Bundle,
+    asked: tuple[str, str | None],
+    k: int,
+) -> list[Hit]:
+    """The hits of `asked`, a query and its prompt."""
     if bundle.fingerprint != settings["model"]:
         raise UsageError(
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
             f"{folder} were made by {settings['model']} ({settings['model_source']})"
         )
     try:
-        vector = query_vector(bundle, settings, query, prompt)
+        vector = query_vector(bundle, settings, *asked)
         hits = nearest(folder, settings, vector, k)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -144,8 +165,7 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
         files = input_files(asked["patterns"], asked["format"], absolute(folder))
         if listing_digest(files) != asked["listing"] or are_examples(files):
             return list(hits)
-        if asked["limit"] is not None:
-            files = limit_files(files, asked["limit"])
+        files = files_to_read(files, asked["text_column"], asked["limit"])
     except (ValueError, OSError):
         return list(hits)
     wanted = {int(hit.file.split("-")[1]): set[str]() for hit in hits}

@@ -56,15 +56,18 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths) -> int:
 
 
 def estimated_documents(files: list[InputFile], limit: int | None) -> int:
-    total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_records(files[0])]
-        documents = round(total * len(sizes) / max(1, sum(sizes)))
+        stored = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
+        documents = round(stored * len(sizes) / max(1, sum(sizes)))
         return documents if limit is None else min(documents, limit)
-    first = next((each for each in map(first_lines, files) if each.data), None)
-    if first is None:
-        return 0
-    documents = max(1, round(total / max(1, len(first.data) / first.count)))
+    rows = sum(file.stop for file in files if file.footer is not None)
+    others = [file for file in files if file.footer is None]
+    total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
+    first = next((each for each in map(first_lines, others) if each.data), None)
+    documents = rows
+    if first is not None:
+        documents += max(1, round(total / max(1, len(first.data) / first.count)))
     return documents if limit is None else min(documents, limit)
 
 

@@ -1,5 +1,6 @@
 """AccountBlocks: the durable reports in, one Verdict out: is every document accounted for?"""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -81,6 +82,7 @@ def part_report(part: Part, **counts: Any) -> BlockReport:
         records=part.records,
         covered=part.covered,
         end_of_file=part.end_of_file,
+        skipped=part.skipped,
         rejected=count_reasons(part.rejected),
         blank=sum(each.blank for each in part.rejected),
         seconds={room: round(seconds, 6) for room, seconds in part.seconds.items()},
@@ -110,24 +112,55 @@ def report_bytes(report: BlockReport, run: str) -> bytes:
 def read_report(path: str, run: str) -> BlockReport | None:
     """An earlier attempt's report, or None if there is none of this run."""
     data = read_bytes(path)
-    if data is None:
+    report = None if data is None else parse_report(data, run)
+    if report is None or not path.endswith(f"/{part_name(report.block, report.part)}.json"):
         return None
-    row = orjson.loads(data)
-    if row.pop("format", None) != _FORMAT or row.pop("run", None) != run:
-        return None
-    row["covered"] = {int(file): size for file, size in row["covered"].items()}
-    return BlockReport(**row, reused=True)
+    return report
 
 
-def finished_parts(output: str, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
+def parse_report(data: bytes, run: str) -> BlockReport | None:
+    """The report in a file; None if it is of another run, or is not what `report_bytes` writes.
+
+    A folder may hold what somebody else put there. The files that a report names are looked for,
+    so they must have the part's own names, which lead nowhere else.
+    """
+    try:
+        row = orjson.loads(data)
+        if row.pop("format") != _FORMAT or row.pop("run") != run:
+            return None
+        row["covered"] = {int(file): size for file, size in row["covered"].items()}
+        report = BlockReport(**row, reused=True)
+        counts = [getattr(report, name) for name in ("block", "part", *_SUMMED)]
+        counts += [*report.rejected.values(), *report.covered.values(), *report.files.values()]
+        counts += [*report.lengths, report.end_of_file or 0]
+        whole = all(type(count) is int and count >= 0 for count in counts)
+        whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
+        own = re.compile(rf"[a-z]+-{part_name(report.block, report.part)}(\.[a-z0-9]+)+")
+        named = all(own.fullmatch(name) for name in report.files)
+    except (AccountError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return report if whole and named else None
+
+
+def finished_parts(
+    output: str, run: str, spec: BlockSpec, examples: str | None = None
+) -> dict[int, BlockReport]:
     """The reports that a reader of this block has to its credit, by part number.
 
     A report one of whose files is gone or cut does not count: the part is written again.
+
+    Args:
+        output: Folder of the run's output.
+        run: Fingerprint of the run.
+        spec: What the reader reads.
+        examples: Where the run keeps its examples, if that is another folder.
     """
+    kept = examples or output
     found: dict[int, BlockReport] = {}
     number = spec.stripe
     while (report := read_report(report_path(output, spec.number, number), run)) is not None:
-        if all(size_of(join(output, name)) == size for name, size in report.files.items()):
+        places = {n: kept if n.startswith("examples-") else output for n in report.files}
+        if all(size_of(join(places[n], n)) == size for n, size in report.files.items()):
             found[number] = report
         if report.last:
             break

@@ -2,9 +2,37 @@
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from transforms.files import FileInfo
 
 READ_THROUGH_FORMATS = ("tfrecord",)  # nobody can begin in the middle of these
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a Parquet file.
+
+    Attributes:
+        rows: How many.
+        size: Bytes of their texts, not compressed.
+    """
+
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What the end of a Parquet file tells.
+
+    Attributes:
+        schema: Its columns.
+        groups: Its rows, as they lie.
+    """
+
+    schema: pa.Schema
+    groups: tuple[RowGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -13,10 +41,11 @@ class InputFile:
 
     Attributes:
         info: As listed.
-        format: `text`, `jsonl` or `tfrecord`.
-        compression: `gzip`, `bzip2`, `zstd`, or None.
-        stop: Bytes to read of a file that can be cut, all of it but under --limit.
-        records: Records to read of a file that cannot be cut, None for all.
+        format: `text`, `jsonl`, `csv`, `parquet` or `tfrecord`.
+        compression: `gzip`, `bzip2`, `zstd`, or None for a file as it is.
+        stop: Bytes to read of a file, rows of a Parquet file: all of it but under --limit.
+        records: Records to read of a compressed, a CSV or a TFRecord file, None for all.
+        footer: Of a Parquet file.
     """
 
     info: FileInfo
@@ -24,16 +53,32 @@ class InputFile:
     compression: str | None
     stop: int
     records: int | None = None
+    footer: Footer | None = None
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether a reader may begin in the middle."""
-        return self.compression is None and self.format not in READ_THROUGH_FORMATS
+        """Whether a reader may begin in the middle; quotes of CSV are known from the start only."""
+        return self.compression is None and self.format not in ("csv", *READ_THROUGH_FORMATS)
+
+    @property
+    def can_share(self) -> bool:
+        """Whether it may be in one block with its neighbours if it is small."""
+        if self.format in READ_THROUGH_FORMATS:
+            return False
+        return self.compression is None and self.records is None
+
+    @property
+    def text_bytes(self) -> int:
+        """About how many bytes are to be read, as stored or, of Parquet, those of its texts."""
+        if self.footer is None:
+            return self.stop
+        rows = sum(group.rows for group in self.footer.groups)
+        return sum(group.size for group in self.footer.groups) * self.stop // max(rows, 1)
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Bytes `[start, stop)` of a file: the lines that begin there.
+    """Bytes `[start, stop)` of a file: the lines that begin there; or such rows of Parquet.
 
     Attributes:
         file: The file's number in the listing.
@@ -52,15 +97,17 @@ class BlockSpec:
 
     Attributes:
         number: The block's number in the plan.
-        format: `text` or `jsonl`.
-        slices: A byte range of one file, or a run of small whole files.
+        format: `text`, `jsonl`, `csv` or `parquet`.
+        slices: A byte range of one file, rows of one Parquet file, or a run of small whole files.
         compression: Of a compressed file, which is always read through from start to end.
         stripe: Which reader of a file read through this is; it keeps the parts
             `p % stripes == stripe`.
         stripes: How many readers share the file.
-        records: Records to read of a compressed file, None for all.
+        records: Records to read of a compressed or a CSV file, None for all.
         numbered: Whether the documents say which line of their file they stood in.
-        uncut: Whether a file that could be cut is read through all the same, to number its lines.
+        uncut: Whether a file that is not compressed is read through all the same, to number its
+            lines or to know its quotes.
+        known: int64 numbers as bytes, sorted: the places of documents that are to be skipped.
     """
 
     number: int
@@ -72,6 +119,7 @@ class BlockSpec:
     records: int | None = None
     numbered: bool = False
     uncut: bool = False
+    known: bytes = b""
 
     @property
     def read_through(self) -> bool:
@@ -86,8 +134,8 @@ class PlannedWork:
     Attributes:
         readers: Number of BlockSpecs; each must report its last part.
         blocks: Number of blocks.
-        stops: Bytes that the blocks of each file must cover, in the listing's order; None where
-            the file is read through and its readers count the records instead.
+        stops: Bytes, of Parquet rows, that the blocks of each file must cover, in the listing's
+            order; None where the file is read through and its readers count the records instead.
         paths: The files, to name one in a message.
     """
 

@@ -3,15 +3,17 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import apache_beam as beam
 
-from transforms.block_spec import BlockSpec, InputFile, PlannedWork, Slice
+from transforms.block_spec import BlockSpec, Footer, InputFile, PlannedWork, Slice
 from transforms.examples import SETTINGS_FILE
 from transforms.files import FileInfo, join, list_files
 from transforms.sources.encoding import check_stored_encoding
-from transforms.sources.lines import limit_files
+from transforms.sources.limit import limit_files
+from transforms.sources.parquet_rows import with_footers
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # Blocks much larger fault in fresh memory all the time, much smaller ones pad their batches.
@@ -20,8 +22,18 @@ _BLOCKS_WANTED = 64
 _STRIPES_WANTED, _MOST_STRIPES = 64, 16
 _MOST_FILES = 10_000  # of one block of tiny files
 
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tfrecord": "tfrecord"}
-OTHER_FORMATS = {".csv", ".tsv", ".parquet", ".avro", ".xlsx", ".pdf", ".docx"}
+_MOST_CUTS = 16  # of a row group: each begins to read at the group's first row
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+}
+OTHER_FORMATS = {".avro", ".xlsx", ".pdf", ".docx"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
@@ -67,13 +79,33 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
     suffix = "." + stem.rsplit(".", 1)[1] if "." in stem else ""
     if input_format is None and suffix in OTHER_FORMATS:
         raise ValueError(
-            f"--input {info.path}: {suffix} files cannot be read; give text or JSON lines, "
-            "or say --input_format text if it holds plain text"
+            f"--input {info.path}: {suffix} files cannot be read; give text, JSON lines, CSV or "
+            "Parquet, or say --input_format text if it holds plain text"
         )
-    read_as = input_format or FORMATS.get(suffix, "text")
-    if compression is None and read_as != "tfrecord":
+    kind = input_format or FORMATS.get(suffix, "text")
+    if kind == "parquet":
+        if compression is not None:
+            raise ValueError(f"--input {info.path} is compressed as a whole, unpack it: Parquet is")
+    elif compression is None and kind != "tfrecord":
         check_stored_encoding(info.path)
-    return InputFile(info, read_as, compression, info.size)
+    return InputFile(info, kind, compression, info.size)
+
+
+def files_to_read(
+    listed: Sequence[InputFile], text_column: str, limit: int | None = None
+) -> list[InputFile]:
+    """The files of a listing with all that a plan is cut from.
+
+    Args:
+        listed: As `input_files` gave them.
+        text_column: Whose bytes count in Parquet files.
+        limit: Records of a trial run, None for all.
+
+    Raises:
+        ValueError: A file is no Parquet, or no CSV.
+    """
+    files = with_footers(listed, text_column)
+    return files if limit is None else limit_files(files, limit)
 
 
 def listing_digest(files: Iterable[InputFile]) -> str:
@@ -102,39 +134,44 @@ def plan_blocks(
     A large file gives blocks of `block_bytes`; neighbouring small files of one format share a
     block; a compressed file is one block, whose parts are spread over `stripes` readers that each
     decompress all of it and keep their share. With `read_through` a large file is such a block,
-    too: only who reads a file from its start knows the numbers of its lines.
+    too: only who reads a file from its start knows the numbers of its lines. A large CSV file is
+    one always, a Parquet file never: its footer tells where rows are.
     """
     uncut = sum(
-        not file.can_be_cut or (read_through and file.stop >= block_bytes) for file in files
+        file.compression is not None
+        or (_reads_through(file, read_through) and _is_large(file, block_bytes))
+        for file in files
     )
     stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
-    number = 0
+    number = held = 0
     run: list[Slice] = []
     for index, file in enumerate(files):
-        small = file.can_be_cut and file.stop < block_bytes
-        if run and not (small and _joins(run, files, file, block_bytes)):
+        small = file.can_share and not _is_large(file, block_bytes)
+        full = held + file.text_bytes > block_bytes or len(run) >= _MOST_FILES
+        if run and (not small or full or file.format != files[run[0].file].format):
             yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
-            number, run = number + 1, []
+            number, run, held = number + 1, [], 0
         if small:
             run.append(Slice(index, file.info, 0, file.stop))
-        elif read_through or not file.can_be_cut:
-            readers = stripes if file.stop >= block_bytes else 1
+            held += file.text_bytes
+        elif _reads_through(file, read_through):
+            readers = stripes if _is_large(file, block_bytes) else 1
             yield from _striped(index, file, number, readers, read_through)
             number += 1
         else:
-            for spec in _cut(index, file, number, block_bytes):
+            for spec in _cut(index, file, number, block_bytes, read_through):
                 yield spec
                 number = spec.number + 1
     if run:
         yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
 
 
-def _joins(run: list[Slice], files: Sequence[InputFile], file: InputFile, block_bytes: int) -> bool:
-    return (
-        file.format == files[run[0].file].format
-        and sum(each.stop for each in run) + file.stop <= block_bytes
-        and len(run) < _MOST_FILES
-    )
+def _is_large(file: InputFile, block_bytes: int) -> bool:
+    return file.text_bytes >= block_bytes
+
+
+def _reads_through(file: InputFile, numbered: bool) -> bool:
+    return not file.can_be_cut or (numbered and file.format != "parquet")
 
 
 def _striped(
@@ -150,14 +187,35 @@ def _striped(
             stripes=readers,
             records=file.records,
             numbered=numbered,
-            uncut=file.can_be_cut,
+            uncut=file.compression is None,
         )
 
 
-def _cut(index: int, file: InputFile, number: int, block_bytes: int) -> Iterator[BlockSpec]:
-    for count, start in enumerate(range(0, file.stop, block_bytes)):
-        piece = Slice(index, file.info, start, min(start + block_bytes, file.stop))
-        yield BlockSpec(number + count, file.format, (piece,))
+def _cut(
+    index: int, file: InputFile, number: int, block_bytes: int, numbered: bool
+) -> Iterator[BlockSpec]:
+    starts: Iterable[int] = range(0, file.stop, block_bytes)
+    if file.footer is not None:
+        starts = [start for start in _row_starts(file.footer, block_bytes) if start < file.stop]
+    for count, (start, stop) in enumerate(pairwise([*starts, file.stop])):
+        piece = Slice(index, file.info, start, stop)
+        yield BlockSpec(number + count, file.format, (piece,), numbered=numbered)
+
+
+def _row_starts(footer: Footer, block_bytes: int) -> Iterator[int]:
+    """The first row of each block: whole row groups, but for those much larger than a block."""
+    row = held = 0
+    for group in footer.groups:
+        if group.rows == 0:
+            continue
+        cuts = max(1, min(_MOST_CUTS, group.size // block_bytes, group.rows))
+        if row == 0 or held + group.size > block_bytes:
+            yield row
+            held = 0
+        for cut in range(1, cuts):
+            yield row + group.rows * cut // cuts
+        held += group.size
+        row += group.rows
 
 
 @dataclass(frozen=True)
@@ -172,6 +230,7 @@ class PlanRequest:
         digest: `listing_digest` of the listing that the command line saw.
         output: The run's folder, which is no part of its input.
         read_through: Whether files are read from their start, so that their lines have numbers.
+        text_column: Whose bytes count in Parquet files.
     """
 
     patterns: tuple[str, ...]
@@ -181,6 +240,7 @@ class PlanRequest:
     digest: str
     output: str | None = None
     read_through: bool = False
+    text_column: str = "text"
 
 
 @dataclass
@@ -225,7 +285,7 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     files = input_files(request.patterns, request.input_format, request.output)
     if listing_digest(files) != request.digest:
         raise ValueError("the input changed while the job was being started; run it again")
-    return files if request.limit is None else limit_files(files, request.limit)
+    return files_to_read(files, request.text_column, request.limit)
 
 
 def planned_work(files: Sequence[InputFile], specs: Sequence[BlockSpec]) -> PlannedWork:

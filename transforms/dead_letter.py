@@ -14,6 +14,10 @@ _MOST_RECORD_BYTES = 1 << 20  # a 10 MB line is cut in the dead letter, its posi
 BLANK_LINE = "empty text"
 
 
+class BadRecordError(Exception):
+    """Why a record gives no document; the message is the reason."""
+
+
 @dataclass(frozen=True)
 class Rejected:
     """A record that was refused.

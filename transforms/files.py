@@ -44,9 +44,6 @@ def absolute(path: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """A name in a folder; an absolute path or URL stays what it is."""
-    if name.startswith("/") or is_remote(name):
-        return name
     return folder.rstrip("/") + "/" + name
 
 
@@ -225,14 +222,15 @@ def sweep_temporary(folder: str) -> int:
     if is_remote(folder) or not os.path.isdir(folder):
         return swept
     for entry in list(os.scandir(folder)):
-        if entry.name.startswith(_TEMPORARY) and _is_abandoned(entry):
+        file = not entry.is_dir(follow_symlinks=False)
+        if entry.name.startswith(_TEMPORARY) and file and _is_abandoned(entry):
             os.remove(entry.path)
             swept += 1
     return swept
 
 
 def _is_abandoned(entry: os.DirEntry[str]) -> bool:
-    if time.time() - entry.stat().st_mtime > _DAY:
+    if time.time() - entry.stat(follow_symlinks=False).st_mtime > _DAY:
         return True
     ours = f"{_TEMPORARY}{socket.gethostname()}-"
     process = entry.name.removeprefix(ours).split("-")[0]
@@ -250,7 +248,10 @@ def _is_running(process: int) -> bool:
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Names and bytes of the files directly in a folder; none where there is no such folder."""
+    """Names and bytes of the files directly in a folder; none where there is no such folder.
+
+    A local link counts as itself, wherever it leads.
+    """
     if is_remote(folder):
         from apache_beam.io.filesystems import FileSystems
 
@@ -259,7 +260,8 @@ def sizes_in(folder: str) -> dict[str, int]:
         return {each.path.rsplit("/", 1)[1]: each.size_in_bytes for each in found}
     if not os.path.isdir(folder):
         return {}
-    return {each.name: each.stat().st_size for each in os.scandir(folder) if each.is_file()}
+    found = [each for each in os.scandir(folder) if each.is_symlink() or each.is_file()]
+    return {each.name: each.stat(follow_symlinks=False).st_size for each in found}
 
 
 def names_in(folder: str) -> list[str]:
@@ -281,7 +283,7 @@ def remove(paths: list[str]) -> None:
         FileSystems.delete(paths)
         return
     for path in paths:
-        if os.path.exists(path):
+        if os.path.lexists(path):  # of a link the link itself, wherever it leads
             os.remove(path)
 
 

@@ -13,6 +13,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from transforms.dead_letter import Rejected
+from transforms.discretion import Discreet
 from transforms.tokenization import TokenBlock
 from transforms.vectors import (
     EmbeddingBlock,
@@ -40,6 +41,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         text_spec: Which vectors of a text are wanted, and its prompt.
         batch_tokens: Most tokens of a batch, padding included.
         threads: Threads the model computes on; None for as many as the process may use.
+        trusted: Whether a SavedModel's graph may hold any operation.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         text_spec: TextSpec,
         batch_tokens: int,
         threads: int | None = None,
+        trusted: bool = False,
     ) -> None:
         super().__init__()
-        self._bundle, self.fingerprint = bundle, fingerprint
+        self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
         self._spec, self._text_spec = spec, text_spec
         self._batch_tokens, self._threads = batch_tokens, threads
 
@@ -60,7 +63,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         from bert.bundle import read_bundle
         from bert.encoder import Encoder
 
-        bundle = read_bundle(self._bundle)
+        bundle = replace(read_bundle(self._bundle), trusted=self._trusted)
         if bundle.fingerprint != self.fingerprint:
             raise ValueError(
                 f"{self._bundle} holds another model than when the job started: fingerprint "
@@ -76,10 +79,11 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     ) -> list[EmbeddingBlock]:
         """Embeds a block; a list of one, because RunInference counts the failures of lists only."""
         block, started = batch, time.perf_counter()
-        rows, vectors = model.embed_documents(
-            block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
-        )
-        embedded = embedding_block(block, rows, vectors, model.tokenizer, started)
+        with Discreet("infer"):
+            rows, vectors = model.embed_documents(
+                block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
+            )
+            embedded = embedding_block(block, rows, vectors, model.tokenizer, started)
         Metrics.counter("infer", "documents").inc(len(embedded))
         Metrics.counter("infer", "tokens").inc(rows.tokens)
         Metrics.counter("infer", "padded_tokens").inc(rows.padded_tokens)
@@ -134,6 +138,7 @@ def embedding_block(
         words=_unit_vectors(layout.words, vectors.words),
         spans=_unit_vectors(layout.spans, vectors.spans),
         line_numbers=block.line_numbers,
+        extra=block.extra,
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,

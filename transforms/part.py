@@ -15,13 +15,14 @@ class Part:
         number: Number of the part in its block.
         last: Whether its reader has no further part.
         records: Records read, counted as lines before anything looks into them.
-        covered: Bytes of each file (by its number in the listing) that those lines took.
+        covered: Bytes of each file (by its number in the listing) that those records took; rows
+            of a Parquet file.
         end_of_file: For a file that is read through, in the part that marks its end: the records
             that this reader saw in the whole file.
         rejected: Records that got no vector so far.
+        skipped: Documents that an earlier output has.
         seconds: Wall seconds spent in each room so far.
-        files: Files of the part that a room has written already, to their bytes; absolute paths or
-            URLs.
+        files: Files of the part that a room has written already, by name, to their bytes.
     """
 
     block: int
@@ -31,6 +32,7 @@ class Part:
     covered: dict[int, int] = field(default_factory=dict)
     end_of_file: int | None = None
     rejected: tuple[Rejected, ...] = ()
+    skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ import xxhash
 from bert.ragged import take_rows
 from bert.text_spec import TextSpec
 from transforms.dead_letter import Rejected
+from transforms.discretion import Discreet
 from transforms.part import Part
 from transforms.sources import DocumentBlock
 
@@ -39,6 +40,8 @@ class TokenBlock:
         rows: The distinct rows, with [CLS] and [SEP].
         line_numbers: int64 `[documents]`, 0-based number of each line in its file; None where not
             known.
+        extra: Columns of the input that go with the vectors, a row a document; None where none
+            were asked for.
     """
 
     part: Part
@@ -49,6 +52,7 @@ class TokenBlock:
     row: np.ndarray
     rows: "Rows"
     line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,7 +63,8 @@ class TokenBlock:
         arrays = [self.text_hash, self.row, self.rows.input_ids, self.rows.row_splits]
         if self.layout.tokens is not None:
             arrays += vars(self.layout.tokens).values()
-        return sum(each.nbytes for each in arrays) + self.ids.nbytes
+        extra = 0 if self.extra is None else self.extra.nbytes
+        return sum(each.nbytes for each in arrays) + self.ids.nbytes + extra
 
 
 @dataclass
@@ -91,7 +96,8 @@ class _Tokenize(beam.DoFn):
         self._tokenizer = read_bundle(self._bundle).load_tokenizer()
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
-        yield token_block(block, self._tokenizer, self._spec)
+        with Discreet("tokenize"):
+            yield token_block(block, self._tokenizer, self._spec)
 
 
 def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:
@@ -141,11 +147,12 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
         row=row,
         rows=rows,
         line_numbers=None if block.line_numbers is None else block.line_numbers[kept],
+        extra=block.extra.take(chosen) if rejected and block.extra is not None else block.extra,
     )
 
 
 def hashed_texts(block: DocumentBlock) -> list[str]:
-    """What tells a document's content: its text, both texts of a pair, or its words."""
+    """What tells a document's content: its text, both texts of a pair, or its words; its spans."""
     texts = block.texts
     if block.words is not None:
         texts = [
@@ -156,6 +163,11 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
         texts = [
             f"{one}{_WORD_BORDER}{other}" if other else one
             for one, other in zip(texts, block.texts_b, strict=True)
+        ]
+    if block.spans is not None:
+        texts = [
+            _WORD_BORDER.join([text, *(f"{start}:{stop}" for start, stop in spans)])
+            for text, spans in zip(texts, block.spans, strict=True)
         ]
     return texts
 

@@ -91,6 +91,8 @@ class EmbeddingBlock:
         spans: Vectors of spans, likewise.
         line_numbers: int64 `[documents]`, 0-based number of each document's line in its file;
             None where lines were not counted.
+        extra: Columns of the input that go with the vectors, a row a document; None where none
+            were asked for.
         computed_tokens: Tokens the model ran on.
         padded_tokens: The same with padding.
         batches: Batches it ran.
@@ -107,6 +109,7 @@ class EmbeddingBlock:
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
     line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
@@ -151,6 +154,7 @@ def take_documents(block: EmbeddingBlock, kept: np.ndarray) -> EmbeddingBlock:
         words=_taken(block.words, kept),
         spans=_taken(block.spans, kept),
         line_numbers=None if block.line_numbers is None else block.line_numbers[kept],
+        extra=None if block.extra is None else block.extra.take(chosen),
     )
 
 

@@ -14,6 +14,7 @@ def import_model(
     checkpoint: str | None = None,
     lower_case: bool | None = None,
     activation: str | None = None,
+    allow_untrusted: bool = False,
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
@@ -27,6 +28,7 @@ def import_model(
             folder's name, or by what the SavedModel says.
         activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of what a google-research
             configuration means.
+        allow_untrusted: Whether a SavedModel's graph may hold any operation.
         name: What the bundle says of its source; `source` if not given.
         licence: What it says of the licence.
 
@@ -39,11 +41,16 @@ def import_model(
     settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
     with local_folder(source) as folder:
         facts = {"name": name or _told(source), "licence": licence}
-        return _import_folder(folder, source, dest, settings, facts)
+        return _import_folder(folder, source, dest, settings, facts, allow_untrusted)
 
 
 def _import_folder(
-    folder: Path, source: str, dest: str, settings: dict[str, Any], facts: dict[str, Any]
+    folder: Path,
+    source: str,
+    dest: str,
+    settings: dict[str, Any],
+    facts: dict[str, Any],
+    trusted: bool,
 ) -> Bundle:
     from bert.importers import google, huggingface, tfhub
 
@@ -62,7 +69,8 @@ def _import_folder(
     if given:
         raise ValueError(f"--{given[0]} is for {kind}")
     if hub:
-        return tfhub.import_tfhub(str(folder), dest, lower_case=settings["lower_case"], **facts)
+        casing = settings["lower_case"]
+        return tfhub.import_tfhub(str(folder), dest, lower_case=casing, trusted=trusted, **facts)
     return huggingface.import_huggingface(str(folder), dest, **facts)
 
 

@@ -13,9 +13,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("dest")
     parser.add_argument("--name", help="what the bundle says of its source")
     parser.add_argument("--licence", help="what the bundle says of its licence")
+    parser.add_argument("--allow_untrusted_model", action="store_true")
     given = parser.parse_args(arguments)
     try:
-        import_model(given.source, given.dest, name=given.name, licence=given.licence)
+        import_model(
+            given.source,
+            given.dest,
+            allow_untrusted=given.allow_untrusted_model,
+            name=given.name,
+            licence=given.licence,
+        )
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

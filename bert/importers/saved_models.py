@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.graph_ops import check_graph, is_of_objects, parse_graph
 from bert.model_files import SAVED_MODEL, TF1_HUB
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, mask and types, int32 [batch, length]
@@ -15,33 +16,30 @@ _OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it
 
 def _check_kind(root: Path) -> None:
     """Refuses what is no TensorFlow 2 SavedModel; ValueError names it and the way out."""
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf import saved_model_pb2
-
     if (root / TF1_HUB).is_file() or not (root / SAVED_MODEL).is_file():
         raise ValueError(
             f"{root}: is a TensorFlow 1 hub.Module, {_OTHER_EXPORT}"
             if (root / TF1_HUB).is_file()
             else f"{root}: {SAVED_MODEL} is missing"
         )
-    saved = saved_model_pb2.SavedModel()
-    try:
-        saved.ParseFromString((root / SAVED_MODEL).read_bytes())
-    except DecodeError as error:
-        raise ValueError(f"{root}: {SAVED_MODEL} cannot be read, perhaps cut") from error
-    if not any(graph.HasField("object_graph_def") for graph in saved.meta_graphs):
+    if not is_of_objects(parse_graph(root)):
         raise ValueError(f"{root}: is a SavedModel of TensorFlow 1, {_OTHER_EXPORT}")
 
 
-def load_saved_model(root: Path) -> Any:
+def load_saved_model(root: Path, trusted: bool = False) -> Any:
     """Loads a TensorFlow 2 SavedModel.
 
+    Args:
+        root: Its folder.
+        trusted: Whether its graph may hold any operation that TensorFlow has.
+
     Raises:
-        ValueError: One of TensorFlow 1, damaged, or with operations that are not TensorFlow's own.
+        ValueError: One of TensorFlow 1, damaged, or with operations that no encoder needs.
     """
     import tensorflow as tf
 
     _check_kind(root)
+    check_graph(root, trusted)
 
     try:
         return tf.saved_model.load(str(root))
@@ -58,11 +56,14 @@ def find_vocabulary(loaded: Any, root: Path) -> Path:
     """Returns the file with the WordPiece vocabulary among the SavedModel's assets.
 
     Raises:
-        ValueError: None, or a sentencepiece model in its place.
+        ValueError: None, a sentencepiece model in its place, or one outside of the folder.
     """
     asset = getattr(loaded, "vocab_file", None)
     if asset is not None:
-        return Path(asset.asset_path.numpy().decode())
+        vocabulary = Path(asset.asset_path.numpy().decode())
+        if not vocabulary.resolve().is_relative_to(root.resolve()):
+            raise ValueError(f"{root}: its vocabulary {vocabulary} lies outside of the model")
+        return vocabulary
     if hasattr(loaded, "sp_model_file") or list((root / "assets").glob("*.model")):
         raise ValueError(
             f"{root}: has a sentencepiece vocabulary, which is no BERT's; its models (ALBERT, "

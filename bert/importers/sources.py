@@ -1,14 +1,21 @@
 """Where a model comes from: a folder, an archive, gs:// or a hub's handle in, a folder out."""
 
+import gzip
+import shutil
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from bert.model_files import ARCHIVES, HUB_HANDLES, MARKERS
 from bert.remote import SCHEME, fetch_model
+
+_MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
+_MOST_FILES = 100_000
+_MOST_HEADER = 1 << 24
 
 
 @contextmanager
@@ -58,19 +65,62 @@ def _reason(error: Exception) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
+class _Bounded:
+    """A stream of which nobody reads much at once: tarfile reads the headers it meets whole."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self.seek, self.tell = stream.seek, stream.tell
+        self._read = stream.read
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._read(size)
+
+
+class _Measured:
+    """tarfile's filter "data", which also adds up what the archive says it holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._room = min(_MOST_UNPACKED, shutil.disk_usage(folder).free)
+        self._size = self._count = 0
+
+    def __call__(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        """Raises TooLargeError before what would not fit is written."""
+        self._size += member.size
+        self._count += 1
+        if self._size > self._room or self._count > _MOST_FILES:
+            raise TooLargeError(
+                f"holds more than {self._room / 1e9:,.1f} GB (what is free on "
+                "the disk of temporary files, at most 64 GiB) or "
+                f"more than {_MOST_FILES:,} files"
+            )
+        return tarfile.data_filter(member, path)
+
+
+class TooLargeError(ValueError):
+    """An archive that would fill the disk."""
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpacks an archive below `folder`; returns the folder in it that holds the model.
 
     Raises:
-        ValueError: It cannot be read, a path in it leads out of it, or it holds no model.
+        ValueError: It cannot be read, a path in it leads out of it, it is too large for the disk
+            or for any model, or it holds none.
     """
     stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
     root = folder / (stem or "model")  # google-research's names tell the casing
     try:
-        with tarfile.open(archive, "r:gz") as file:
-            file.extractall(root, filter="data")
+        with (
+            gzip.open(archive) as stored,
+            tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
+        ):
+            file.extractall(root, filter=_Measured(folder))
     except tarfile.FilterError as error:
         raise ValueError(f"{archive}: refused, {error}") from error
+    except TooLargeError as error:
+        raise ValueError(f"{archive}: refused, it {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise ValueError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
     inside = [each for each in root.iterdir() if not each.name.startswith(".")]

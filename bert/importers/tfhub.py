@@ -36,6 +36,7 @@ def import_tfhub(
     dest: str,
     *,
     lower_case: bool | None = None,
+    trusted: bool = False,
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
@@ -49,6 +50,7 @@ def import_tfhub(
         source: The SavedModel's folder.
         dest: The bundle's folder, which must not exist or be empty.
         lower_case: Whether the model is uncased; None asks the SavedModel.
+        trusted: Whether the SavedModel's graph may hold any operation.
         name: What the bundle says of its source; the folder's path if not given.
         licence: What it says of the licence.
 
@@ -60,14 +62,11 @@ def import_tfhub(
 
     root = Path(source).absolute()
     with tf.device("CPU:0"):  # the comparison is to be exact
-        loaded = load_saved_model(root)
+        loaded = load_saved_model(root, trusted)
         encoder_outputs(loaded, sample_rows(2), root)  # what it is, before what it lacks
         vocabulary = find_vocabulary(loaded, root)
         named = encoder_tensors(call_variables(loaded))
-        if isinstance(named, str):
-            entries = read_entries(vocabulary)
-        else:
-            entries = read_vocabulary(vocabulary, named[0], "the SavedModel")
+        entries = _entries(named, vocabulary)
         rows = sample_rows(len(entries))
         outputs = encoder_outputs(loaded, rows, root)
         uncased = find_casing(loaded, root) if lower_case is None else lower_case
@@ -85,10 +84,18 @@ def import_tfhub(
         max_seq_length=config.max_position_embeddings,
         has_pooler="pooler" in outputs if kept else "pooler/kernel" in tensors,
         kind="saved_model" if kept else "bert",
+        trusted=trusted,
         source=name or str(root),
         licence=licence or "",
     )
     return write_bundle(bundle, tensors, entries, saved_model=kept)
+
+
+def _entries(named: tuple[BertConfig, dict[str, np.ndarray]] | str, vocabulary: Path) -> list[str]:
+    """The vocabulary, held against the weights where those are known."""
+    if isinstance(named, str):
+        return read_entries(vocabulary)
+    return read_vocabulary(vocabulary, named[0], "the SavedModel")
 
 
 def _taken_over(

@@ -177,7 +177,7 @@ def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case):
         "filling": (lambda inputs: {"sequence_output": length_of(inputs) + states}, named),
     }
     message = {
-        "text": "is no BERT encoder of TF Hub: .* cannot be called so",
+        "text": r"operations that no BERT encoder has \(StringLength\)",
         "no call": "is no BERT encoder of TF Hub: .* cannot be called$",
         "no layers": r"it must give sequence_output, \[batch, length, hidden",
         "list": "takes a list, as the first encoders of TF Hub did, take version 3 or later",

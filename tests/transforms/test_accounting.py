@@ -27,7 +27,7 @@ from transforms.blocks import (
 )
 from transforms.files import write_bytes
 from transforms.sources import ReadBlocks
-from transforms.sources.jsonl import Columns
+from transforms.sources.columns import Columns
 
 PLANNED = PlannedWork(3, 3, (30, None), ("/in/a.txt", "/in/b.gz"))
 REPORTS = [
@@ -123,7 +123,9 @@ def _as_if_embedded(block):
 def test_reports_come_back_from_their_files(tmp_path):
     (tmp_path / "blocks").mkdir()
     output = str(tmp_path)
-    report = dataclasses.replace(REPORTS[2], seconds={"read": 0.5}, lengths=[1], files={"x": 3})
+    report = dataclasses.replace(
+        REPORTS[2], seconds={"read": 0.5}, lengths=[1], files={"rejected-0000001-00000.jsonl": 3}
+    )
     path = report_path(output, 1, 0)
     write_bytes(path, report_bytes(report, "run"))
     assert read_report(path, "run") == dataclasses.replace(report, reused=True)

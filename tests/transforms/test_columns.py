@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transforms.blocks import input_files, plan_blocks
 from transforms.sources import document_blocks
-from transforms.sources.jsonl import Columns
+from transforms.sources.columns import Columns
 from transforms.sources.text import split_pairs
 
 

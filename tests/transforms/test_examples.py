@@ -18,7 +18,7 @@ from transforms.examples import ExampleSettings, example_bytes, settings_from_js
 from transforms.files import stat
 from transforms.part import Part
 from transforms.sources import DocumentBlock
-from transforms.sources.tfrecord import example_blocks, limit_records, record_parts, whole_file
+from transforms.sources.tfrecord import example_blocks, limit_examples, record_parts, whole_file
 from transforms.tokenization import token_block
 
 EVERY = ("sentence", "token", "word", "span")
@@ -209,7 +209,7 @@ def test_parts_hold_whole_documents_and_every_reader_counts_them(
     assert [found[n].first_record for n in sorted(found)] == [
         sum(counts[: n * part_docs]) for n in sorted(found)
     ]
-    cut, records = limit_records(file, 2)
+    cut, records = limit_examples(file, 2)
     assert cut.records == records == min(2, len(counts))
     (*parts, _) = record_parts(whole_file(cut), 9, 1 << 30, windows=True)
     assert sum(len(part.records) for part in parts) == sum(counts[:2])

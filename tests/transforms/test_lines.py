@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from transforms.block_spec import BlockSpec
 from transforms.blocks import input_files, plan_blocks
-from transforms.sources.lines import first_lines, limit_files, read_parts
+from transforms.sources.limit import limit_files
+from transforms.sources.lines import first_lines, read_parts
 from transforms.sources.text import parse_text
 
 
@@ -20,8 +21,8 @@ def read_all(files, block_bytes, part_docs):
         parts = list(read_parts(spec, part_docs, block_bytes))
         assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
         for part in parts:
-            assert sum(lines.count for lines in part.lines) <= part_docs
-            for lines in part.lines:
+            assert sum(lines.count for lines in part.contents) <= part_docs
+            for lines in part.contents:
                 offset = lines.offset
                 for line in lines.data.splitlines(keepends=True):
                     found.append((part.number, lines.file, offset, line))
@@ -77,7 +78,7 @@ def test_striped_readers_share_a_compressed_file(
         parts += mine
     parts.sort(key=lambda part: part.number)
     assert [part.number for part in parts] == list(range(len(parts)))
-    assert b"".join(lines.data for part in parts for lines in part.lines) == content
+    assert b"".join(lines.data for part in parts for lines in part.contents) == content
 
 
 @given(content=st.text("ab\n\r", max_size=60).map(str.encode), limit=st.integers(1, 12))
@@ -96,7 +97,7 @@ def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
 def read_bytes_lines(files):
     for spec in plan_blocks(files, 7):
         for part in read_parts(spec, 3, 7):
-            for lines in part.lines:
+            for lines in part.contents:
                 offset = lines.offset
                 for line in lines.data.split(b"\n")[: lines.count]:
                     yield lines.file, offset, line

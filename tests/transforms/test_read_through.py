@@ -23,8 +23,8 @@ from transforms.blocks import (
     planned_work,
 )
 from transforms.sources import ReadBlocks, document_blocks
-from transforms.sources.jsonl import Columns
-from transforms.sources.lines import limit_files
+from transforms.sources.columns import Columns
+from transforms.sources.limit import limit_files
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 

@@ -18,6 +18,7 @@ from transforms.accounting import (
     report_path,
 )
 from transforms.dead_letter import rejected_lines
+from transforms.discretion import Discreet
 from transforms.files import join, make_folder, write_bytes, write_whole
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_parquet
@@ -64,7 +65,8 @@ class _Write(beam.DoFn):
         make_folder(join(self._output, "blocks"))
 
     def process(self, block: EmbeddingBlock) -> Iterator[BlockReport]:
-        report = write_block(block, self._output, self._run, self._format, self._metadata)
+        with Discreet("write"):
+            report = write_block(block, self._output, self._run, self._format, self._metadata)
         Metrics.counter("write", "documents").inc(report.embedded)
         for reason, count in report.rejected.items():
             Metrics.counter("rejected", reason).inc(count)

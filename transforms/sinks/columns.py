@@ -12,13 +12,14 @@ from transforms.vectors import EmbeddingBlock, TokenVectors, UnitVectors
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
     """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window, start, stop].
 
-    A row a document; a row a window where windows are kept, with its document's id and hash.
+    A row a document; a row a window where windows are kept, with its document's id and hash. Here
+    as in the other tables the extra columns stand at the end.
     """
     vectors, windows = block.vectors, block.windows
     assert vectors is not None
     embedded = _embeddings(vectors, dtype)
     if windows is None:
-        return pa.table({"id": block.ids} | embedded | _facts(block))
+        return pa.table({"id": block.ids} | embedded | _facts(block) | extra_columns(block))
     rows = windows.document
     facts = {
         "num_tokens": pa.array(windows.num_tokens, pa.int32()),
@@ -28,7 +29,8 @@ def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
         "start": pa.array(windows.starts, pa.int32()),
         "stop": pa.array(windows.stops, pa.int32()),
     }
-    return pa.table({"id": block.ids.take(pa.array(rows))} | embedded | facts)
+    ids = block.ids.take(pa.array(rows))
+    return pa.table({"id": ids} | embedded | facts | extra_columns(block, rows))
 
 
 def token_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
@@ -63,7 +65,20 @@ def _nested(
 ) -> pa.Table:
     structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
     lists = pa.LargeListArray.from_arrays(pa.array(splits, pa.int64()), structs)
-    return pa.table({"id": block.ids, name: lists} | _facts(block))
+    return pa.table({"id": block.ids, name: lists} | _facts(block) | extra_columns(block))
+
+
+def extra_columns(block: EmbeddingBlock, rows: np.ndarray | None = None) -> dict[str, pa.Array]:
+    """The columns that are passed through, by name.
+
+    Args:
+        block: May have some.
+        rows: int32 `[rows]`, the document of each row; None where a row is a document.
+    """
+    if block.extra is None:
+        return {}
+    table = block.extra if rows is None else block.extra.take(pa.array(rows))
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:

@@ -131,6 +131,5 @@ class _Keep(beam.DoFn):
 def kept(block: TokenBlock, files: ExampleFiles) -> TokenBlock:
     """Writes a block's examples and notes the file in its part."""
     started = time.perf_counter()
-    written = {join(files.folder, name): size for name, size in files.write(block).items()}
-    part = replace(block.part, files=block.part.files | written)
+    part = replace(block.part, files=block.part.files | files.write(block))
     return replace(block, part=part.then("keep", time.perf_counter() - started))

@@ -6,11 +6,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
+import pyarrow as pa
 
 from bert.output_types import INTEGER_DTYPES, output_dtype, restored, stored
+from transforms.sinks.columns import extra_columns
 from transforms.sinks.token_lines import token_rows
 from transforms.vectors import EmbeddingBlock, UnitVectors
 
+# Arrow writes their values as text, which JSON has no number or word for.
+_AS_TEXT = (
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_time,
+)
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -26,7 +34,7 @@ def write_jsonl(
     if granularity == "sentence":
         rows = _sentence_rows(block, output_dtype(metadata))
     elif granularity == "token":
-        rows = token_rows(block, metadata)
+        rows = _with_extra(token_rows(block, metadata), block)
     elif granularity == "word":
         rows = _unit_rows(block, block.words, "words", output_dtype(metadata))
     else:
@@ -38,7 +46,8 @@ def _sentence_rows(block: EmbeddingBlock, dtype: str) -> Iterator[dict[str, Any]
     assert block.vectors is not None
     embeddings, windows = _embeddings(block.vectors, dtype), block.windows
     if windows is None:
-        return _rows({"id": block.ids.to_pylist()} | embeddings | _facts(block))
+        columns = {"id": block.ids.to_pylist()} | embeddings | _facts(block)
+        return _rows(columns | extra_values(block))
     return _rows(
         {"id": block.ids.take(windows.document).to_pylist()}
         | embeddings
@@ -50,6 +59,7 @@ def _sentence_rows(block: EmbeddingBlock, dtype: str) -> Iterator[dict[str, Any]
             "start": windows.starts.tolist(),
             "stop": windows.stops.tolist(),
         }
+        | extra_values(block, windows.document)
     )
 
 
@@ -67,7 +77,41 @@ def _unit_rows(
         fields = {"word": units.texts.to_pylist()} | fields
     each = _rows(fields | _embeddings(units.vectors, dtype, units.missing))
     lists = (list(islice(each, count)) for count in np.diff(units.splits).tolist())
-    return _rows({"id": block.ids.to_pylist(), name: lists} | _facts(block))
+    return _rows({"id": block.ids.to_pylist(), name: lists} | _facts(block) | extra_values(block))
+
+
+def extra_values(block: EmbeddingBlock, rows: np.ndarray | None = None) -> dict[str, Iterable[Any]]:
+    """The columns that are passed through, as JSON has them.
+
+    Instants are ISO 8601 in UTC, local times and dates ISO 8601, decimals their digits as text.
+
+    Args:
+        block: May have some.
+        rows: int32 `[rows]`, the document of each row; None where a row is a document.
+    """
+    return {name: _plain(column) for name, column in extra_columns(block, rows).items()}
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
+        end = "" if kind.tz is None else "Z"
+        return [None if each is None else each.replace(" ", "T") + end for each in texts]
+    if any(is_kind(kind) for is_kind in _AS_TEXT):
+        return column.cast(pa.string()).to_pylist()
+    if pa.types.is_float32(kind):  # NumPy's numbers: they are written as short as float32 is
+        return [None if each is None else np.float32(each) for each in column.to_pylist()]
+    return column.to_pylist()
+
+
+def _with_extra(found: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
+    columns = extra_values(block)
+    if not columns:
+        yield from found
+        return
+    for row, extra in zip(found, _rows(columns), strict=True):
+        yield row | extra
 
 
 def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:

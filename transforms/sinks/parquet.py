@@ -29,13 +29,15 @@ def write_parquet(
     Nothing is compressed: vectors are noise to a compressor, and nearly all of the file. Polars
     writes lists of floats in a quarter of Arrow's time, which is what a fast model waits for.
     Integers take four bytes each in Parquet, whatever their type; Arrow can give them a
-    dictionary, through whose indices they take up the one or two bytes that they are.
+    dictionary, through whose indices they take up the one or two bytes that they are. Arrow also
+    writes the extra columns whose types Polars would change.
     """
     dtype = output_dtype(metadata)
     table = _TABLES[granularity](block, dtype)
     kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
     rows = max(table.num_rows, 1)
-    if stored_type(dtype).kind == "f":
+    numbers = [] if stored_type(dtype).kind == "f" else _number_columns(table.schema)
+    if not numbers and _polars_keeps(block.extra):
         pl.DataFrame(table).write_parquet(
             file, compression="uncompressed", statistics=False, row_group_size=rows, metadata=kept
         )
@@ -45,7 +47,7 @@ def write_parquet(
             file,
             compression="none",
             write_statistics=False,
-            use_dictionary=_number_columns(table.schema),
+            use_dictionary=numbers,
             row_group_size=rows,
         )
 
@@ -55,3 +57,16 @@ def _number_columns(schema: pa.Schema) -> list[str]:
     nested = next((name for name in ("tokens", "words", "spans") if name in schema.names), None)
     above = "" if nested is None else f"{nested}.list.element."
     return [f"{above}embedding.list.element"]
+
+
+def _polars_keeps(extra: pa.Table | None) -> bool:
+    """Whether the types of columns are still the same when Polars has written them."""
+    return extra is None or all(map(_kept_by_polars, extra.schema.types))
+
+
+def _kept_by_polars(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        return kind.unit != "s"
+    return not (pa.types.is_time(kind) or pa.types.is_float16(kind))

@@ -1,9 +1,9 @@
 """ReadBlocks: a BlockSpec in, the DocumentBlocks of its parts out."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -11,11 +11,23 @@ import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
 from transforms.block_spec import BlockSpec
+from transforms.discretion import Discreet
+from transforms.known import without_known
 from transforms.part import Part
+from transforms.sources.columns import Columns
+from transforms.sources.csv_records import parse_csv, read_csv_parts
 from transforms.sources.documents import Documents, join_documents
-from transforms.sources.jsonl import Columns, parse_jsonl
-from transforms.sources.lines import Lines, PartLines, read_parts
-from transforms.sources.text import parse_text
+from transforms.sources.jsonl import parse_jsonl
+from transforms.sources.lines import Lines, read_parts
+from transforms.sources.parquet_rows import parse_rows, read_row_parts
+from transforms.sources.parts import ReadPart
+from transforms.sources.text import parse_text, refuse_large
+
+_PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
+    "jsonl": parse_jsonl,
+    "csv": parse_csv,
+    "parquet": parse_rows,
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,8 @@ class DocumentBlock:
         spans: Code points `[start, stop)` in the text; None if none are asked for.
         line_numbers: int64 `[documents]`, number of each one's line in its file, from 0, where
             every line counts; None if they are not asked for.
+        extra: Columns of the input that go with the vectors, a row a document; None if none are
+            asked for.
     """
 
     part: Part
@@ -43,6 +57,7 @@ class DocumentBlock:
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
     line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -62,6 +77,7 @@ class ReadBlocks(beam.PTransform):
         columns: Where the fields of a record stand.
         part_docs: A part is closed at so many documents.
         block_bytes: A part of a file read through is closed at so many bytes of text.
+        examples: Folder where the run keeps its examples, None if it keeps none.
     """
 
     output: str
@@ -69,6 +85,7 @@ class ReadBlocks(beam.PTransform):
     columns: Columns
     part_docs: int
     block_bytes: int
+    examples: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -83,16 +100,20 @@ class _Read(beam.DoFn):
         self._output, self._run = settings.output, settings.run
         self._columns = settings.columns
         self._part_docs, self._block_bytes = settings.part_docs, settings.block_bytes
+        self._examples = settings.examples
 
     def process(
         self, spec: BlockSpec
     ) -> Iterator[DocumentBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]]:
-        done = finished_parts(self._output, self._run, spec)
+        done = finished_parts(self._output, self._run, spec, self._examples)
         for report in done.values():
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):
             return
-        yield from document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+        blocks = document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
+        with Discreet("read"):
+            for block in blocks:
+                yield without_known(block, spec.known)
 
 
 def document_blocks(
@@ -104,7 +125,7 @@ def document_blocks(
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, but those that are done."""
     started = time.perf_counter()
-    for content in read_parts(spec, part_docs, block_bytes):
+    for content in _parts(spec, columns, part_docs, block_bytes):
         if content.number in done:
             continue
         block = parse_part(spec, content, columns, time.perf_counter() - started)
@@ -112,21 +133,31 @@ def document_blocks(
         started = time.perf_counter()
 
 
+def _parts(
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+) -> Iterator[ReadPart[Any]]:
+    if spec.format == "csv":
+        return read_csv_parts(spec, part_docs, block_bytes)
+    if spec.format == "parquet":
+        return read_row_parts(spec, columns, part_docs, block_bytes)
+    return read_parts(spec, part_docs, block_bytes)
+
+
 def parse_part(
-    spec: BlockSpec, content: PartLines, columns: Columns, seconds: float
+    spec: BlockSpec, content: ReadPart[Any], columns: Columns, seconds: float
 ) -> DocumentBlock:
-    """The lines of a part to its documents; what is no document is rejected with its place."""
+    """The records of a part to its documents; what is none is rejected with its place."""
     started = time.perf_counter()
-    found = [_parse(spec.format, lines, columns) for lines in content.lines]
-    documents = join_documents(found, columns.has_pairs, columns.spans is not None)
+    found = [_parse(spec.format, each, columns) for each in content.contents]
+    documents = join_documents(found, columns)
     covered: dict[int, int] = {}
-    for lines in content.lines:
-        covered[lines.file] = covered.get(lines.file, 0) + len(lines.data)
+    for each in content.contents:
+        covered[each.file] = covered.get(each.file, 0) + each.size
     part = Part(
         block=spec.number,
         number=content.number,
         last=content.last,
-        records=sum(lines.count for lines in content.lines),
+        records=sum(each.count for each in content.contents),
         covered={} if spec.read_through else covered,
         end_of_file=content.end_of_file,
         rejected=tuple(documents.rejected),
@@ -141,10 +172,13 @@ def parse_part(
         documents.words,
         documents.spans,
         documents.line_numbers if spec.numbered else None,
+        documents.extra,
     )
 
 
-def _parse(kind: str, lines: Lines, columns: Columns) -> Documents:
-    if kind == "jsonl":
-        return parse_jsonl(lines, columns)
-    return parse_text(lines, columns.pair_separator)
+def _parse(kind: str, content: Any, columns: Columns) -> Documents:
+    if isinstance(content, Lines) and content.too_large:
+        return refuse_large(content, place_is_id=kind == "text" or columns.id is None)
+    if kind == "text":
+        return parse_text(content, columns.pair_separator)
+    return _PARSERS[kind](content, columns)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.dead_letter import Rejected
+from transforms.sources.columns import Columns
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Documents:
         words: The words of a text that came as a list of words, None for any other; None where no
             text came so.
         spans: Code points `[start, stop)` in the text; None where no line can have any.
+        extra: The columns to pass through; None where no line can have any.
     """
 
     ids: pa.StringArray
@@ -35,15 +37,16 @@ class Documents:
     texts_b: list[str] | None = None
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
+    extra: pa.Table | None = None
 
 
-def join_documents(found: Sequence[Documents], pairs: bool, spans: bool) -> Documents:
+def join_documents(found: Sequence[Documents], columns: Columns) -> Documents:
     """The documents of several files end to end.
 
     Args:
         found: What each file gave.
-        pairs: Whether the run has second texts; a file that has none then gives "".
-        spans: Whether the run has spans; the documents of a file that has none then get no span.
+        columns: What the run asks for; of what a file cannot have its documents get "" for a
+            second text, no span, and null in the columns to pass through.
     """
     listed = any(each.words is not None for each in found)
     return Documents(
@@ -52,9 +55,10 @@ def join_documents(found: Sequence[Documents], pairs: bool, spans: bool) -> Docu
         sources=_end_to_end([each.sources for each in found]),
         line_numbers=np.concatenate([np.empty(0, np.int64), *(e.line_numbers for e in found)]),
         rejected=list(chain.from_iterable(each.rejected for each in found)),
-        texts_b=list(chain.from_iterable(map(_texts_b, found))) if pairs else None,
+        texts_b=list(chain.from_iterable(map(_texts_b, found))) if columns.has_pairs else None,
         words=list(chain.from_iterable(map(_words, found))) if listed else None,
-        spans=list(chain.from_iterable(map(_spans, found))) if spans else None,
+        spans=list(chain.from_iterable(map(_spans, found))) if columns.spans else None,
+        extra=_extra(found, columns.extra) if columns.extra else None,
     )
 
 
@@ -72,3 +76,14 @@ def _words(found: Documents) -> list[list[str] | None]:
 
 def _spans(found: Documents) -> list[list[tuple[int, int]]]:
     return [[] for _ in found.texts] if found.spans is None else found.spans
+
+
+def _extra(found: Sequence[Documents], schema: pa.Schema) -> pa.Table:
+    tables = [schema.empty_table()]
+    for each in found:
+        if each.extra is not None:
+            tables.append(each.extra)
+        elif each.texts:
+            nulls = [pa.nulls(len(each.texts), field.type) for field in schema]
+            tables.append(pa.Table.from_arrays(nulls, schema=schema))
+    return pa.concat_tables(tables)

@@ -4,7 +4,7 @@ import bz2
 import functools
 import gzip
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -13,9 +13,20 @@ import zstandard
 from transforms.block_spec import BlockSpec, InputFile, Slice
 from transforms.files import open_raw, stat
 from transforms.sources.encoding import check_encoding
+from transforms.sources.parts import (
+    ReadPart,
+    parts_in_order,
+    parts_read_through,
+)
 
 _PIECE = 1 << 16  # bytes read at a time when a line goes on behind its block
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+# A longer line is no document: it is rejected without being held, so that a small compressed file
+# of one endless line costs no more memory than any other. A text of this size is some ten million
+# tokens; as bytes, text and tokens it takes all the memory that a small worker has.
+MOST_RECORD_BYTES = 64 << 20
+# zstd may make 128 KiB of 4 bytes, and all of what it is given comes out at once.
+_ZSTD_PIECE = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,8 @@ class Lines:
         offset: Where the first line begins, in decompressed bytes.
         data: The lines with their ends; only the last line of a file may lack one.
         number: Number of the first line in its file, from 0; None where it is not known.
+        too_large: Bytes of the one line that this is, where it is over `MOST_RECORD_BYTES` and not
+            held (`data` is empty); else 0.
     """
 
     file: int
@@ -35,36 +48,31 @@ class Lines:
     offset: int
     data: bytes
     number: int | None = None
+    too_large: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes of the file they take up."""
+        return self.too_large or len(self.data)
 
     @functools.cached_property
     def count(self) -> int:
         """How many lines."""
+        if self.too_large:
+            return 1
         return self.data.count(b"\n") + (not self.data.endswith(b"\n") and self.data != b"")
+
+    def cut(self, most: int) -> tuple["Lines", "Lines | None"]:
+        """The first `most` lines, and the rest if there is any."""
+        return cut_lines(self, most)
 
     @property
     def text(self) -> bytes:
         """The data without a byte order mark."""
-        return self.data.removeprefix(_BOM) if self.offset == 0 else self.data
+        return self.data.removeprefix(BOM) if self.offset == 0 else self.data
 
 
-@dataclass(frozen=True)
-class PartLines:
-    """The lines of one part.
-
-    Attributes:
-        number: The part's number in its block.
-        lines: In the input's order.
-        last: Whether the reader has no further part.
-        end_of_file: In the part that marks the end of a file read through: records of the file.
-    """
-
-    number: int
-    lines: tuple[Lines, ...]
-    last: bool
-    end_of_file: int | None = None
-
-
-def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[PartLines]:
+def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
     """Reads a block, closing a part at `part_docs` lines.
 
     A line belongs to the block in which it begins. A block of byte ranges gives its parts from 0
@@ -79,15 +87,12 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Pa
     for piece in spec.slices:
         check_unchanged(piece)
     if spec.read_through:
-        yield from _read_through(spec, part_docs, block_bytes)
+        stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
+        yield from parts_read_through(spec, stream, part_docs)
         return
-    lines = itertools.chain.from_iterable(_range_lines(piece) for piece in spec.slices)
-    parts = enumerate(close_parts(lines, part_docs))
-    number, held = next(parts, (0, ()))
-    for following, content in parts:
-        yield PartLines(number, held, last=False)
-        number, held = following, content
-    yield PartLines(number, held, last=True)
+    ranges = itertools.chain.from_iterable(_range_lines(piece) for piece in spec.slices)
+    lines = itertools.chain.from_iterable(map(without_large, ranges))
+    yield from parts_in_order(lines, part_docs)
 
 
 def check_unchanged(piece: Slice) -> None:
@@ -118,41 +123,63 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
             data = data[found + 1 :]
         else:
             check_encoding(piece.info.path, data)
-        offset = piece.stop - len(data)
-        if not data.endswith(b"\n") and piece.stop < piece.info.size:
-            data += _rest_of_line(file)
-    yield Lines(piece.file, piece.info.path, offset, data, None if before else 0)
+        first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
+        first = replace(first, number=None if before else 0)
+        if data.endswith(b"\n") or piece.stop >= piece.info.size:
+            yield first
+            return
+        last = data.rfind(b"\n") + 1
+        held, size = _rest_of_line(file, len(data) - last)
+    if held is not None:
+        yield replace(first, data=data + held)
+        return
+    if last:
+        yield replace(first, data=data[:last])
+    yield replace(
+        first, offset=first.offset + last, data=b"", too_large=len(data) - last + size, number=None
+    )
 
 
-def _rest_of_line(file: BinaryIO) -> bytes:
-    pieces = []
+def _rest_of_line(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
+    """A line's end behind its first `size` bytes, None if it is too large; and its bytes."""
+    pieces: list[bytes] = []
+    rest = 0
     while piece := file.read(_PIECE):
-        end = piece.find(b"\n")
-        if end >= 0:
-            pieces.append(piece[: end + 1])
+        end = piece.find(b"\n") + 1
+        rest += end or len(piece)
+        if size + rest <= MOST_RECORD_BYTES:
+            pieces.append(piece[:end] if end else piece)
+        if end:
             break
-        pieces.append(piece)
-    return b"".join(pieces)
+    return (b"".join(pieces) if size + rest <= MOST_RECORD_BYTES else None), rest
 
 
-def close_parts(lines: Iterable[Lines], most: int) -> Iterator[tuple[Lines, ...]]:
-    """Deals lines out into parts of at most `most` lines each."""
-    held: list[Lines] = []
-    room = most
-    for each in lines:
-        rest: Lines | None = each
-        while rest is not None and rest.data:
-            taken, rest = cut_lines(rest, room)
-            held.append(taken)
-            room -= taken.count
-            if room == 0 and rest is not None:
-                yield tuple(held)
-                held, room = [], most
-        if room == 0:
-            yield tuple(held)
-            held, room = [], most
-    if held:
-        yield tuple(held)
+def without_large(lines: Lines) -> Iterator[Lines]:
+    """The same lines; one that is too large apart, and not held."""
+    if len(lines.data) <= MOST_RECORD_BYTES:
+        yield lines
+        return
+    kept = start = 0
+    count = 0
+    while start < len(lines.data):
+        end = lines.data.find(b"\n", start) + 1 or len(lines.data)
+        if end - start > MOST_RECORD_BYTES:
+            before = _piece_of(lines, kept, start, count)
+            if before.data:
+                yield before
+            count += before.count
+            large = _piece_of(lines, start, end, count)
+            yield replace(large, data=b"", too_large=end - start)
+            count += 1
+            kept = end
+        start = end
+    if kept < start:
+        yield _piece_of(lines, kept, start, count)
+
+
+def _piece_of(lines: Lines, start: int, stop: int, before: int) -> Lines:
+    number = None if lines.number is None else lines.number + before
+    return replace(lines, offset=lines.offset + start, data=lines.data[start:stop], number=number)
 
 
 def cut_lines(lines: Lines, most: int) -> tuple[Lines, Lines | None]:
@@ -168,45 +195,48 @@ def cut_lines(lines: Lines, most: int) -> tuple[Lines, Lines | None]:
     return first, replace(lines, offset=lines.offset + end + 1, data=rest, number=number)
 
 
-def _read_through(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[PartLines]:
-    piece = spec.slices[0]
-    parts = records = 0
-    for lines in _stream(piece, spec.compression, block_bytes, spec.records):
-        for content in close_parts([lines], part_docs):
-            if parts % spec.stripes == spec.stripe:
-                yield PartLines(parts, content, last=False)
-            records += sum(each.count for each in content)
-            parts += 1
-    mark = parts + (spec.stripe - parts) % spec.stripes  # the next number of this stripe
-    yield PartLines(mark, (), last=True, end_of_file=records)
-
-
 def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
     """Whole lines from a file's start on, some `block_bytes` at a time, `records` at most."""
-    offset = number = 0
-    carried: list[bytes] = []  # a long line comes in many pieces
-    left = records
+    number, left = 0, records
+    for each in _whole_lines(piece, compression, block_bytes):
+        for lines in without_large(each):
+            numbered = replace(lines, number=number)
+            if left is not None:
+                numbered = cut_lines(numbered, left)[0]
+                left -= numbered.count
+            number += numbered.count
+            yield numbered
+            if left == 0:
+                return
+
+
+def _whole_lines(piece: Slice, compression: str | None, block_bytes: int) -> Iterator[Lines]:
+    """Whole lines from a file's start on; one that came in many pieces and is too large apart."""
+    offset = size = 0
+    carried: list[bytes] = []  # a long line comes in many pieces; `size` is their sum
     for data in stored_pieces(piece, compression, block_bytes):
-        if offset == 0 and not carried:
+        if offset == size == 0:
             check_encoding(piece.info.path, data)
-        end = data.rfind(b"\n") + 1
-        if end == 0:
+        end = data.find(b"\n") + 1 if size > MOST_RECORD_BYTES else data.rfind(b"\n") + 1
+        if size > MOST_RECORD_BYTES and end:
+            yield Lines(piece.file, piece.info.path, offset, b"", too_large=size + end)
+            offset, size, data = offset + size + end, 0, data[end:]
+            end = data.rfind(b"\n") + 1
+        if end:
+            whole = b"".join([*carried, data[:end]])
+            yield Lines(piece.file, piece.info.path, offset, whole)
+            offset, size, carried, data = offset + len(whole), 0, [], data[end:]
+        size += len(data)
+        if size <= MOST_RECORD_BYTES:
             carried.append(data)
-            continue
-        whole = b"".join([*carried, data[:end]])
-        lines = Lines(piece.file, piece.info.path, offset, whole, number)
-        offset, carried = offset + len(whole), [data[end:]]
-        if left is not None:
-            lines = cut_lines(lines, left)[0] if left else replace(lines, data=b"")
-            left -= lines.count
-        number += lines.count
-        yield lines
-        if left == 0:
-            return
-    if any(carried):
-        yield Lines(piece.file, piece.info.path, offset, b"".join(carried), number)
+        else:
+            carried = []
+    if size > MOST_RECORD_BYTES:
+        yield Lines(piece.file, piece.info.path, offset, b"", too_large=size)
+    elif size:
+        yield Lines(piece.file, piece.info.path, offset, b"".join(carried))
 
 
 def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
@@ -234,7 +264,7 @@ def _zstd_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     held: list[bytes] = []
     rest = b""
-    while data := rest or raw.read(_PIECE):
+    while data := rest or raw.read(_ZSTD_PIECE):
         if decompressor.eof:
             decompressor = zstandard.ZstdDecompressor().decompressobj()
         held.append(decompressor.decompress(data))
@@ -248,37 +278,24 @@ def _zstd_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
-    """Whole lines from the start of a file, some `size` bytes of them."""
-    piece = Slice(0, file.info, 0, min(size, file.stop))
+    """Whole lines from the start of a file, some `size` bytes of them, none too large."""
+    empty = Lines(0, file.info.path, 0, b"")
     if file.compression is None:
-        return next(_range_lines(piece), Lines(0, file.info.path, 0, b""))
-    stream = _stream(piece, file.compression, size, file.records)
-    return next(stream, Lines(0, file.info.path, 0, b""))
+        found = next(_range_lines(Slice(0, file.info, 0, min(size, file.stop))), empty)
+        if not found.too_large:
+            return found
+    stream = _stream(Slice(0, file.info, 0, file.stop), file.compression, size, file.records)
+    return next((lines for lines in stream if not lines.too_large), empty)
 
 
-def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
-    """The files cut to their first `limit` records, in the listing's order."""
-    from transforms.sources.tfrecord import limit_records  # which reads files as this module does
-
-    kept = []
-    left = limit
-    for file in files:
-        if left <= 0:
-            break
-        piece = Slice(0, file.info, 0, file.stop)
-        if file.format == "tfrecord":
-            cut, found = limit_records(file, left)
-            kept.append(cut)
-        elif file.compression is not None:
-            found = 0
-            for lines in _stream(piece, file.compression, 1 << 20, left):
-                found += lines.count
-            kept.append(replace(file, records=min(left, found)))
-        else:
-            found, stop = _first_lines(piece, left)
-            kept.append(replace(file, stop=stop))
-        left -= found
-    return kept
+def limit_lines(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    """A file cut to its first `limit` lines, and how many it then has."""
+    piece = Slice(0, file.info, 0, file.stop)
+    if file.compression is None:
+        found, stop = _first_lines(piece, limit)
+        return replace(file, stop=stop), found
+    found = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=found), found
 
 
 def _first_lines(piece: Slice, most: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from transforms.sources.documents import Documents
 from transforms.sources.lines import Lines
 
 INVALID_UTF8 = "invalid UTF-8"
+TOO_LARGE = "record too large"
 
 
 def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
@@ -128,6 +129,14 @@ def _refused(place: str, line: str | bytes) -> Rejected:
     if isinstance(line, bytes):
         return Rejected(place, place, "read", INVALID_UTF8, line)
     return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
+
+
+def refuse_large(lines: Lines, place_is_id: bool) -> Documents:
+    """The one line that was too large to be held: no document, one rejected record."""
+    [place] = positions(lines.path, np.array([lines.offset])).to_pylist()
+    rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
+    none = pa.array([], pa.string())
+    return Documents(none, [], none, np.empty(0, np.int64), [rejected])
 
 
 def _only_texts(texts: Sequence[str | bytes]) -> list[str]:

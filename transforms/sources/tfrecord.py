@@ -174,7 +174,7 @@ def _begun(spec: BlockSpec, windows: bool) -> Iterator[tuple[list[Record], np.nd
         raise ValueError(f"{piece.info.path} is no whole TFRecord file: {error}") from error
 
 
-def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
+def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """A file cut to its first `limit` documents, and how many it then has."""
     spec = whole_file(replace(file, records=limit))
     found = sum(
