@@ -73,6 +73,12 @@ class Bundle:
                 f"default_prompt must be one of {_names(self.prompts)}, got {self.default_prompt!r}"
             )
 
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """Hash of all that decides which ids a text has; models that share it share tokens."""
+        decisive = [self.files[VOCABULARY], self.lower_case, self.max_word_chars]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
     def check(self, spec: VectorSpec) -> None:
         """Checks that this model can give the vectors of `spec`; ValueError names the flag."""
         spec.check(self.config)

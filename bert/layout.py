@@ -136,7 +136,7 @@ def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> Row
         row = np.repeat(np.arange(len(lengths)), lengths)
         place = places(np.zeros(len(lengths), np.int64), lengths)
     else:
-        splits, row, place = _widest(documents, rows, windows)
+        splits, row, place = widest_tokens(rows, windows, documents.prompt_tokens)
     at = rows.row_splits[row] + place
     segments = np.zeros(len(at), np.int32)
     if rows.token_type_ids is not None:
@@ -156,21 +156,23 @@ def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> Row
     return RowTokens(splits, rows.input_ids[at], row, place, segments, starts, stops)
 
 
-def _widest(
-    documents: Documents, rows: Rows, windows: Windows
+def widest_tokens(
+    rows: Rows, windows: Windows, prompt: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Splits, row and place: [CLS] and prompt of the first window, [SEP] of the last."""
-    prompt = documents.prompt_tokens
-    lengths = np.diff(documents.tokens.row_splits) - prompt
+    """Splits, row and place of each document's tokens, each once, where its context is widest.
+
+    [CLS] and the `prompt` tokens behind it are those of the first window, [SEP] that of the last.
+    """
+    ends = windows.splits[1:] - 1
+    lengths = windows.first[ends] + windows.count[ends]
     splits = splits_of(lengths + prompt + 2)
     row = np.repeat(windows.splits[:-1], np.diff(splits))
     place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
     window, inside = widest_context(windows)
     here = places(splits[:-1] + 1 + prompt, lengths)
     row[here], place[here] = window, inside + 1 + prompt
-    last = windows.splits[1:] - 1
-    row[splits[1:] - 1] = last
-    place[splits[1:] - 1] = np.diff(rows.row_splits)[last] - 1
+    row[splits[1:] - 1] = ends
+    place[splits[1:] - 1] = np.diff(rows.row_splits)[ends] - 1
     return splits, row, place
 
 

@@ -1,5 +1,6 @@
 """Result files: one file of a run in, its vectors out, whatever type they were stored as."""
 
+import gzip
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,7 +83,7 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
     """Reads a file `embeddings-…`.
 
     Args:
-        path: `.parquet` or `.jsonl`.
+        path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
         settings: What the run says of its vectors: `shape`, `output_dtype`.
 
     Raises:
@@ -92,6 +93,8 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
     with _damage_named(path):
         if path.suffix == ".parquet":
             return _sentence_table(path, coding)
+        if ".tfrecord" in path.name:
+            return _sentence_records(path, coding)
         return _sentence_lines(_lines(path), coding)
 
 
@@ -171,6 +174,35 @@ def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
         columns["id"].to_pylist(),
         _column_vectors(columns["embedding"], columns.get("scale"), coding),
         *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
+    )
+
+
+def _sentence_records(path: Path, coding: _Coding) -> SentenceVectors:
+    from bert.example_codec import decode_records
+    from bert.record_files import unframed
+
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    records = [record.data for some in unframed([data]) for record in some]
+    if None in records:
+        raise ValueError("a checksum differs")
+    floats = coding.dtype == "float32"
+    kinds: dict[str, type] = {"id": bytes, "scale": float, "start": int, "stop": int}
+    kinds["embedding"] = float if floats else bytes
+    columns, readable = decode_records([each for each in records if each is not None], kinds)
+    if len(readable) < len(records):
+        raise ValueError("a record is no tf.train.Example")
+    values = columns["embedding"].values
+    if not floats:
+        stored = stored_type(coding.dtype).newbyteorder("<")
+        values = np.frombuffer(b"".join(values.tolist()), stored)
+    scale = columns["scale"].values if len(columns["scale"].values) else None
+    places = [columns[name].values.astype(np.int32) for name in ("start", "stop")]
+    return SentenceVectors(
+        [each.decode() for each in columns["id"].values.tolist()],
+        coding.vectors(values, scale, np.ones(len(records), bool)),
+        *(places if len(places[0]) else ()),
     )
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from bert.remote import SCHEME, read_remote, remote_files
 from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
 
-_SUFFIXES = (".parquet", ".jsonl")
-_PART = re.compile(r"[a-z]+-\d{7,}-\d{5,}\.[a-z]+")
+_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+_PART = re.compile(r"[a-z]+-\d{7,}-\d{5,}(\.[a-z]+){1,2}")
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
@@ -85,10 +85,10 @@ def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") 
     """
     stem = f"{FILE_STEMS[granularity]}-"
     if is_remote(folder):
-        yield from remote_files(os.fspath(folder), stem, _SUFFIXES)
+        yield from remote_files(os.fspath(folder), stem, _ENDINGS)
         return
     found = Path(folder).glob(f"{stem}*")
-    ours = (path for path in found if path.suffix in _SUFFIXES and _PART.fullmatch(path.name))
+    ours = (path for path in found if path.name.endswith(_ENDINGS) and _PART.fullmatch(path.name))
     yield from sorted(ours)
 
 
@@ -118,6 +118,11 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     record = read_run(folder)
     if record is not None:
+        if "vectors" not in record:
+            raise ValueError(
+                f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
+                f"{os.fspath(folder)}`"
+            )
         return record["vectors"]
     for path in (path for name in FILE_STEMS for path in vector_files(folder, name)):
         if path.suffix == ".parquet":

@@ -22,6 +22,7 @@ Turns a corpus of text into BERT vectors.
 commands:
   embed      --input GLOB --output DIR       text to vectors
   search     --embeddings DIR --query TEXT   the nearest documents of a run's output
+  tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
   model      inspect MODEL, verify MODEL     what a model is; whether it still is
@@ -83,13 +84,18 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _embed(arguments: list[str]) -> int:
-    from pipeline.contradictions import check_contradictions
     from pipeline.options import embed_parser, parse_embed
 
     if {"-h", "--help"} & set(arguments):
         embed_parser().print_help()
         return DONE
-    options = parse_embed(arguments)
+    return _start(parse_embed(arguments))
+
+
+def _start(options: Any) -> int:
+    """What `embed` and `tokenize` have in common."""
+    from pipeline.contradictions import check_contradictions
+
     check_contradictions(options)
     _quiet()
     from pipeline import run_record
@@ -111,11 +117,14 @@ def _embed(arguments: list[str]) -> int:
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
-    from pipeline.embed_job import run_job
     from pipeline.options import command_of
     from pipeline.progress import Progress
     from pipeline.secrets import hide_in_flags, hide_secrets
 
+    if run.kind == "examples":
+        from pipeline.tokenize_job import run_job
+    else:
+        from pipeline.embed_job import run_job
     try:
         with Progress(run.output, run.to_cover):
             run_job(run, record)
@@ -206,6 +215,15 @@ def _plan_text(run: Any) -> str:
     from pipeline.earlier import earlier_lines
 
     spec, config = run.spec, run.bundle.config
+    listed = (
+        f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
+        f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks\n"
+    )
+    rows = f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens"
+    written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    if run.kind == "examples":
+        tokenizer = run.bundle.tokenizer_fingerprint
+        return f"{listed}tokenizer of {run.options.model} ({tokenizer}): {rows}\n{written}"
     layers = ",".join(map(str, spec.layers))
     made = []
     if "sentence" in run.text_spec.granularity:
@@ -215,22 +233,18 @@ def _plan_text(run: Any) -> str:
         if kind != "sentence":
             made.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
     return (
-        f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
-        f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks\n"
-        f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers {layers} "
+        f"{listed}model {run.options.model} ({run.bundle.fingerprint[:12]}): layers {layers} "
         f"{spec.layer_combine}, {', '.join(made)}, "
-        f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens\n"
-        f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
-        + "".join(f"\n{line}" for line in earlier_lines(run.earlier))
+        f"{rows}\n{written}" + "".join(f"\n{line}" for line in earlier_lines(run.earlier))
     )
 
 
 def _cut_text(record: dict[str, Any]) -> str:
-    vectors = record["vectors"]
-    if vectors["long_text"] == "truncate":
+    made = record["vectors" if "vectors" in record else "examples"]
+    if made["long_text"] == "truncate":
         cut = record["counts"]["truncated"]
-        return f"{cut:,} texts cut at {vectors['max_seq_length']} tokens"
-    return f"{_LONG_TEXTS[vectors['long_text']]} {vectors['max_seq_length']} tokens"
+        return f"{cut:,} texts cut at {made['max_seq_length']} tokens"
+    return f"{_LONG_TEXTS[made['long_text']]} {made['max_seq_length']} tokens"
 
 
 _LONG_TEXTS = {
@@ -247,14 +261,16 @@ def _summary(output: str, record: dict[str, Any]) -> str:
     skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
     rooms = ", ".join(f"{room} {spent:.1f}" for room, spent in seconds.items() if room != "elapsed")
+    kind = "vectors" if "vectors" in record else "examples"
+    done = "embedded" if kind == "vectors" else "tokenized"
     lines = [
-        f"{counts['records']:,} records: {counts['embedded']:,} embedded, {skipped}"
+        f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
         f"{seconds['elapsed']:.1f} s: {record['documents_per_second']:,.0f} documents/s, "
         f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
-        f"vectors in {output}, everything about the run in {output}/run.json",
+        f"{kind} in {output}, everything about the run in {output}/run.json",
     ]
     lines[1:1] = increment_lines(record)
     if counts["parts_reused"]:
@@ -296,8 +312,13 @@ def _search(arguments: list[str]) -> int:
 
 def _tokenize(arguments: list[str]) -> int:
     from pipeline.flags import add_model_flag
-    from pipeline.options import UsageError
+    from pipeline.options import UsageError, parse_tokenize, tokenize_parser
 
+    if {"-h", "--help"} & set(arguments):
+        tokenize_parser().print_help()
+        return DONE
+    if not any(word.partition("=")[0] == "--text" for word in arguments):
+        return _start(parse_tokenize(arguments))
     parser = _Parser("tokenize", "Prints the tokens of a text, their ids and where they stand.")
     parser.add_argument("--text", required=True)
     add_model_flag(parser)

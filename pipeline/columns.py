@@ -38,6 +38,8 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
         pair_separator=options.pair_separator,
     )
     formats = {file.format for file in files}
+    if formats == {"tfrecord"}:
+        return columns
     if formats <= {"text"}:
         _refuse_columns(options, columns)
         return columns

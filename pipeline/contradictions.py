@@ -1,6 +1,6 @@
 """Contradictions: flags that cannot go together, said before anything else is looked at."""
 
-from pipeline.options import EmbedOptions, UsageError
+from pipeline.options import EXAMPLES, EmbedOptions, UsageError
 
 _OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
 
@@ -14,6 +14,7 @@ def check_contradictions(options: EmbedOptions) -> None:
     _check_vectors(options)
     _check_granularity(options)
     _check_table(options)
+    _check_files(options)
     if options.long_text != "window":
         for name in ("stride", "merge_windows"):
             if getattr(options, name) is not None:
@@ -27,6 +28,19 @@ def check_contradictions(options: EmbedOptions) -> None:
             raise UsageError("--long_text window is for single texts and cannot go with pairs")
         if {"word", "span"} & set(options.granularity):
             raise UsageError("--granularity word and span are for single texts, not for pairs")
+
+
+def _check_files(options: EmbedOptions) -> None:
+    others = [kind for kind in options.granularity if kind != "sentence"]
+    if options.output_format == "tfrecord" and others:
+        raise UsageError(
+            f"--output_format tfrecord is for vectors of texts; {others[0]}s need parquet or jsonl"
+        )
+    writes = options.output_format in ("tfrecord", EXAMPLES) or options.tfrecord_output is not None
+    if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
+        raise UsageError("--extra_columns go to Parquet and JSON lines, not to TFRecord files")
+    if options.compression != "none" and not writes:
+        raise UsageError("--compression is for TFRecord files, which this run writes none of")
 
 
 def _check_vectors(options: EmbedOptions) -> None:

@@ -1,7 +1,7 @@
-"""The main job: plan, read, tokenize, infer, write, account."""
+"""The main job: plan, read, tokenize, infer, write, account, load."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,17 +10,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline import run_record
 from pipeline.embed_run import EmbedRun
+from pipeline.job_input import job_input
 from pipeline.options import DEFAULT_RUNNER
 from pipeline.worker_model import bundle_for_workers
 from transforms.accounting import AccountBlocks, AccountError, Verdict
-from transforms.blocks import PlanBlocks
-from transforms.increments import CompareKeys
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
 from transforms.sinks.bigquery import LoadTable
-from transforms.sources import ReadBlocks
-from transforms.sources.bigquery import ReadTable
-from transforms.tokenization import TokenizeBlocks
 
 
 def build(
@@ -46,44 +42,29 @@ def build(
         run.options.threads,
         run.bundle.trusted,
     )
-    read, facts = read_input(pipeline, run)
+    read = job_input(pipeline, run)
     written = (
-        read["documents"]
-        | "Tokenize" >> TokenizeBlocks(run.bundle.path, run.text_spec, run.bundle.fingerprint)
+        read.tokens
         | "Infer" >> EmbedBlocks(handler)
         | "Write"
         >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
     )
     (
-        (*read["finished"], written)
+        (*read.finished, written)
         | "Reports" >> beam.Flatten()
-        | "Account" >> AccountBlocks(read["planned"])
+        | "Account" >> AccountBlocks(read.planned)
         | "Load" >> LoadTable(run.load)
-        | "Record" >> beam.ParDo(_Record(run.output, record), *facts)
+        | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
     )
-
-
-def read_input(pipeline: beam.Pipeline, run: EmbedRun) -> tuple[dict[str, Any], list[Any]]:
-    """The run's `documents`, reports that are `finished`, the `planned` work; facts of its keys."""
-    if run.table is not None:
-        read = pipeline | "Read table" >> ReadTable(
-            run.table, run.output, run.fingerprint, run.part_docs
-        )
-        return read | {"finished": (read["finished"],)}, []
-    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint)
-    specs, facts = plan["specs"], []
-    if run.keys is not None:
-        compared = specs | "Keys" >> CompareKeys(run.keys)
-        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
-    read = specs | "Read" >> ReadBlocks(
-        run.output, run.fingerprint, run.columns, run.part_docs, run.request.block_bytes
-    )
-    finished = (plan["finished"], read["finished"])
-    return {**read, "finished": finished, "planned": plan["planned"]}, facts
 
 
 def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
     """Runs the graph and waits for its end, on Beam's own local runner unless told otherwise."""
+    run_graph(run, record, build)
+
+
+def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None]) -> None:
+    """Runs what `build` adds to a pipeline, likewise."""
     flags = list(run.options.beam_args)
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
         flags.append(f"--runner={DEFAULT_RUNNER}")
@@ -92,7 +73,7 @@ def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
         build(pipeline, replace(run, bundle=bundle), record)
 
 
-class _Record(beam.DoFn):
+class Record(beam.DoFn):
     """Writes run.json from the verdict, and fails the job if something was lost."""
 
     def __init__(self, output: str, record: dict[str, Any]) -> None:

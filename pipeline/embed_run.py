@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
@@ -16,8 +16,15 @@ from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
 from pipeline.columns import input_columns
 from pipeline.earlier import check_formats, check_increments, earlier_outputs, key_buckets
+from pipeline.example_input import (
+    are_examples,
+    example_settings,
+    reading_of,
+    text_options,
+    with_long_text,
+)
 from pipeline.load import find_load
-from pipeline.options import EmbedOptions, UsageError
+from pipeline.options import EXAMPLES, EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
 from pipeline.tables import find_input
@@ -32,6 +39,8 @@ from transforms.blocks import (
     planned_work,
 )
 from transforms.earlier import EarlierOutput
+from transforms.example_rows import ExampleReading
+from transforms.examples import ExampleSettings
 from transforms.files import (
     absolute,
     check_writable,
@@ -42,6 +51,7 @@ from transforms.files import (
 )
 from transforms.increments import KeySettings
 from transforms.sinks.bigquery import TableLoad
+from transforms.sinks.examples import ExampleFiles
 from transforms.sources.bigquery import TableRequest
 from transforms.sources.columns import Columns
 
@@ -67,6 +77,9 @@ class EmbedRun:
         estimated_documents: Guessed from the first lines.
         estimated_bytes: Guessed size of the output.
         earlier: Outputs whose documents are skipped.
+        settings: What the folder of examples that is embedded says of them; None where it says
+            nothing, and for texts.
+        reading: How examples are read; None for texts.
         table: What to read of a table of BigQuery, None if the input is files.
         load: Which table of BigQuery the vectors go to, None if they stay in files.
     """
@@ -84,9 +97,61 @@ class EmbedRun:
     input_bytes: int
     estimated_documents: int
     estimated_bytes: int
+    settings: ExampleSettings | None = None
+    reading: ExampleReading | None = None
     earlier: tuple[EarlierOutput, ...] = ()
     table: TableRequest | None = None
     load: TableLoad | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the run writes: `vectors`, or `examples` alone."""
+        return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
+
+    @property
+    def example_folder(self) -> str | None:
+        """Where examples go, None if none are written."""
+        if self.kind == EXAMPLES:
+            return self.output
+        asked = self.options.tfrecord_output
+        return None if asked is None else absolute(asked)
+
+    @property
+    def example_files(self) -> ExampleFiles:
+        """How examples are written."""
+        folder = self.example_folder or self.output
+        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint, self.options.compression)
+
+    @property
+    def token_spec(self) -> TextSpec:
+        """How texts are tokenized: examples tell of each token's place, whatever is embedded."""
+        kinds = self.text_spec.granularity
+        if self.example_folder is None or "token" in kinds:
+            return self.text_spec
+        return replace(self.text_spec, granularity=(*kinds, "token"))
+
+    @property
+    def written_examples(self) -> ExampleSettings:
+        """What the examples are that the run writes."""
+        made = self.token_spec
+        prompt = self.bundle.load_tokenizer().encode_flat([made.prompt])[0] if made.prompt else ()
+        return ExampleSettings(
+            tokenizer=self.bundle.tokenizer_fingerprint,
+            max_seq_length=made.max_seq_length,
+            long_text=made.long_text,
+            stride=made.stride,
+            prompt=made.prompt,
+            prompt_tokens=len(prompt),
+            granularity=made.granularity,
+            tokens_with_ids=self._tokens_with_ids,
+            run=self.fingerprint,
+        )
+
+    @property
+    def _tokens_with_ids(self) -> bool:
+        if self.reading is not None:
+            return self.settings is None or self.settings.tokens_with_ids
+        return len(self.planned.paths) > 1 or self.columns.id is not None
 
     @property
     def keys(self) -> KeySettings | None:
@@ -116,8 +181,14 @@ class EmbedRun:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the vectors are, as it stands in the output's files."""
-        return {
+        """What the vectors are, or the examples, as it stands in the output's files."""
+        if self.kind == EXAMPLES:
+            described = asdict(self.written_examples)
+            del described["run"]  # which follows from these
+            described["granularity"] = list(described["granularity"])  # as JSON gives it back
+            return described | {"compression": self.options.compression}
+        compression = {"compression": self.options.compression}
+        return (compression if self.options.output_format == "tfrecord" else {}) | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,
@@ -132,7 +203,7 @@ class EmbedRun:
             "token_shape": list(self.spec.token_shape(self.bundle.config))
             if self.text_spec.needs_tokens
             else None,
-            "tokens_with_ids": len(self.planned.paths) > 1 or self.columns.id is not None,
+            "tokens_with_ids": self._tokens_with_ids,
             **self.spec.to_dict(),
             **self.text_spec.to_dict(),
         }
@@ -163,10 +234,14 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     check_formats(options, {file.format for file in listed})
     text_column = options.text_column or "text"
     files = listed if table else files_to_read(listed, text_column, options.limit)
+    examples = are_examples(files)
+    settings = example_settings(options, files) if examples else None
+    asked = with_long_text(options, settings) if examples else options
     columns = table.request.columns if table else input_columns(options, files)
     bundle = resolve_model(options.model, options.allow_untrusted_model)
     spec = vector_spec(options, bundle)
-    made = text_spec(options, bundle, spec)
+    asked = text_options(asked, settings, bundle) if examples else asked
+    made = text_spec(asked, bundle, spec)
     widths = Widths.of(made, spec, bundle)
     total = sum(file.text_bytes for file in files)
     request = PlanRequest(
@@ -195,6 +270,8 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         estimated_documents=rows.rows if rows else estimated_documents(files, options.limit),
         estimated_bytes=0,
         table=rows,
+        settings=settings,
+        reading=reading_of(bundle, made, settings) if examples else None,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
     run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
@@ -221,9 +298,11 @@ def run_fingerprint(run: EmbedRun) -> str:
         "limit": run.request.limit,
         "listing": run.request.digest,
     }
+    if run.example_folder is not None:
+        settings |= {"tfrecord_output": run.example_folder, "compression": run.options.compression}
     if run.earlier:
         settings["skip_existing"] = [(each.run, each.digest) for each in run.earlier]
-    del settings["model_source"]  # a path, which may change while the model stays
+    settings.pop("model_source", None)  # a path, which may change while the model stays
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -234,13 +313,19 @@ def check_output(run: EmbedRun) -> None:
     Raises:
         UsageError: It cannot, or the vectors will not fit the disk.
     """
-    if is_remote(run.output):
+    _check_writable("output", run.options.output, run.output, run)
+    if run.options.tfrecord_output is not None:
+        folder = absolute(run.options.tfrecord_output)
+        _check_writable("tfrecord_output", run.options.tfrecord_output, folder, run)
+
+
+def _check_writable(flag: str, asked: str, folder: str, run: EmbedRun) -> None:
+    if is_remote(folder):
         try:
-            check_writable(run.output)
+            check_writable(folder)
         except OSError as error:
-            raise UsageError(f"--output {run.options.output} cannot be written: {error}") from error
+            raise UsageError(f"--{flag} {asked} cannot be written: {error}") from error
         return
-    folder = run.output
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     probe = os.path.join(folder, temporary_name("probe"))
@@ -249,11 +334,11 @@ def check_output(run: EmbedRun) -> None:
         remove([probe])
     except OSError as error:
         why = error.strerror or error
-        raise UsageError(f"--output {run.options.output} cannot be written: {why}") from error
+        raise UsageError(f"--{flag} {asked} cannot be written: {why}") from error
     free = shutil.disk_usage(folder).free
     if run.estimated_bytes > free and not run.earlier:  # else it may be a small part of them
         raise UsageError(
-            f"--output {run.options.output} has {free / 1e9:.1f} GB free, but about "
+            f"--{flag} {asked} has {free / 1e9:.1f} GB free, but about "
             f"{run.estimated_documents:,} vectors will take {run.estimated_bytes / 1e9:.1f} GB; "
             "choose another disk, a smaller --dim or a --limit"
         )

@@ -11,6 +11,7 @@ from bert.units import WORD_POOLINGS
 from bert.vector_spec import LAYER_COMBINES, POOLINGS
 
 WRITE_DISPOSITIONS = ("append", "truncate", "fail")
+COMPRESSIONS = ("none", "gzip")
 
 
 def _positive(text: str) -> int:
@@ -47,7 +48,10 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     """Declares every flag of `embed` once; what is not given stays out of the namespace."""
     group = parser.add_argument_group
     _add_input_flags(group("input"))
-    _add_output_flags(group("output"))
+    output = group("output")
+    _add_output_flags(output)
+    _add_file_flags(output)
+    _add_increment_flags(output)
     _add_vector_flags(group("model and vectors (defaults: the model's own settings)"))
     compute = group("computing")
     compute.add_argument("--precision", choices=("float32",))
@@ -55,6 +59,25 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         "--batch_tokens", type=_positive, metavar="N", help="of a batch (default: 1024)"
     )
     compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
+    _add_common_flags(parser)
+
+
+def add_tokenize_flags(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `tokenize` that it shares with `embed`."""
+    group = parser.add_argument_group
+    parser.add_argument("--text", metavar="TEXT", help="print this text's tokens instead")
+    _add_input_flags(group("input"))
+    output = group("output")
+    _add_output_flags(output)
+    _add_compression(output)
+    model = group("model and examples (defaults: the model's own settings)")
+    add_model_flag(model)
+    _add_granularity(model, "what vectors shall be made of them: word and span need to be told")
+    _add_text_flags(model)
+    _add_common_flags(parser)
+
+
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--config", metavar="FILE", help="YAML file of any of these flags; the command line wins")
     add("--dry_run", action="store_true", help="print what would be done and stop")
@@ -73,7 +96,7 @@ def _add_input_flags(what: Any) -> None:
     )
     what.add_argument(
         "--input_format",
-        choices=("text", "jsonl", "csv", "parquet", "bigquery"),
+        choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
         help="default: by suffix, else text",
     )
     what.add_argument(
@@ -102,8 +125,19 @@ def _add_input_flags(what: Any) -> None:
 
 def _add_output_flags(out: Any) -> None:
     out.add_argument("--output", metavar="DIR", help="folder of the run")
+    out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
     out.add_argument(
-        "--output_format", choices=("parquet", "jsonl", "bigquery"), help="default: parquet"
+        "--max_rejected", type=_share, metavar="N|P%", help="exit 3 if more records were rejected"
+    )
+    out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")
+    out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
+
+
+def _add_file_flags(out: Any) -> None:
+    out.add_argument(
+        "--output_format",
+        choices=("parquet", "jsonl", "tfrecord", "bigquery"),
+        help="kind of file (default: parquet)",
     )
     out.add_argument(
         "--output_table", metavar="TABLE", help="project:dataset.table, maybe with $YYYYMMDD"
@@ -111,7 +145,14 @@ def _add_output_flags(out: Any) -> None:
     out.add_argument(
         "--write_disposition", choices=WRITE_DISPOSITIONS, help="if it has rows (default: append)"
     )
-    out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
+    out.add_argument("--tfrecord_output", metavar="DIR", help="folder to keep the examples in, too")
+    _add_compression(out)
+    out.add_argument(
+        "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
+    )
+
+
+def _add_increment_flags(out: Any) -> None:
     out.add_argument(
         "--skip_existing",
         action="append",
@@ -123,24 +164,26 @@ def _add_output_flags(out: Any) -> None:
         "--list_vanished", action="store_true", help="list what only the earlier outputs have"
     )
     out.add_argument("--check_ids", action="store_true", help="count ids that occur twice or more")
+
+
+def _add_compression(out: Any) -> None:
     out.add_argument(
-        "--max_rejected", type=_share, metavar="N|P%", help="exit 3 if more records were rejected"
+        "--compression", choices=COMPRESSIONS, help="of TFRecord files (default: none)"
     )
-    out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")
-    out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")
-    out.add_argument(
-        "--output_dtype", choices=OUTPUT_DTYPES, help="stored numbers (default: float32)"
+
+
+def _add_granularity(model: Any, text: str) -> None:
+    model.add_argument(
+        "--granularity",
+        type=_names,
+        metavar="NAME,NAME",
+        help=f"some of {', '.join(GRANULARITIES)}, {text} (default: sentence)",
     )
 
 
 def _add_vector_flags(model: Any) -> None:
     add_model_flag(model)
-    model.add_argument(
-        "--granularity",
-        type=_names,
-        metavar="NAME,NAME",
-        help=f"some of {', '.join(GRANULARITIES)}, from one pass (default: sentence)",
-    )
+    _add_granularity(model, "from one pass")
     model.add_argument("--recipe", choices=RECIPES, help="layers and pooling of the literature")
     model.add_argument("--layers", type=_layers, metavar="N,N", help="0 embeddings, -1 last layer")
     model.add_argument("--layer_combine", choices=LAYER_COMBINES)
@@ -154,6 +197,13 @@ def _add_vector_flags(model: Any) -> None:
     model.add_argument(
         "--word_pooling", choices=WORD_POOLINGS, help="tokens of a word or span (default: mean)"
     )
+    _add_text_flags(model)
+    _add_switch(model, "merge_windows", "one vector a document, the default")
+    model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
+    _add_switch(model, "normalize", "scale vectors to unit length")
+
+
+def _add_text_flags(model: Any) -> None:
     model.add_argument("--max_seq_length", type=_positive, metavar="N", help="longer texts are cut")
     model.add_argument(
         "--long_text", choices=LONG_TEXTS, help="what becomes of them (default: truncate)"
@@ -164,12 +214,9 @@ def _add_vector_flags(model: Any) -> None:
         metavar="N",
         help="tokens windows share (default: 64, or half a window)",
     )
-    _add_switch(model, "merge_windows", "one vector a document, the default")
     model.add_argument(
         "--prompt", metavar="TEXT", help="before each text, or name:NAME of the model's prompts"
     )
-    model.add_argument("--dim", type=_positive, metavar="N", help="keep the first N numbers")
-    _add_switch(model, "normalize", "scale vectors to unit length")
 
 
 def _add_switch(group: Any, name: str, text: str) -> None:

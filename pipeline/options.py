@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from pipeline.flags import add_embed_flags
+from pipeline.flags import add_embed_flags, add_tokenize_flags
 
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
@@ -18,6 +18,7 @@ MOST_CONFIG = 1 << 20  # characters of a --config file
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
 
+EXAMPLES = "examples"  # the output format of `tokenize`
 REPEATED = ("input", "skip_existing")  # flags that may be given several times
 # Switches that have no --no_ form.
 _ONLY_ON = ("overwrite", "dry_run", "check_ids", "list_vanished", "allow_untrusted_model")
@@ -29,7 +30,10 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """What `embed` was asked for; None where the model or the input decides."""
+    """What `embed` was asked for; None where the model or the input decides.
+
+    `tokenize` is asked for a part of it; its `output_format` is `examples`.
+    """
 
     input: tuple[str, ...] = ()
     output: str = ""
@@ -45,6 +49,8 @@ class EmbedOptions:
     output_format: str = "parquet"
     output_table: str | None = None
     write_disposition: str | None = None
+    tfrecord_output: str | None = None
+    compression: str = "none"
     block_bytes: int | None = None
     block_docs: int | None = None
     limit: int | None = None
@@ -78,6 +84,11 @@ class EmbedOptions:
     beam_args: tuple[str, ...] = field(default=())
 
     @property
+    def command(self) -> str:
+        """The command that takes these options."""
+        return "tokenize" if self.output_format == EXAMPLES else "embed"
+
+    @property
     def runner(self) -> str:
         """Name of Beam's runner."""
         for flag, following in itertools.pairwise((*self.beam_args, "")):
@@ -105,15 +116,37 @@ def embed_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def tokenize_parser() -> argparse.ArgumentParser:
+    """The parser of `tokenize`, likewise."""
+    parser = _Parser(
+        prog="python -m pipeline tokenize",
+        description="Text to TFRecord files of examples, to be embedded later or elsewhere; or the "
+        "tokens, ids and places of one text. Takes every option of Apache Beam, too.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    add_tokenize_flags(parser)
+    return parser
+
+
 def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
     """Reads the command line of `embed`, and the file that its --config names.
 
     Raises:
         UsageError: An unknown flag (the nearest is named), a wrong value, a bad file.
     """
-    parser = embed_parser()
+    return _parse(embed_parser(), arguments)
+
+
+def parse_tokenize(arguments: Sequence[str]) -> EmbedOptions:
+    """Reads the command line of `tokenize` for files, likewise."""
+    return _parse(tokenize_parser(), arguments, output_format=EXAMPLES)
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str], **fixed: Any) -> EmbedOptions:
     given, unknown = parser.parse_known_args(join_negative_lists(arguments))
     values = vars(given)
+    values.pop("text", None)
     config = values.pop("config", None)
     unknown_keys: list[str] = []
     if config is not None:
@@ -121,7 +154,7 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
         values = from_file | values
     for name in REPEATED:
         values[name] = tuple(values.get(name, ()))
-    options = EmbedOptions(**values, beam_args=(*unknown_keys, *unknown))
+    options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
     try:
         _check_beam_flags(parser, options)
     except UsageError as error:
@@ -245,7 +278,7 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
         raise UsageError(
             f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
         )
-    hint = f"did you mean {nearest[0]}?" if nearest else "see python -m pipeline embed --help"
+    hint = f"did you mean {nearest[0]}?" if nearest else "see {parser.prog} --help"
     raise UsageError(f"unknown flag {name}; {hint}")
 
 
@@ -262,13 +295,15 @@ def _check_runner(name: str) -> None:
 
 def command_of(options: EmbedOptions) -> list[str]:
     """The command that repeats a run: every option that was asked for."""
-    words = [sys.executable, "-m", "pipeline", "embed"]
+    words = [sys.executable, "-m", "pipeline", options.command]
     for each in fields(options):
         value = getattr(options, each.name)
         if each.name == "beam_args" or value == each.default:
             continue
         if isinstance(value, bool):
             words.append(f"--{each.name}" if value else f"--no_{each.name}")
+        elif value == EXAMPLES and each.name == "output_format":
+            continue
         elif each.name in REPEATED:
             words += [f"--{each.name}={one}" for one in value]
         else:

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from pipeline.embed_run import EmbedRun
+from pipeline.example_folder import claim, describe, remove_examples
 from pipeline.options import UsageError
 from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from transforms.accounting import Totals, Verdict
@@ -31,7 +32,10 @@ from transforms.files import (
 )
 
 _FORMAT = 1
-_OURS = re.compile(r"(embeddings|tokens|words|spans|rejected)-\d{7,}-\d{5,}\.(parquet|jsonl)")
+_OURS = re.compile(
+    r"(embeddings|tokens|words|spans|rejected|examples)-\d{7,}-\d{5,}"
+    r"\.(parquet|jsonl|tfrecord|tfrecord\.gz)"
+)
 _LISTS = re.compile(r"vanished-\d{7,}-\d{5,}\.jsonl")
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
@@ -74,6 +78,7 @@ def start(run: EmbedRun) -> dict[str, Any]:
     """
     try:
         _refuse_links(run)
+        claim(run)
         return _start(run)
     except OSError as error:
         raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
@@ -95,11 +100,12 @@ def _start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run.output, found) and _answers(run, found):
+    elif found["status"] == "done" and _is_complete(run, found) and _answers(run, found):
         return found
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
     sweep_temporary(join(run.output, "blocks"))
+    describe(run)
     record = _first_record(run)
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
         return _start(run)  # another job was first: judge what it wrote
@@ -118,10 +124,12 @@ def _refuse_links(run: EmbedRun) -> None:
         )
 
 
-def _is_complete(output: str, record: dict[str, Any]) -> bool:
+def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
     """Whether the files of a finished run are still there, by their number and size."""
-    sizes = [size for name, size in sizes_in(output).items() if _OURS.fullmatch(name)]
-    reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(output, "blocks")))
+    folders = {run.output, run.example_folder or run.output}
+    found = [item for folder in folders for item in sizes_in(folder).items()]
+    sizes = [size for name, size in found if _OURS.fullmatch(name)]
+    reports = sum(_REPORT.fullmatch(n) is not None for n in names_in(join(run.output, "blocks")))
     counts = record["counts"]
     whole = len(sizes) >= counts["files"] and sum(sizes) >= counts["bytes"]
     return whole and reports >= counts["parts"]
@@ -138,7 +146,7 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = _first_record(run)
     differ = [
         f"{part} {name}"
-        for part in ("vectors", "input", "files")
+        for part in (run.kind, "input", "files")
         for name, value in mine[part].items()
         if found.get(part, {}).get(name) != value
     ]
@@ -155,6 +163,7 @@ def remove_run(output: str) -> None:
     reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
     remove([join(output, name) for name in names])
     remove([join(output, f"blocks/{name}") for name in reports])
+    remove_examples(output)
     remove([record_path(output)])
 
 
@@ -171,7 +180,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "fingerprint": run.bundle.fingerprint,
             "source": hide_secrets(run.bundle.source),
         },
-        "vectors": run.metadata,
+        run.kind: run.metadata,
         "input": {
             "patterns": hide_in(run.request.patterns),
             "format": run.request.input_format,
@@ -196,6 +205,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "format": run.options.output_format,
             "block_bytes": run.request.block_bytes,
             "part_docs": run.part_docs,
+            "examples": run.example_folder,
             "blocks": run.planned.blocks,
         },
         "table": run.load.asked if run.load else None,

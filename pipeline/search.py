@@ -13,6 +13,7 @@ from bert.resolve import resolve_model
 from bert.result_files import read_sentences
 from bert.results import granular_settings, read_run, vector_files
 from bert.vector_spec import VectorSpec
+from pipeline.example_input import are_examples
 from pipeline.options import UsageError
 from transforms.blocks import files_to_read, input_files, listing_digest, plan_blocks
 from transforms.files import absolute, is_remote
@@ -162,7 +163,7 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
     asked, cut = record["input"], record["files"]
     try:
         files = input_files(asked["patterns"], asked["format"], absolute(folder))
-        if listing_digest(files) != asked["listing"]:
+        if listing_digest(files) != asked["listing"] or are_examples(files):
             return list(hits)
         files = files_to_read(files, asked["text_column"], asked["limit"])
     except (ValueError, OSError):

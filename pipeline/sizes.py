@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from bert.bundle import Bundle
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
+from pipeline.options import EXAMPLES
 from transforms.block_spec import InputFile
 from transforms.blocks import default_block_bytes
 from transforms.sources.lines import first_lines
+from transforms.sources.tfrecord import first_records
 
 _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
@@ -19,6 +21,7 @@ _SMALLEST_BLOCK = 4 << 10
 _TEXT_BYTES_A_TOKEN = 4
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _JSON_BYTES_A_NUMBER = 13
+_EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
 _COMPRESSION = 4  # text is about so much larger than its compressed file
 
 
@@ -53,6 +56,11 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths) -> int:
 
 
 def estimated_documents(files: list[InputFile], limit: int | None) -> int:
+    if files and files[0].format == "tfrecord":
+        sizes = [len(record.data or b"") for record in first_records(files[0])]
+        stored = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
+        documents = round(stored * len(sizes) / max(1, sum(sizes)))
+        return documents if limit is None else min(documents, limit)
     rows = sum(file.stop for file in files if file.footer is not None)
     others = [file for file in files if file.footer is None]
     total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
@@ -64,6 +72,8 @@ def estimated_documents(files: list[InputFile], limit: int | None) -> int:
 
 
 def estimated_bytes(documents: int, text_bytes: int, output_format: str, widths: Widths) -> int:
+    if output_format == EXAMPLES:
+        return documents * _EXAMPLE_OVERHEAD + text_bytes // _TEXT_BYTES_A_TOKEN * _TOKEN_BYTES
     number = _JSON_BYTES_A_NUMBER if output_format == "jsonl" else 4
     tokens = text_bytes // _TEXT_BYTES_A_TOKEN
     rows = documents * (_ROW_OVERHEAD + number * widths.document)

@@ -142,15 +142,25 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
     return report if whole and named else None
 
 
-def finished_parts(output: str, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
+def finished_parts(
+    output: str, run: str, spec: BlockSpec, examples: str | None = None
+) -> dict[int, BlockReport]:
     """The reports that a reader of this block has to its credit, by part number.
 
     A report one of whose files is gone or cut does not count: the part is written again.
+
+    Args:
+        output: Folder of the run's output.
+        run: Fingerprint of the run.
+        spec: What the reader reads.
+        examples: Where the run keeps its examples, if that is another folder.
     """
+    kept = examples or output
     found: dict[int, BlockReport] = {}
     number = spec.stripe
     while (report := read_report(report_path(output, spec.number, number), run)) is not None:
-        if all(size_of(join(output, name)) == size for name, size in report.files.items()):
+        places = {n: kept if n.startswith("examples-") else output for n in report.files}
+        if all(size_of(join(places[n], n)) == size for n, size in report.files.items()):
             found[number] = report
         if report.last:
             break

@@ -6,6 +6,8 @@ import pyarrow as pa
 
 from transforms.files import FileInfo
 
+READ_THROUGH_FORMATS = ("tfrecord",)  # nobody can begin in the middle of these
+
 
 @dataclass(frozen=True)
 class RowGroup:
@@ -39,10 +41,10 @@ class InputFile:
 
     Attributes:
         info: As listed.
-        format: `text`, `jsonl`, `csv` or `parquet`.
+        format: `text`, `jsonl`, `csv`, `parquet` or `tfrecord`.
         compression: `gzip`, `bzip2`, `zstd`, or None for a file as it is.
         stop: Bytes to read of a file, rows of a Parquet file: all of it but under --limit.
-        records: Records to read of a compressed or a CSV file, None for all.
+        records: Records to read of a compressed, a CSV or a TFRecord file, None for all.
         footer: Of a Parquet file.
     """
 
@@ -56,11 +58,13 @@ class InputFile:
     @property
     def can_be_cut(self) -> bool:
         """Whether a reader may begin in the middle; quotes of CSV are known from the start only."""
-        return self.compression is None and self.format != "csv"
+        return self.compression is None and self.format not in ("csv", *READ_THROUGH_FORMATS)
 
     @property
     def can_share(self) -> bool:
         """Whether it may be in one block with its neighbours if it is small."""
+        if self.format in READ_THROUGH_FORMATS:
+            return False
         return self.compression is None and self.records is None
 
     @property
@@ -120,7 +124,7 @@ class BlockSpec:
     @property
     def read_through(self) -> bool:
         """Whether each reader goes from start to end of the one file and keeps its stripe."""
-        return self.compression is not None or self.uncut
+        return self.compression is not None or self.uncut or self.format in READ_THROUGH_FORMATS
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from transforms.accounting import BlockReport
 from transforms.block_spec import BlockSpec, Footer, InputFile, PlannedWork, Slice
+from transforms.examples import SETTINGS_FILE
 from transforms.files import FileInfo, join, list_files
 from transforms.finished import complete_readers
 from transforms.sources.encoding import check_stored_encoding
@@ -32,8 +33,9 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
 }
-OTHER_FORMATS = {".tfrecord", ".avro", ".xlsx", ".pdf", ".docx"}
+OTHER_FORMATS = {".avro", ".xlsx", ".pdf", ".docx"}
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
@@ -50,13 +52,26 @@ def input_files(
     """
     found: dict[str, FileInfo] = {}
     for pattern in patterns:
-        files = list_files(pattern)
+        files = without_records(list_files(pattern))
         if output is not None:
             files = [each for each in files if not each.path.startswith(join(output, ""))]
         if not files:
             raise ValueError(f"--input {pattern} names no file")
         found.update((each.path, each) for each in files)
     return [_input_file(found[path], input_format) for path in sorted(found)]
+
+
+def without_records(files: list[FileInfo]) -> list[FileInfo]:
+    """Leaves out what a run that wrote examples keeps beside them: its record, its reports."""
+    ends = "/" + SETTINGS_FILE
+    folders = tuple(
+        each.path.removesuffix(SETTINGS_FILE) for each in files if each.path.endswith(ends)
+    )
+    return [
+        each
+        for each in files
+        if ".tfrecord" in each.path.rsplit("/", 1)[-1] or not each.path.startswith(folders)
+    ]
 
 
 def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
@@ -73,7 +88,7 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
     if kind == "parquet":
         if compression is not None:
             raise ValueError(f"--input {info.path} is compressed as a whole, unpack it: Parquet is")
-    elif compression is None:
+    elif compression is None and kind != "tfrecord":
         check_stored_encoding(info.path)
     return InputFile(info, kind, compression, info.size)
 

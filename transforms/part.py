@@ -22,6 +22,7 @@ class Part:
         rejected: Records that got no vector so far.
         skipped: Documents that an earlier output has.
         seconds: Wall seconds spent in each room so far.
+        files: Files of the part that a room has written already, by name, to their bytes.
     """
 
     block: int
@@ -33,6 +34,7 @@ class Part:
     rejected: tuple[Rejected, ...] = ()
     skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

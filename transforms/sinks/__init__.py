@@ -22,11 +22,13 @@ from transforms.discretion import Discreet
 from transforms.files import join, make_folder, write_bytes, write_whole
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_loadable, write_parquet
+from transforms.sinks.tfrecord import suffix, write_tfrecord
 from transforms.vectors import EmbeddingBlock
 
 _FORMATS: dict[str, Callable[..., None]] = {
     "parquet": write_parquet,
     "jsonl": write_jsonl,
+    "tfrecord": write_tfrecord,
     "bigquery": write_loadable,  # loaded into the table once all are there
 }
 _SUFFIXES = {"bigquery": "parquet"}  # where it is not the format's name
@@ -40,7 +42,8 @@ class WriteBlocks(beam.PTransform):
     Attributes:
         output: Folder of the run's output, local or gs://.
         run: Fingerprint of the run, kept in each report.
-        output_format: `parquet`, `jsonl`, or `bigquery`: Parquet to be loaded into a table.
+        output_format: `parquet`, `jsonl`, `tfrecord`, or `bigquery`: Parquet to be loaded into a
+            table.
         metadata: What the vectors are; stands in each file whose format has room for it.
     """
 
@@ -78,10 +81,12 @@ def write_block(
 ) -> BlockReport:
     """Writes the files of a part, the report last: it is the mark that the part is done."""
     started = time.perf_counter()
-    files = {}
-    suffix = _SUFFIXES.get(output_format, output_format)
+    files = dict(block.part.files)
+    ending = f".{_SUFFIXES.get(output_format, output_format)}"
+    if output_format == "tfrecord":
+        ending = suffix(metadata.get("compression", "none"))
     for granularity in block.granularities if len(block) else ():
-        name = f"{FILE_STEMS[granularity]}-{block.part.name}.{suffix}"
+        name = f"{FILE_STEMS[granularity]}-{block.part.name}{ending}"
         write = partial(
             _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
         )

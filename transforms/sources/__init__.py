@@ -77,6 +77,7 @@ class ReadBlocks(beam.PTransform):
         columns: Where the fields of a record stand.
         part_docs: A part is closed at so many documents.
         block_bytes: A part of a file read through is closed at so many bytes of text.
+        examples: Folder where the run keeps its examples, None if it keeps none.
     """
 
     output: str
@@ -84,6 +85,7 @@ class ReadBlocks(beam.PTransform):
     columns: Columns
     part_docs: int
     block_bytes: int
+    examples: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -98,11 +100,12 @@ class _Read(beam.DoFn):
         self._output, self._run = settings.output, settings.run
         self._columns = settings.columns
         self._part_docs, self._block_bytes = settings.part_docs, settings.block_bytes
+        self._examples = settings.examples
 
     def process(
         self, spec: BlockSpec
     ) -> Iterator[DocumentBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]]:
-        done = finished_parts(self._output, self._run, spec)
+        done = finished_parts(self._output, self._run, spec, self._examples)
         for report in done.values():
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from transforms.block_spec import InputFile
 from transforms.sources.csv_records import limit_records
 from transforms.sources.lines import limit_lines
+from transforms.sources.tfrecord import limit_examples
 
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
@@ -27,4 +28,6 @@ def _limited(file: InputFile, limit: int) -> tuple[InputFile, int]:
     if file.format == "parquet":
         rows = min(file.stop, limit)
         return replace(file, stop=rows), rows
+    if file.format == "tfrecord":
+        return limit_examples(file, limit)
     return limit_lines(file, limit)
