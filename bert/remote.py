@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -149,7 +149,7 @@ def read_remote(url: str) -> bytes | None:
         return None if blob is None else blob.download_as_bytes()
 
 
-def remote_files(url: str, start: str, ends: tuple[str, ...]) -> Iterator[Path]:
+def remote_files(url: str, start: str, is_wanted: Callable[[str], bool]) -> Iterator[Path]:
     """Fetches the files directly in a folder of Cloud Storage one after the other, by name.
 
     Each lies on this machine until the next is asked for.
@@ -157,7 +157,7 @@ def remote_files(url: str, start: str, ends: tuple[str, ...]) -> Iterator[Path]:
     Args:
         url: The folder.
         start: How their names begin.
-        ends: How they may end.
+        is_wanted: Says of a name whether it is fetched.
 
     Raises:
         ValueError: No such bucket, no permission, or a file that arrives damaged.
@@ -169,7 +169,7 @@ def remote_files(url: str, start: str, ends: tuple[str, ...]) -> Iterator[Path]:
         files = [
             RemoteFile(each.name.removeprefix(prefix), each.size, each.crc32c or "", 0)
             for each in found
-            if each.name.endswith(ends)
+            if is_wanted(each.name.removeprefix(prefix))
         ]
         for file in sorted(files, key=lambda each: each.name):
             with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:

@@ -84,12 +84,14 @@ def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") 
     Of a folder in Cloud Storage each is a copy, which lies there until the next is asked for.
     """
     stem = f"{FILE_STEMS[granularity]}-"
+
+    def is_ours(name: str) -> bool:
+        return name.endswith(_ENDINGS) and _PART.fullmatch(name) is not None
+
     if is_remote(folder):
-        yield from remote_files(os.fspath(folder), stem, _ENDINGS)
+        yield from remote_files(os.fspath(folder), stem, is_ours)
         return
-    found = Path(folder).glob(f"{stem}*")
-    ours = (path for path in found if path.name.endswith(_ENDINGS) and _PART.fullmatch(path.name))
-    yield from sorted(ours)
+    yield from sorted(path for path in Path(folder).glob(f"{stem}*") if is_ours(path.name))
 
 
 def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def _config_text(path: str) -> str:
 
     data = read_bytes(path)
     if data is None:
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"{path} is not there")
     return data.decode()
 
 

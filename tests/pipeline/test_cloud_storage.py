@@ -146,7 +146,7 @@ def test_settings_come_from_a_file_there(gcs, url, local, corpus, tiny_bundle, t
     assert main(["embed", config, f"--output={tmp_path}/out"]) == 0
     assert_same(tmp_path / "out", local, url, corpus)
     assert main(["embed", "--config=gs://corpus/none.yaml", f"--output={tmp_path}/out"]) == 2
-    assert "there is no file gs://corpus/none.yaml" in capsys.readouterr().err
+    assert "gs://corpus/none.yaml is not there" in capsys.readouterr().err
 
 
 def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, capsys):

@@ -71,7 +71,7 @@ def test_many_objects_cost_a_request_each(gcs, proxied, tiny_bundle, tmp_path):
 
 
 def test_a_large_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
-    """Blocks overlap by the 64 KiB in which a line may go on, no more is fetched twice."""
+    """Blocks overlap by the 128 KiB in which a line may go on, no more is fetched twice."""
     there = gcs.client.create_bucket("large")
     there.blob("in.txt").upload_from_string("a line that goes on and on\n" * 30_000)
     proxied.forget()
