@@ -150,6 +150,7 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     except (NotADirectoryError, ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(folder)}/run.json cannot be read: {error}") from error
-    if not isinstance(record, dict) or not isinstance(record.get("vectors"), dict):
+    made = record.get("vectors", record.get("examples")) if isinstance(record, dict) else None
+    if not isinstance(made, dict):
         raise ValueError(f"{os.fspath(folder)}/run.json is not the record of a run")
     return record

@@ -11,7 +11,7 @@ from tests.pipeline.helpers import embed
 RECORDS = [
     {"id": "a", "text": "the bank of the river", "start": 4, "stop": 8},
     {"id": "blank", "text": "", "start": 0, "stop": 1},
-    {"id": "b", "text": ["Calls", "", "way"], "start": [0], "stop": [5]},
+    {"id": "b", "text": ["Calls", "", "way"], "start": [0], "stop": [1]},
 ]
 
 
