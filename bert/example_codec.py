@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.quiet import quiet_start
 from bert.ragged import splits_of
 from bert.record_files import FOOTER, HEADER, frame
 
@@ -287,7 +288,8 @@ def _readable(records: Sequence[bytes], start: int, kinds: Mapping[str, type]) -
 
 
 def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Column] | None:
-    import tensorflow as tf
+    with quiet_start():
+        import tensorflow as tf
 
     types = {int: tf.int64, float: tf.float32, bytes: tf.string}
     wanted = {

@@ -98,6 +98,11 @@ def _check_table(options: EmbedOptions) -> None:
             "--output_format bigquery needs --output_table project:dataset.table; the files that "
             "are loaded stay in --output"
         )
+    if options.tfrecord_output is not None:
+        raise UsageError(
+            "--tfrecord_output cannot go with --output_format bigquery: write the examples with "
+            "`tokenize`, and embed these"
+        )
     if options.output_dtype != "float32":
         raise UsageError(
             f"--output_dtype {options.output_dtype} cannot go with --output_format bigquery, "

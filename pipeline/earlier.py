@@ -10,6 +10,7 @@ import orjson
 from pipeline.options import EmbedOptions, UsageError
 from transforms.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.earlier_table import METADATA_KEY, table_facts, table_name
+from transforms.examples import SETTINGS_FILE
 from transforms.files import absolute, is_remote, join, list_files, names_in, open_raw, read_bytes
 
 _BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
@@ -17,7 +18,7 @@ _MOST_BUCKETS = 1 << 16
 _ROW_BYTES = 256  # at least about that much a document's vector takes
 _GLOB = frozenset("*?[")
 # What may differ between outputs whose vectors can be used side by side.
-_FREE = ("model_source", "tokens_with_ids")
+_FREE = ("model_source", "tokens_with_ids", "compression")
 # What follows from other settings, and is named only if none of those differs.
 _DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
 _READABLE = ("text", "jsonl", "csv", "parquet")
@@ -82,7 +83,12 @@ def _places(named: str, output: str) -> Iterator[str]:
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json there or a folder below"
         )
-    yield from (each for each in found if each != output.rstrip("/"))
+    yield from (each for each in found if each != output.rstrip("/") and not _holds_examples(each))
+
+
+def _holds_examples(folder: str) -> bool:
+    """Whether `tokenize` wrote there, which is no output to compare with."""
+    return read_bytes(join(folder, SETTINGS_FILE)) is not None
 
 
 def _is_output(folder: str) -> bool:
@@ -95,6 +101,11 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
     if table_name(place) == place:
         return _earlier_table(number, place, vectors)
     record = _record(place)
+    if record is not None and record["files"]["format"] == "tfrecord":
+        raise UsageError(
+            f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
+            "in Parquet or JSON lines, or a table"
+        )
     files, sizes = key_files(place)
     settings = _settings(place, sizes) if record is None else record["vectors"]
     _check_same(place, settings, vectors)
@@ -134,8 +145,10 @@ def _record(folder: str) -> dict[str, Any] | None:
         return None
     try:
         record = orjson.loads(data)
-        if {"run", "status", "vectors"} <= record.keys():
+        if {"run", "status", "vectors", "files"} <= record.keys():
             return record
+        if "examples" in record:
+            raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, no vectors")
     except (orjson.JSONDecodeError, AttributeError):
         pass
     raise UsageError(f"--skip_existing {folder}: its run.json is not the record of a run")

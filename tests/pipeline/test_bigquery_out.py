@@ -244,6 +244,7 @@ def test_a_failed_load_is_told_and_continued(
     [
         ({**INTO, "output_dtype": "int8"}, "int8 cannot go with --output_format bigquery"),
         ({"output_format": "bigquery"}, "needs --output_table"),
+        ({**INTO, "tfrecord_output": "x"}, "--tfrecord_output cannot go with --output_format"),
         ({"output_table": "test-project:d.t"}, "--output_table is for --output_format bigquery"),
         ({"write_disposition": "fail"}, "--write_disposition is for --output_format bigquery"),
         (

@@ -8,7 +8,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.options import command_of, parse_embed
 from tests.pipeline.days import counts, two_days, vanished, write
-from tests.pipeline.helpers import embed, flags_of, rows
+from tests.pipeline.helpers import embed, flags_of, record, rows
 
 
 @pytest.fixture
@@ -200,3 +200,21 @@ def test_a_run_on_cloud_storage_lists_what_vanished_there(days, tiny_bundle, gcs
     assert found == [{"id": each, "output": "gs://increments-out/runs/1"} for each in ("d7", "d59")]
     assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+def test_examples_and_tfrecord_files_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("the bank\nriver\n")
+    source, runs = tmp_path / "in.txt", tmp_path / "runs"
+    words = [f"--input={source}", f"--model={tiny_bundle}"]
+    assert main(["tokenize", *words, f"--output={runs}/examples"]) == 0
+    assert embed(runs / "first", tiny_bundle, source) == 0
+    assert embed(tmp_path / "rec", tiny_bundle, source, output_format="tfrecord") == 0
+    out = tmp_path / "out"
+    for named, message in (
+        (runs / "examples", "holds examples of `tokenize`, no vectors"),
+        (tmp_path / "rec", "holds TFRecord files, which are not compared"),
+    ):
+        assert embed(out, tiny_bundle, source, skip_existing=named) == 2
+        assert message in capsys.readouterr().err
+    assert embed(out, tiny_bundle, source, skip_existing=runs) == 0
+    assert record(out)["counts"]["skipped"] == 2
