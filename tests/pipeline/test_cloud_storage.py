@@ -127,9 +127,9 @@ def test_two_jobs_at_once_do_no_harm(gcs, url, corpus, local, tiny_bundle):
 
 
 def test_another_run_is_refused_and_overwritten_when_asked(gcs, url, tiny_bundle, capsys):
-    address, folder = bucket(gcs, "others")
+    address, folder = bucket(gcs, "another-run")
     assert embed(f"{address}/out", tiny_bundle, url) == 0
-    gcs.client.bucket("others").blob("out/mine.txt").upload_from_string("keep")
+    gcs.client.bucket("another-run").blob("out/mine.txt").upload_from_string("keep")
     assert embed(f"{address}/out", tiny_bundle, url, dim=8) == 2
     assert "holds another run" in capsys.readouterr().err
     assert embed(f"{address}/out", tiny_bundle, url, dim=8, overwrite=True) == 0
