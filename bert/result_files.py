@@ -37,6 +37,7 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
+METADATA_KEY = "bert_embed"  # under which a Parquet footer, or a table, says what its vectors are
 FILE_STEMS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert.remote import SCHEME, read_remote, remote_files
-from bert.result_files import FILE_STEMS, DocumentUnits, read_sentences, read_units
+from bert.result_files import FILE_STEMS, METADATA_KEY, DocumentUnits, read_sentences, read_units
 
 _ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
 _PART = re.compile(r"[a-z]+-\d{7,}-\d{5,}(\.[a-z]+){1,2}")
@@ -130,7 +130,7 @@ def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            kept = pq.read_metadata(path).metadata.get(b"bert_embed")
+            kept = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
             if kept is not None:
                 return json.loads(kept)
     raise ValueError(f"{os.fspath(folder)} is not the output of a run: no run.json, no vectors")

@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 
+from bert.result_files import METADATA_KEY
 from pipeline.options import EmbedOptions, UsageError
 from transforms.earlier import EarlierOutput, key_files, sizes_digest
-from transforms.earlier_table import METADATA_KEY, table_facts, table_name
+from transforms.earlier_table import table_facts, table_name
 from transforms.examples import SETTINGS_FILE
 from transforms.files import absolute, is_remote, join, list_files, names_in, open_raw, read_bytes
 

@@ -5,14 +5,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert.result_files import FILE_STEMS
+from bert.result_files import FILE_STEMS, METADATA_KEY
 from pipeline.options import EmbedOptions
 from pipeline.tables import job_project
 from transforms.bigquery import TableName, bigquery_client, table_name, told
 from transforms.sinks import bigquery
 from transforms.sinks.bigquery import TableLoad
 from transforms.sinks.bigquery_tables import check_empty, check_table
-from transforms.sinks.parquet import METADATA_KEY
 
 
 def find_load(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bert.result_files import METADATA_KEY
 from transforms import bigquery
 from transforms.bigquery import PATIENCE, bigquery_client, looks_like_table, told
 
 TABLE_PIECE = 1_000_000  # rows that one worker reads
-METADATA_KEY = "bert_embed"
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.output_types import output_dtype, stored_type
+from bert.result_files import METADATA_KEY
 from transforms.sinks.columns import sentence_table, span_table, token_table, word_table
 from transforms.vectors import EmbeddingBlock
-
-METADATA_KEY = "bert_embed"
 
 _TABLES = {
     "sentence": sentence_table,

@@ -163,6 +163,11 @@ def parse_part(
         rejected=tuple(documents.rejected),
         seconds={"read": seconds + time.perf_counter() - started},
     )
+    return document_block(part, documents, spec.numbered)
+
+
+def document_block(part: Part, documents: Documents, numbered: bool) -> DocumentBlock:
+    """The documents as they travel on, with the numbers of their lines where these are known."""
     return DocumentBlock(
         part,
         documents.ids,
@@ -171,7 +176,7 @@ def parse_part(
         documents.texts_b,
         documents.words,
         documents.spans,
-        documents.line_numbers if spec.numbered else None,
+        documents.line_numbers if numbered else None,
         documents.extra,
     )
 

@@ -21,7 +21,7 @@ from transforms.bigquery import PATIENCE, TableName, read_client, told
 from transforms.block_spec import BlockSpec, PlannedWork
 from transforms.dead_letter import BadRecordError
 from transforms.part import Part
-from transforms.sources import DocumentBlock
+from transforms.sources import DocumentBlock, document_block
 from transforms.sources.columns import Columns
 from transforms.sources.records import Record, Refused, documents_of, record_of
 
@@ -280,16 +280,8 @@ def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     places = pa.array([str(request.table)] * count, pa.string())
     found = _records([] if rows is None else rows.to_pylist(), request.columns)
     documents = documents_of(found, places, 0, request.columns)
-    return DocumentBlock(
-        part=Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected)),
-        ids=documents.ids,
-        texts=documents.texts,
-        sources=documents.sources,
-        texts_b=documents.texts_b,
-        words=documents.words,
-        spans=documents.spans,
-        extra=documents.extra,
-    )
+    part = Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected))
+    return document_block(part, documents, numbered=False)
 
 
 def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | Refused]:
