@@ -19,7 +19,11 @@ _LAZY = {
 
 
 def load(
-    model: str = "minilm", threads: int | None = None, prompt: str | None = None, **spec: Any
+    model: str = "minilm",
+    threads: int | None = None,
+    prompt: str | None = None,
+    precision: str = "float32",
+    **spec: Any,
 ) -> "Encoder":
     """Loads a model that turns texts into vectors.
 
@@ -29,6 +33,8 @@ def load(
         threads: Processor cores to use; None takes all that this process may use.
         prompt: What stands before each text, or `name:` and the name of one of the model's prompts;
             None is the model's default, "" none.
+        precision: What the products are computed in: "float32", "int8", or "bfloat16" where the
+            processor has it.
         **spec: What to change of the model's own settings: `layers`, `layer_combine`, `pooling`,
             `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert.vector_spec.VectorSpec`).
@@ -40,7 +46,7 @@ def load(
     from bert.resolve import resolve_model
 
     bundle = resolve_model(model)
-    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt)
+    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt, precision)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -108,14 +108,29 @@ def import_apart(
         ValueError: The importer refused the model; its own sentence.
         RuntimeError: It broke; with the end of what it said.
     """
-    command = [sys.executable, "-m", "bert.importers", str(source), str(dest)]
-    command += [f"--{name}={value}" for name, value in facts.items()]
-    command += ["--allow_untrusted_model"] if allow_untrusted else []
+    arguments = [str(source), str(dest)]
+    arguments += [f"--{name}={value}" for name, value in facts.items()]
+    arguments += ["--allow_untrusted_model"] if allow_untrusted else []
+    run_apart("bert.importers", arguments, f"{source}: the import")
+
+
+def run_apart(module: str, arguments: Sequence[str], what: str) -> None:
+    """Runs a module of ours in a process of its own, so that this one never loads TensorFlow.
+
+    Args:
+        module: Ends with code 2 and a last line `error: …` where it refuses its arguments.
+        arguments: Its command line.
+        what: What is done, for the message should it break.
+
+    Raises:
+        ValueError: It refused; its own sentence.
+        RuntimeError: It broke; with the end of what it said.
+    """
     home = str(Path(bert.__file__).absolute().parents[1])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    # TensorFlow tells every start of itself on stderr: kept, and shown only if the import broke.
+    # TensorFlow tells every start of itself on stderr: kept, and shown only if the module broke.
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         text=True,
@@ -128,4 +143,4 @@ def import_apart(
     if done.returncode == 2 and refusal:
         raise ValueError(refusal.removeprefix("error: "))
     told = "\n".join(lines[-20:])
-    raise RuntimeError(f"{source}: the import ended with code {done.returncode}:\n{told}")
+    raise RuntimeError(f"{what} ended with code {done.returncode}:\n{told}")

@@ -14,6 +14,7 @@ from bert.document_vectors import (
     per_document,
 )
 from bert.documents import prompt_length, tokenize_documents
+from bert.engine import Wanted
 from bert.layout import Layout, is_too_long, lay_out
 from bert.row_runner import EmbeddedRows, RowRunner, available_cores
 from bert.rows import Rows
@@ -33,6 +34,7 @@ class Encoder:
         spec: VectorSpec | None = None,
         threads: int | None = None,
         prompt: str | None = None,
+        precision: str = "float32",
     ) -> None:
         """Loads the weights.
 
@@ -42,9 +44,12 @@ class Encoder:
             threads: Processor cores to use; None takes all that this process may use.
             prompt: What stands before each text, a text or `name:` and the name that the model
                 gives it; None is the model's default prompt, "" none.
+            precision: What the products are computed in, one of `bert.engine.PRECISIONS`; vectors
+                are float32 all the same.
 
         Raises:
-            ValueError: The model cannot give such vectors, or its files are damaged.
+            ValueError: The model cannot give such vectors, or not in this precision on this
+                machine, or its files are damaged.
         """
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
@@ -55,7 +60,7 @@ class Encoder:
             raise ValueError(f"--threads must be at least 1, got {self.threads}")
         self.tokenizer: Tokenizer = bundle.load_tokenizer()
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        self._runner = RowRunner(bundle, special, self.threads)
+        self._runner = RowRunner(bundle, special, self.threads, precision)
 
     def encode(
         self,
@@ -72,7 +77,7 @@ class Encoder:
         max_seq_length: int | None = None,
         long_text: str = "truncate",
         stride: int | None = None,
-        batch_tokens: int = 1024,
+        batch_tokens: int | None = None,
     ) -> np.ndarray:
         """Turns texts, or pairs of texts, into vectors.
 
@@ -91,7 +96,7 @@ class Encoder:
             max_seq_length: Most tokens of a row, special tokens included.
             long_text: "truncate", or "window" for the mean over windows of longer texts.
             stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
 
         Returns:
             float32 `[texts, width]`, of a stack `[texts, layers, width]`.
@@ -126,7 +131,7 @@ class Encoder:
         dim: int | None = None,
         normalize: bool = False,
         max_seq_length: int | None = None,
-        batch_tokens: int = 1024,
+        batch_tokens: int | None = None,
     ) -> list[TextVectors]:
         """Turns texts into the vectors of their tokens, [CLS] and [SEP] among them.
 
@@ -138,7 +143,7 @@ class Encoder:
             dim: Only the first so many numbers.
             normalize: Whether vectors have unit length.
             max_seq_length: Most tokens of a row, special tokens included.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
 
         Returns:
             For each text its tokens, their places in it (-1 for special tokens), and float32
@@ -169,7 +174,7 @@ class Encoder:
         dim: int | None = None,
         normalize: bool = False,
         max_seq_length: int | None = None,
-        batch_tokens: int = 1024,
+        batch_tokens: int | None = None,
     ) -> list[TextVectors]:
         """Turns texts into the vectors of their words.
 
@@ -182,7 +187,7 @@ class Encoder:
             dim: Only the first so many numbers.
             normalize: Whether vectors have unit length.
             max_seq_length: Most tokens of a row, special tokens included.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
 
         Returns:
             For each text its words, their places in it (a list of words is a text with a space
@@ -225,7 +230,7 @@ class Encoder:
         input_ids: np.ndarray,
         row_splits: np.ndarray,
         token_type_ids: np.ndarray | None = None,
-        batch_tokens: int = 1024,
+        batch_tokens: int | None = None,
     ) -> EmbeddedRows:
         """Embeds rows that hold their [CLS] and [SEP], as the encoder's `spec` says.
 
@@ -233,7 +238,7 @@ class Encoder:
             input_ids: int32 `[tokens]`, all rows end to end.
             row_splits: int64 `[rows + 1]`, where each row begins and ends.
             token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
 
         Returns:
             float32 `[rows, width]` in `vectors`.
@@ -242,8 +247,6 @@ class Encoder:
             ValueError: A row over the model's positions, or an id out of its vocabulary.
             RuntimeError: Every one of several rows failed: the model is broken, not a row.
         """
-        from bert.pooling import Wanted
-
         rows = input_ids, row_splits, token_type_ids
         return self._runner.run(self.spec, Wanted(), *rows, batch_tokens)
 
@@ -253,7 +256,7 @@ class Encoder:
         row: np.ndarray,
         layout: Layout,
         made: TextSpec,
-        batch_tokens: int = 1024,
+        batch_tokens: int | None = None,
         spec: VectorSpec | None = None,
     ) -> tuple[EmbeddedRows, GranularVectors]:
         """Embeds the rows that documents were cut to, all granularities in one pass.
@@ -263,7 +266,7 @@ class Encoder:
             row: int `[rows of the layout]`, which of these each is equal to.
             layout: How documents were cut to rows.
             made: What is wanted of them.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
             spec: What a vector is made of; None is the encoder's own.
 
         Returns:
@@ -273,8 +276,6 @@ class Encoder:
         Raises:
             ValueError, RuntimeError: As `embed_rows`.
         """
-        from bert.pooling import Wanted
-
         spec = spec or self.spec
         wanted = Wanted(
             sentences="sentence" in made.granularity,
@@ -303,7 +304,7 @@ class Encoder:
         return embedded, vectors
 
     def _encode(
-        self, spec: VectorSpec, made: TextSpec, batch_tokens: int, **columns: Any
+        self, spec: VectorSpec, made: TextSpec, batch_tokens: int | None, **columns: Any
     ) -> tuple[Layout, GranularVectors]:
         """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
         self.bundle.check(spec)

@@ -17,7 +17,8 @@ class BertEncoder(tf.Module):
     """A BERT encoder in inference: no dropout, absolute positions.
 
     Query, key and value are one product whose query part carries 1/sqrt(head width); all weight
-    products are 2-D over the tokens of the batch. Both are what keeps a CPU's units busy.
+    products are 2-D over the tokens of the batch. Both are what keeps a CPU's units busy. Numbers
+    are float32 unless `compute_in` says otherwise.
 
     Attributes:
         config: Its sizes.
@@ -83,13 +84,31 @@ class BertEncoder(tf.Module):
         for layer in self.layers[:highest]:
             x = layer(x, shut, batch, length)
             states.append(x)
-        return [tf.reshape(state, [batch, length, self.word.shape[1]]) for state in states]
+        whole = [batch, length, self.word.shape[1]]
+        return [tf.reshape(tf.cast(state, tf.float32), whole) for state in states]
+
+    def compute_in(self, dtype: tf.DType) -> None:
+        """Stores the weights of all products in `dtype`, and computes these in it.
+
+        Embeddings, the statistics of layer norms, softmax and all that comes behind the layers
+        stay float32.
+        """
+        for module in (*self.submodules,):
+            if isinstance(module, _Dense):
+                module.kernel = tf.Variable(tf.cast(module.kernel, dtype))
+                if module.bias is not None:
+                    module.bias = tf.Variable(tf.cast(module.bias, dtype))
+
+    def suit_litert(self) -> None:
+        """Takes the form of gelu for which LiteRT has a kernel: it has none for erf."""
+        for layer in self.layers:
+            layer.suit_litert()
 
     def pooled(self, last: tf.Tensor) -> tf.Tensor:
         """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
         if self.pooler is None:
             raise ValueError("this model has no pooler")
-        return tf.tanh(self.pooler(last[:, 0]))
+        return tf.tanh(tf.cast(self.pooler(last[:, 0]), tf.float32))
 
     def dense(self, vectors: tf.Tensor) -> tf.Tensor:
         """Applies the Dense modules to pooled vectors.
@@ -102,7 +121,7 @@ class BertEncoder(tf.Module):
         """
         for module in self.dense_modules:
             vectors = module(vectors)
-        return vectors
+        return tf.cast(vectors, tf.float32)
 
 
 class _Dense(tf.Module):
@@ -116,7 +135,7 @@ class _Dense(tf.Module):
         self._activation = None if activation == "identity" else _ACTIVATIONS[activation]
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x = tf.matmul(x, self.kernel)
+        x = tf.matmul(tf.cast(x, self.kernel.dtype), self.kernel)
         if self.bias is not None:
             x = tf.nn.bias_add(x, self.bias)
         return x if self._activation is None else self._activation(x)
@@ -130,6 +149,7 @@ class _LayerNorm(tf.Module):
         self._epsilon = config.layer_norm_eps
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        x = tf.cast(x, tf.float32)
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * tf.math.rsqrt(variance + self._epsilon) * self.gamma + self.beta
@@ -148,21 +168,26 @@ class _Layer(tf.Module):
         self.output = _Dense(tensors, f"{name}/output")
         self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
 
+    def suit_litert(self) -> None:
+        if self._activation is _gelu:
+            self._activation = _gelu_builtin
+
     def __call__(
         self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
-        attended = self._attention(x, shut, batch, length)
-        x = self.attention_norm(self.attention_output(attended) + x)
-        inner = self._activation(self.intermediate(x))
-        return self.output_norm(self.output(inner) + x)
+        attended = self.attention_output(self._attention(x, shut, batch, length))
+        x = self.attention_norm(attended + tf.cast(x, attended.dtype))
+        inner = self.output(self._activation(self.intermediate(x)))
+        return self.output_norm(inner + tf.cast(x, inner.dtype))
 
     def _attention(
         self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
-        split = tf.reshape(self.qkv(x), [batch, length, 3, self._heads, self._head_width])
-        split = tf.transpose(split, [2, 0, 3, 1, 4])
-        query, key, value = split[0], split[1], split[2]
-        weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + shut)
+        # Cut behind a transpose of four dimensions: LiteRT is slow at five.
+        split = tf.reshape(self.qkv(x), [batch, length, 3 * self._heads, self._head_width])
+        query, key, value = tf.split(tf.transpose(split, [0, 2, 1, 3]), 3, axis=1)
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+        weights = tf.cast(tf.nn.softmax(scores + shut), value.dtype)
         mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
         return tf.reshape(mixed, [-1, self._heads * self._head_width])
 
@@ -182,6 +207,10 @@ def _fused(tensors: Mapping[str, np.ndarray], layer: str, head_width: int) -> di
 def _gelu(x: tf.Tensor) -> tf.Tensor:
     # In this form oneDNN takes it into the product before it; tf.nn.gelu is written with erfc.
     return ((tf.math.erf(x * 0.7071067811865476) + 1.0) * 0.5) * x
+
+
+def _gelu_builtin(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.gelu(x, approximate=False)
 
 
 def _gelu_new(x: tf.Tensor) -> tf.Tensor:

@@ -1,30 +1,14 @@
 """Token ids in, vectors of rows and tokens out: layers, pooling, dimension, all in the graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tensorflow as tf
 
+from bert.engine import Wanted
 from bert.model import BertEncoder
 from bert.vector_spec import VectorSpec
 
 _LEAST = -1e30  # below every hidden state: filling never wins a maximum
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a call of the model gives.
-
-    Attributes:
-        sentences: Vectors of rows.
-        finished: Whether these have gone through Dense, `dim` and `normalize`; not where several
-            rows are to become one vector first.
-        tokens: Vectors of tokens.
-    """
-
-    sentences: bool = True
-    finished: bool = True
-    tokens: bool = False
 
 
 def model_outputs(
@@ -157,11 +141,11 @@ def _mean(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _sum(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.squeeze(tf.matmul(weights[:, None, :], states), axis=1)
+    return tf.squeeze(tf.matmul(tf.expand_dims(weights, 1), states), axis=1)
 
 
 def _max(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_max(tf.where(counted[:, :, None] > 0, states, _LEAST), axis=1)
+    return tf.reduce_max(tf.where(tf.expand_dims(counted, 2) > 0, states, _LEAST), axis=1)
 
 
 def _mean_sqrt_len(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:

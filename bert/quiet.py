@@ -1,4 +1,4 @@
-"""Quiet: keeps the page of notes that TensorFlow prints at its start off the terminal."""
+"""Quiet: keeps the notes that TensorFlow and LiteRT print at their start off the terminal."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -21,16 +21,23 @@ def quiet_start() -> Iterator[None]:
         if "tensorflow" in sys.modules:
             yield
             return
+        with held_stderr():
+            yield
+
+
+@contextlib.contextmanager
+def held_stderr() -> Iterator[None]:
+    """Holds back what the process writes to stderr, and shows it only if the block raises."""
+    with _lock, tempfile.TemporaryFile() as said:
         sys.stderr.flush()
         stderr = os.dup(2)
-        with tempfile.TemporaryFile() as said:
-            os.dup2(said.fileno(), 2)
-            try:
-                yield
-            except BaseException:
-                said.seek(0)
-                os.write(stderr, said.read())
-                raise
-            finally:
-                os.dup2(stderr, 2)
-                os.close(stderr)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(stderr, said.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -1,26 +1,20 @@
 """RowRunner: rows of token ids in, vectors of rows and tokens out, batch by batch on all cores."""
 
-import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert.batching import pad_rows, plan_batches
 from bert.bundle import Bundle
+from bert.engine import Graph, Wanted, load_engine
 from bert.halving import run_halving
 from bert.quiet import quiet_start
 from bert.ragged import places
 from bert.vector_spec import VectorSpec
-
-if TYPE_CHECKING:
-    from bert.pooling import Wanted
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,32 +44,38 @@ class RowRunner:
     Each batch runs on one core, and as many batches at once as there are `threads`.
     """
 
-    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], threads: int) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        special_ids: tuple[int, int],
+        threads: int,
+        precision: str = "float32",
+    ) -> None:
         """Loads the weights.
 
         Args:
             bundle: The model.
             special_ids: Those of [CLS] and [SEP].
             threads: Processor cores to use.
+            precision: One of `bert.engine.PRECISIONS`.
 
         Raises:
-            ValueError: The bundle's files are damaged.
+            ValueError: The bundle's files are damaged, or cannot be computed so here.
         """
-        self._bundle, self._special, self._threads = bundle, special_ids, threads
+        self._bundle, self._threads = bundle, threads
         with quiet_start():
-            _one_core_a_batch()
-            self._model = bundle.load_encoder()
-        self._graphs: dict[tuple, Callable[..., Any]] = {}
+            self._engine = load_engine(bundle, special_ids, precision)
+        self._graphs: dict[tuple, Graph] = {}
         self._lock = threading.Lock()
 
     def run(
         self,
         spec: VectorSpec,
-        wanted: "Wanted",
+        wanted: Wanted,
         input_ids: np.ndarray,
         row_splits: np.ndarray,
         type_ids: np.ndarray | None,
-        batch_tokens: int,
+        batch_tokens: int | None,
         prompt_tokens: int = 0,
     ) -> EmbeddedRows:
         """Embeds rows that hold their [CLS] and [SEP].
@@ -86,7 +86,7 @@ class RowRunner:
             input_ids: int32 `[tokens]`, all rows end to end.
             row_splits: int64 `[rows + 1]`, where each row begins and ends.
             type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
-            batch_tokens: Most tokens of a batch, filling included.
+            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
             prompt_tokens: Tokens of the prompt behind each [CLS].
 
         Raises:
@@ -103,7 +103,8 @@ class RowRunner:
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
             return _keep(graph(ids, mask, types), done, rows, row_splits, mask)
 
-        batches = plan_batches(lengths, batch_tokens)
+        budget = self._engine.batch_tokens if batch_tokens is None else batch_tokens
+        batches = plan_batches(lengths, budget)
         with self._lock, ThreadPoolExecutor(self._threads) as pool:
             parts = list(pool.map(lambda rows: run_halving(rows, call), batches))
         for part in parts:
@@ -123,15 +124,13 @@ class RowRunner:
         Returns:
             float32 `[rows, spec.width]`.
         """
-        from bert.pooling import finish
+        return self._engine.finish(spec, pooled)
 
-        return finish(self._model, spec, pooled).numpy()
-
-    def _graph(self, spec: VectorSpec, wanted: "Wanted", prompt_tokens: int) -> Callable[..., Any]:
+    def _graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> Graph:
         key = spec, wanted, prompt_tokens
         with self._lock:
             if key not in self._graphs:
-                self._graphs[key] = _compiled(self._model, *key, self._special)
+                self._graphs[key] = self._engine.graph(*key)
             return self._graphs[key]
 
 
@@ -140,9 +139,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _empty(graph: Any, rows: int, tokens: int, wanted: "Wanted") -> EmbeddedRows:
+def _empty(graph: Graph, rows: int, tokens: int, wanted: Wanted) -> EmbeddedRows:
     """Room for the results; a row that fails leaves zeros."""
-    widths = {name: int(shape[-1]) for name, shape in graph.output_shapes.items()}
+    widths = graph.widths
     return EmbeddedRows(
         np.zeros((rows, widths["sentences"]), np.float32) if wanted.sentences else None,
         np.zeros((tokens, widths["tokens"]), np.float32) if wanted.tokens else None,
@@ -150,17 +149,21 @@ def _empty(graph: Any, rows: int, tokens: int, wanted: "Wanted") -> EmbeddedRows
 
 
 def _keep(
-    outputs: Any, done: EmbeddedRows, rows: np.ndarray, row_splits: np.ndarray, mask: np.ndarray
+    outputs: Mapping[str, np.ndarray],
+    done: EmbeddedRows,
+    rows: np.ndarray,
+    row_splits: np.ndarray,
+    mask: np.ndarray,
 ) -> np.ndarray:
     """Puts what the model made of some rows in its place; bool `[rows]`, whether all is finite."""
     finite = np.ones(len(rows), bool)
     if done.vectors is not None:
-        vectors = outputs["sentences"].numpy()
+        vectors = outputs["sentences"]
         finite &= np.isfinite(vectors).all(axis=1)
         done.vectors[rows] = vectors
         done.vectors[rows[~finite]] = 0
     if done.token_vectors is not None:
-        vectors = outputs["tokens"].numpy()
+        vectors = outputs["tokens"]
         finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
         at = places(row_splits[rows], np.diff(row_splits)[rows])
         done.token_vectors[at] = vectors[mask > 0]
@@ -171,30 +174,6 @@ def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None)
     if rows > 1 and len(done.failed) == rows:
         reason = min(done.failed.values())
         raise RuntimeError(f"the model failed on all of {rows} rows: {reason}") from error
-
-
-def _one_core_a_batch() -> None:
-    # A batch on one core waits for no other core, and takes 7% less of it (benchmarks/encoder.py).
-    import tensorflow as tf
-
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-    except RuntimeError:  # TensorFlow runs already; right all the same, only slower
-        _LOG.info("TensorFlow was started before the encoder, its threads stay as they are")
-
-
-def _compiled(
-    model: Any, spec: VectorSpec, wanted: "Wanted", prompt_tokens: int, special: tuple[int, int]
-) -> Callable[..., Any]:
-    import tensorflow as tf
-
-    from bert.pooling import model_outputs
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
-    def outputs(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> dict[str, tf.Tensor]:
-        return model_outputs(model, spec, wanted, ids, mask, types, special, prompt_tokens)
-
-    return outputs.get_concrete_function()
 
 
 def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray) -> None:

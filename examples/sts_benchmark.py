@@ -147,20 +147,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="rated pairs: csv, tsv, jsonl, .gz")
     parser.add_argument("--model", default="minilm", help="as embed takes it (default: minilm)")
+    parser.add_argument("--precision", default="float32", help="as embed takes it")
     parser.add_argument(
         "--split", default="test", help="where the file has several (default: test)"
     )
     args = parser.parse_args(arguments)
     try:
         pairs = read_pairs(args.file, args.split)
-        encoder = bert.load(args.model)
+        encoder = bert.load(args.model, precision=args.precision)
     except ValueError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     vectors = encoder.encode([one.first for one in pairs] + [one.second for one in pairs])
     found = cosines(vectors[: len(pairs)], vectors[len(pairs) :])
     scores = np.array([one.score for one in pairs])
-    print(f"{len(pairs):,} pairs of {args.file.name}, model {args.model}")
+    print(f"{len(pairs):,} pairs of {args.file.name}, model {args.model}, {args.precision}")
     print(f"Spearman {100 * spearman(found, scores):.2f}")
     print(f"Pearson  {100 * pearson(found, scores):.2f}")
     return 0

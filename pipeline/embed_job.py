@@ -41,6 +41,7 @@ def build(
         run.options.batch_tokens,
         run.options.threads,
         run.bundle.trusted,
+        run.options.precision,
     )
     read = job_input(pipeline, run)
     written = (

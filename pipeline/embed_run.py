@@ -28,7 +28,7 @@ from pipeline.options import EXAMPLES, EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
 from pipeline.tables import find_input
-from pipeline.worker_model import check_temp_location
+from pipeline.worker_model import check_precision, check_temp_location
 from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -239,6 +239,7 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     asked = with_long_text(options, settings) if examples else options
     columns = table.request.columns if table else input_columns(options, files)
     bundle = resolve_model(options.model, options.allow_untrusted_model)
+    check_precision(options, bundle)
     spec = vector_spec(options, bundle)
     asked = text_options(asked, settings, bundle) if examples else asked
     made = text_spec(asked, bundle, spec)

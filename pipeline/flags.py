@@ -4,6 +4,7 @@ import argparse
 import re
 from typing import Any
 
+from bert.engine import PRECISIONS
 from bert.output_types import OUTPUT_DTYPES
 from bert.recipes import RECIPES
 from bert.text_spec import GRANULARITIES, LONG_TEXTS
@@ -54,9 +55,12 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     _add_increment_flags(output)
     _add_vector_flags(group("model and vectors (defaults: the model's own settings)"))
     compute = group("computing")
-    compute.add_argument("--precision", choices=("float32",))
+    compute.add_argument("--precision", choices=PRECISIONS)
     compute.add_argument(
-        "--batch_tokens", type=_positive, metavar="N", help="of a batch (default: 1024)"
+        "--batch_tokens",
+        type=_positive,
+        metavar="N",
+        help="of a batch (default: what is fast, 512 on processors)",
     )
     compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
     _add_common_flags(parser)

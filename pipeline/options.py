@@ -73,7 +73,7 @@ class EmbedOptions:
     normalize: bool | None = None
     output_dtype: str = "float32"
     precision: str = "float32"
-    batch_tokens: int = 1024
+    batch_tokens: int | None = None
     threads: int | None = None
     overwrite: bool = False
     skip_existing: tuple[str, ...] = ()

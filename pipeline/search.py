@@ -116,7 +116,9 @@ def query_vector(
     """float32 `[width]` of unit length; ValueError if the model has no prompt of that name."""
     names = [field.name for field in fields(VectorSpec) if field.name in settings]
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
-    encoder = Encoder(bundle, spec, prompt=query_prompt(bundle, prompt))
+    # The other precisions need a processor that may not be this one, and differ by a rounding.
+    precision = "int8" if settings.get("precision") == "int8" else "float32"
+    encoder = Encoder(bundle, spec, prompt=query_prompt(bundle, prompt), precision=precision)
     return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from bert.bundle import METADATA, Bundle
+from bert.engine import check_machine, check_model
 from pipeline.options import EmbedOptions, UsageError
 from transforms.files import absolute, is_remote, join, read_bytes
 from transforms.worker_bundles import publish_bundle
@@ -26,6 +27,13 @@ def check_temp_location(options: EmbedOptions) -> None:
             "--temp_location is missing: --runner DataflowRunner needs a folder in Cloud Storage, "
             "such as gs://my-bucket/tmp, from which workers fetch the model"
         )
+
+
+def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
+    """ValueError if the model, or this machine where it runs here, cannot compute so."""
+    check_model(options.precision, bundle)
+    if _runner(options) in _LOCAL_RUNNERS:
+        check_machine(options.precision)
 
 
 def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:

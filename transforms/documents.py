@@ -44,7 +44,8 @@ class EmbedDocuments(beam.PTransform):
         long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean
             over windows, "reject" refuses them.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        batch_tokens: Most tokens that are computed at once, filling included.
+        batch_tokens: Most tokens that are computed at once, filling included; None is what is
+            fast where the model runs.
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
         max_batch_seconds: For streaming, whose bundles are often one element: how long an
@@ -69,7 +70,8 @@ class EmbedDocuments(beam.PTransform):
         max_seq_length: int | None = None,
         long_text: str = "truncate",
         stride: int | None = None,
-        batch_tokens: int = 1024,
+        precision: str = "float32",
+        batch_tokens: int | None = None,
         threads: int | None = None,
         large_model: bool = False,
         max_batch_seconds: float | None = None,
@@ -88,6 +90,7 @@ class EmbedDocuments(beam.PTransform):
             max_seq_length=max_seq_length,
             long_text=long_text,
             stride=stride,
+            precision=precision,
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,

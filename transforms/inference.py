@@ -40,9 +40,10 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         fingerprint: The model's; a bundle that has another one is refused.
         spec: What a vector is.
         text_spec: Which vectors of a text are wanted, and its prompt.
-        batch_tokens: Most tokens of a batch, padding included.
+        batch_tokens: Most tokens of a batch, padding included; None is what is fast there.
         threads: Threads the model computes on; None for as many as the process may use.
         trusted: Whether a SavedModel's graph may hold any operation.
+        precision: What the products are computed in, one of `bert.engine.PRECISIONS`.
     """
 
     def __init__(
@@ -51,21 +52,23 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         fingerprint: str,
         spec: VectorSpec,
         text_spec: TextSpec,
-        batch_tokens: int,
+        batch_tokens: int | None = None,
         threads: int | None = None,
         trusted: bool = False,
+        precision: str = "float32",
     ) -> None:
         super().__init__()
         self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
         self._spec, self._text_spec = spec, text_spec
         self._batch_tokens, self._threads = batch_tokens, threads
+        self._precision = precision
 
     def load_model(self) -> "Encoder":
         from bert.encoder import Encoder
 
         bundle = worker_bundle(self._bundle, self.fingerprint)
         bundle = replace(bundle, trusted=self._trusted)
-        return Encoder(bundle, self._spec, threads=self._threads)
+        return Encoder(bundle, self._spec, threads=self._threads, precision=self._precision)
 
     def run_inference(
         self,

@@ -51,7 +51,8 @@ class BertEmbeddings(EmbeddingsManager):
         long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
             "reject" they fail.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        batch_tokens: Most tokens that are computed at once, filling included.
+        batch_tokens: Most tokens that are computed at once, filling included; None is what is
+            fast where the model runs.
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
         **settings: What to change of the model's own `bert.vector_spec.VectorSpec`.
@@ -70,7 +71,8 @@ class BertEmbeddings(EmbeddingsManager):
         max_seq_length: int | None = None,
         long_text: str = "truncate",
         stride: int | None = None,
-        batch_tokens: int = 1024,
+        precision: str = "float32",
+        batch_tokens: int | None = None,
         threads: int | None = None,
         large_model: bool = False,
         **settings: Any,
@@ -89,6 +91,7 @@ class BertEmbeddings(EmbeddingsManager):
             max_seq_length=max_seq_length,
             long_text=long_text,
             stride=stride,
+            precision=precision,
             batch_tokens=batch_tokens,
             threads=threads,
             large_model=large_model,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert.encoder import spec_with
+from bert.engine import check_model
 from bert.resolve import resolve_model
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
@@ -21,7 +22,8 @@ class TextModelSettings:
         fingerprint: The model's; a bundle that has another one is refused.
         spec: What a vector is.
         text_spec: How a text becomes rows of the model.
-        batch_tokens: Most tokens of a batch, filling included.
+        precision: What the products are computed in, one of `bert.engine.PRECISIONS`.
+        batch_tokens: Most tokens of a batch, filling included; None is what is fast.
         threads: Threads the model computes on; None for as many as the process may use.
         large_model: Whether the processes of a machine share one model.
         max_batch_seconds: How long a document may wait for others; None: it never waits for what
@@ -33,7 +35,8 @@ class TextModelSettings:
     fingerprint: str
     spec: VectorSpec
     text_spec: TextSpec
-    batch_tokens: int = 1024
+    precision: str = "float32"
+    batch_tokens: int | None = None
     threads: int | None = None
     large_model: bool = False
     max_batch_seconds: float | None = None
@@ -60,6 +63,7 @@ class TextModelSettings:
             self.text_spec,
             self.batch_tokens,
             self.threads,
+            precision=self.precision,
         )
 
 
@@ -70,7 +74,8 @@ def text_model_settings(
     max_seq_length: int | None = None,
     long_text: str = "truncate",
     stride: int | None = None,
-    batch_tokens: int = 1024,
+    precision: str = "float32",
+    batch_tokens: int | None = None,
     threads: int | None = None,
     large_model: bool = False,
     max_batch_seconds: float | None = None,
@@ -87,7 +92,10 @@ def text_model_settings(
         long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean over
             windows, "reject" refuses them.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        batch_tokens: Most tokens that are computed at once, filling included.
+        precision: What the products are computed in: "float32", "int8" or "bfloat16"; whether a
+            worker can is found out there.
+        batch_tokens: Most tokens that are computed at once, filling included; None is what is fast
+            where the model runs.
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
         max_batch_seconds: For streaming, whose bundles are often one element: how long an element
@@ -104,6 +112,7 @@ def text_model_settings(
     bundle = resolve_model(model)
     spec = spec_with(bundle.defaults, **vectors)
     bundle.check(spec)
+    check_model(precision, bundle)
     made = TextSpec(
         bundle.max_seq_length if max_seq_length is None else max_seq_length,
         long_text=long_text,
@@ -116,6 +125,7 @@ def text_model_settings(
         bundle.fingerprint,
         spec,
         bundle.fit_texts(made),
+        precision,
         batch_tokens,
         threads,
         large_model,

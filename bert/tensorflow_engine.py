@@ -1,0 +1,81 @@
+"""TensorFlowEngine: TensorFlow on processors, in float32 or bfloat16."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.bundle import Bundle
+from bert.engine import CPU_BATCH_TOKENS, Wanted
+from bert.pooling import finish, model_outputs
+from bert.vector_spec import VectorSpec
+
+_LOG = logging.getLogger(__name__)
+
+
+class TensorFlowEngine:
+    """Each call runs on one core: it waits for no other, and as many may run as there are cores."""
+
+    batch_tokens = CPU_BATCH_TOKENS
+
+    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
+        """Loads the weights.
+
+        Args:
+            bundle: The model.
+            special_ids: Those of [CLS] and [SEP].
+            precision: "float32" or "bfloat16".
+
+        Raises:
+            ValueError: The bundle's files are damaged.
+        """
+        _one_core_a_batch()
+        self._special = special_ids
+        self._model = bundle.load_encoder()
+        if precision == "bfloat16":
+            self._model.compute_in(tf.bfloat16)
+
+    def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> "_Graph":
+        """See `bert.engine.Engine`."""
+        return _Graph(traced(self._model, spec, wanted, prompt_tokens, self._special))
+
+    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
+        """See `bert.engine.Engine`."""
+        return finish(self._model, spec, pooled).numpy()
+
+
+class _Graph:
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        shapes = function.output_shapes
+        self.widths = {name: int(shape[-1]) for name, shape in shapes.items()}
+
+    def __call__(
+        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        outputs = self._function(input_ids, mask, type_ids)
+        return {name: values.numpy() for name, values in outputs.items()}
+
+
+def traced(
+    model: Any, spec: VectorSpec, wanted: Wanted, prompt_tokens: int, special_ids: tuple[int, int]
+) -> Any:
+    """Returns the ConcreteFunction of `bert.pooling.model_outputs` for rows of any number."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
+    def outputs(input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        return model_outputs(
+            model, spec, wanted, input_ids, mask, type_ids, special_ids, prompt_tokens
+        )
+
+    return outputs.get_concrete_function()
+
+
+def _one_core_a_batch() -> None:
+    # A batch on one core waits for no other core, and takes 7% less of it (benchmarks/encoder.py).
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    except RuntimeError:  # TensorFlow runs already; right all the same, only slower
+        _LOG.info("TensorFlow was started before the encoder, its threads stay as they are")
