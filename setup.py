@@ -32,6 +32,7 @@ setup(
         "tensorflow-text>=2.20,<2.22",
         "tensorflow-hub>=0.16.1,<1",
         "google-cloud-storage>=3.4,<4",
+        "ai-edge-litert>=2.3,<3",
         "google-crc32c>=1.5,<2",
         "numpy>=2,<3",
         "orjson>=3.10,<4",

@@ -6,7 +6,7 @@ _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would 
 _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
 
 
-def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
     """Groups rows of like length, so that little is padded.
 
     Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
@@ -16,6 +16,7 @@ def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
     Args:
         lengths: int `[rows]`, tokens of each row.
         budget: Most padded tokens of a batch; at least 1.
+        equal: Whether the rows of a batch must be of one length.
 
     Returns:
         int64 `[batch]` each: row numbers; every row stands in exactly one batch.
@@ -31,8 +32,9 @@ def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
     batches, start = [], 0
     while start < len(order):
         longest = max(int(-ordered[start]), 1)
-        enough = start - (-_FULL_ENOUGH // longest)
-        short = int(np.searchsorted(ordered, -_LEAST_FILL * longest, side="right"))
+        enough = start if equal else start - (-_FULL_ENOUGH // longest)
+        least = longest if equal else _LEAST_FILL * longest
+        short = int(np.searchsorted(ordered, -least, side="right"))
         stop = min(start + max(budget // longest, 1), max(short, enough), len(order))
         batches.append(order[start:stop])
         start = stop

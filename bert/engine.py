@@ -60,9 +60,11 @@ class Engine(Protocol):
 
     Attributes:
         batch_tokens: Tokens of a batch, filling included, that it is fast with.
+        equal_lengths: Whether it takes batches without any filling only.
     """
 
     batch_tokens: int
+    equal_lengths: bool
 
     def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> Graph:
         """Returns what gives such vectors of rows with so many tokens of a prompt."""

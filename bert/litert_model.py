@@ -102,19 +102,23 @@ def convert(bundle: Bundle, request: Request) -> bytes:
 def _function(encoder: Any, request: Request) -> Any:
     import tensorflow as tf
 
-    from bert.pooling import finish
-    from bert.tensorflow_engine import traced
+    from bert.pooling import finish, model_outputs
 
-    if request.wanted is not None:
-        return traced(
-            encoder, request.spec, request.wanted, request.prompt_tokens, request.special_ids
-        )
-    layers = len(request.spec.layers) if request.spec.layer_combine == "stack" else 1
-    width = layers * request.spec.pooled_width(encoder.config)
+    spec, wanted, ids = request.spec, request.wanted, tf.TensorSpec([None, None], tf.int32)
+    if wanted is not None:
+
+        @tf.function(input_signature=[ids, ids], autograph=False)
+        def outputs(input_ids: tf.Tensor, type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+            rest = type_ids, request.special_ids, request.prompt_tokens
+            return model_outputs(encoder, spec, wanted, input_ids, None, *rest)
+
+        return outputs.get_concrete_function()
+    layers = len(spec.layers) if spec.layer_combine == "stack" else 1
+    width = layers * spec.pooled_width(encoder.config)
 
     @tf.function(input_signature=[tf.TensorSpec([None, width], tf.float32)], autograph=False)
     def finished(pooled: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"sentences": finish(encoder, request.spec, pooled)}
+        return {"sentences": finish(encoder, spec, pooled)}
 
     return finished.get_concrete_function()
 

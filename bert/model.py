@@ -59,7 +59,7 @@ class BertEncoder(tf.Module):
     def hidden_states(
         self,
         input_ids: tf.Tensor,
-        mask: tf.Tensor,
+        mask: tf.Tensor | None,
         type_ids: tf.Tensor,
         highest: int | None = None,
     ) -> list[tf.Tensor]:
@@ -67,7 +67,8 @@ class BertEncoder(tf.Module):
 
         Args:
             input_ids: int32 `[batch, length]`.
-            mask: int32 `[batch, length]`, 1 for tokens, 0 for filling, which stands at the end.
+            mask: int32 `[batch, length]`, 1 for tokens, 0 for filling, which stands at the end;
+                None where nothing is filled.
             type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
             highest: The last layer wanted; None is all.
 
@@ -79,7 +80,9 @@ class BertEncoder(tf.Module):
         batch, length = shape[0], shape[1]
         x = tf.gather(self.word, input_ids) + self.position[:length]
         x = self.norm(tf.reshape(x + tf.gather(self.type, type_ids), [-1, self.word.shape[1]]))
-        shut = tf.reshape((1.0 - tf.cast(mask, tf.float32)) * _MASKED, [batch, 1, 1, length])
+        shut = None
+        if mask is not None:
+            shut = tf.reshape((1.0 - tf.cast(mask, tf.float32)) * _MASKED, [batch, 1, 1, length])
         states = [x]
         for layer in self.layers[:highest]:
             x = layer(x, shut, batch, length)
@@ -173,7 +176,7 @@ class _Layer(tf.Module):
             self._activation = _gelu_builtin
 
     def __call__(
-        self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, shut: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         attended = self.attention_output(self._attention(x, shut, batch, length))
         x = self.attention_norm(attended + tf.cast(x, attended.dtype))
@@ -181,13 +184,14 @@ class _Layer(tf.Module):
         return self.output_norm(inner + tf.cast(x, inner.dtype))
 
     def _attention(
-        self, x: tf.Tensor, shut: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, shut: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         # Cut behind a transpose of four dimensions: LiteRT is slow at five.
         split = tf.reshape(self.qkv(x), [batch, length, 3 * self._heads, self._head_width])
         query, key, value = tf.split(tf.transpose(split, [0, 2, 1, 3]), 3, axis=1)
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-        weights = tf.cast(tf.nn.softmax(scores + shut), value.dtype)
+        weights = tf.nn.softmax(scores if shut is None else scores + shut)
+        weights = tf.cast(weights, value.dtype)
         mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
         return tf.reshape(mixed, [-1, self._heads * self._head_width])
 

@@ -16,7 +16,7 @@ def model_outputs(
     spec: VectorSpec,
     wanted: Wanted,
     input_ids: tf.Tensor,
-    mask: tf.Tensor,
+    mask: tf.Tensor | None,
     type_ids: tf.Tensor,
     special_ids: tuple[int, int],
     prompt_tokens: int = 0,
@@ -28,7 +28,8 @@ def model_outputs(
         spec: What a vector is made of.
         wanted: Which vectors.
         input_ids: int32 `[batch, length]`, with [CLS] and [SEP].
-        mask: int32 `[batch, length]`, 1 for tokens, 0 for filling at the end.
+        mask: int32 `[batch, length]`, 1 for tokens, 0 for filling at the end; None where nothing
+            is filled.
         type_ids: int32 `[batch, length]`.
         special_ids: The ids of [CLS] and [SEP]. Text never gives them (its brackets are split
             off), so that a place holding one is a special token.
@@ -53,6 +54,7 @@ def model_outputs(
     if spec.pooling == "pooler":
         pooled = encoder.pooled(states[-1])
     else:
+        mask = tf.ones_like(input_ids) if mask is None else mask
         special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
         counted = counted_tokens(mask, special, spec, prompt_tokens)
         chosen = [states[number] for number in numbers]

@@ -104,7 +104,7 @@ class RowRunner:
             return _keep(graph(ids, mask, types), done, rows, row_splits, mask)
 
         budget = self._engine.batch_tokens if batch_tokens is None else batch_tokens
-        batches = plan_batches(lengths, budget)
+        batches = plan_batches(lengths, budget, self._engine.equal_lengths)
         with self._lock, ThreadPoolExecutor(self._threads) as pool:
             parts = list(pool.map(lambda rows: run_halving(rows, call), batches))
         for part in parts:

@@ -19,6 +19,7 @@ class TensorFlowEngine:
     """Each call runs on one core: it waits for no other, and as many may run as there are cores."""
 
     batch_tokens = CPU_BATCH_TOKENS
+    equal_lengths = False
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
         """Loads the weights.

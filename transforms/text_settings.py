@@ -87,19 +87,16 @@ def text_model_settings(
         model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle.
         prompt: What stands before every text, or `name:` and the name that the model gives it;
             None is the model's own, "" none.
-        max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
-            model's own.
+        max_seq_length: Most tokens of a row, prompt and all; None is the model's own.
         long_text: What becomes of longer texts: "truncate" cuts them, "window" gives the mean over
             windows, "reject" refuses them.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        precision: What the products are computed in: "float32", "int8" or "bfloat16"; whether a
-            worker can is found out there.
-        batch_tokens: Most tokens that are computed at once, filling included; None is what is fast
-            where the model runs.
+        precision: What the products are computed in, see `bert.engine.PRECISIONS`.
+        batch_tokens: Most tokens that are computed at once; None is what is fast.
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
-        max_batch_seconds: For streaming, whose bundles are often one element: how long an element
-            may wait for others, in its window. None: batches never outlive a bundle.
+        max_batch_seconds: For streaming: how long a text may wait for others, in its window. None:
+            batches never outlive a bundle, which there is often one element.
         **vectors: What to change of the model's own settings: `layers`, `layer_combine`,
             `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert.vector_spec.VectorSpec`).
