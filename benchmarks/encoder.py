@@ -4,7 +4,7 @@
 packaged model, pooling and normalising included, tokenizing not. "a batch a core" runs as many
 batches at once as there are cores; "all cores a batch" leaves one batch to TensorFlow's own
 threads. "limit" is the share of the tokens that large products of the same run's shapes alone
-would allow, filling counted as work.
+would allow, filling not counted.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.corpus import english_sentences
+from bert.config import BertConfig
 from bert.encoder import Encoder, available_cores
 from bert.resolve import resolve_model
 from bert.rows import build_rows
@@ -92,14 +93,13 @@ def measured(way: str, count: int) -> dict[str, dict[str, float]]:
             "tokens_per_second": done.tokens / wall,
             "tokens_per_cpu_second": done.tokens / cpu,
             "padding": 1 - done.tokens / done.padded_tokens,
-            "share_of_limit": done.padded_tokens * token_flops(encoder) / cpu / products,
+            "share_of_limit": done.tokens * token_flops(encoder.bundle.config) / cpu / products,
         }
     return figures
 
 
-def token_flops(encoder: Encoder) -> float:
+def token_flops(config: BertConfig) -> float:
     """Returns the operations of the weight products for one token; attention comes on top."""
-    config = encoder.bundle.config
     layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
     return 2.0 * layer * config.num_hidden_layers
 
