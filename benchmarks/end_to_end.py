@@ -1,9 +1,11 @@
-"""From a text file to vectors: ours, Beam's MLTransform, sentence-transformers' `encode`.
+"""From a text file to vectors: ours, Beam's two ways, sentence-transformers' `encode`.
 
-`python -m benchmarks.end_to_end [--sentences 20000] [--rounds 3]`. Same sentences, weights, length
-and cores; every side is a process of its own, from the text file to Parquet. Start-up (imports, the
-model, the first batches) is on no side: each runs on the first `--small` sentences too, and what
-that took is taken off the seconds and the sentences.
+`python -m benchmarks.end_to_end [--sentences 20000] [--rounds 3] [--precision float32 int8]`. Same
+sentences, weights and cores; every side is a process of its own, from the text file to Parquet.
+Start-up (imports, the model, the first batches) is on no side: each runs on the first `--small`
+sentences too, and what that took is taken off the seconds and the sentences. The side that pads
+to 128 has a quarter of the sentences. Our pipeline runs with a model that costs nothing, too: what
+it takes beside the encoder.
 """
 
 import argparse
@@ -17,13 +19,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import measure
+from benchmarks import measure, null_model
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
+from benchmarks.null_model import BLOCKS, line_file
 from benchmarks.peers import minilm_folder, peer_environment, peer_python
 
-OURS, BEAM, ENCODE = "ours", "Beam MLTransform", "sentence-transformers encode"
-_PEERS = {BEAM: "mltransform", ENCODE: "sentence_transformers_encode"}
+OURS = {"float32": "ours", "int8": "ours, int8"}
+BEAM, ENCODE = "Beam MLTransform", "sentence-transformers encode"
+PADDED = "Beam RunInference, padded to 128"
+_PEERS = {BEAM: "mltransform", PADDED: "tf_model_handler", ENCODE: "sentence_transformers_encode"}
+_SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
+_NULL_SENTENCES, _NULL_SMALL = 200_000, 1000
 _WORK = FOLDER / "end_to_end"
+
+Side = Callable[[], measure.Spent]
 
 
 def main() -> None:
@@ -32,48 +41,72 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20_000)
     parser.add_argument("--small", type=int, default=256, help="sentences of the start-up run")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", nargs="+", choices=[*OURS], default=[*OURS])
     args = parser.parse_args()
-    whole, small = sentence_file(args.sentences), sentence_file(args.small)
-    sides: dict[str, Callable[[], measure.Spent]] = {}
-    for name in (OURS, *_PEERS):
-        sides[name] = partial(embed, name, whole)
-        sides[_startup(name)] = partial(embed, name, small)
-    spent = measure.in_turn(sides, args.rounds)
-    counted = args.sentences - args.small
+    ours = [OURS[precision] for precision in args.precision]
+    texts = {name: sentence_file(args.sentences) for name in (*ours, *_PEERS)}
+    texts[PADDED] = sentence_file(args.sentences // _SLOW)
+    spent = measure.in_turn(every_side(texts, sentence_file(args.small)), args.rounds)
     results = {
-        name: figures(spent[name], spent[_startup(name)], counted) for name in (OURS, *_PEERS)
+        name: figures(spent[name], spent[_startup(name)], int(text.stem) - args.small)
+        for name, text in texts.items()
     }
-    best = results[OURS]["sentences_per_second"]
-    for result in results.values():
-        result["ours_is"] = round(best / result["sentences_per_second"], 3)
+    null = null_cpu(spent)
+    for name, result in results.items():
+        result["ours_is"] = {
+            each: round(results[each]["sentences_per_second"] / result["sentences_per_second"], 3)
+            for each in ours
+        }
+        if name in ours:
+            result["overhead"] = round(null / (result["cpu_seconds_per_1000"] - null), 4)
     record = {
         "benchmark": "end_to_end",
         "data": f"{args.sentences} docstring sentences, {args.small} of them as start-up",
         "rounds": args.rounds,
-        "smallest_cosine": agreement(whole),
-        "our_padding": padding(whole),
+        "smallest_cosine": agreement(texts, ours[0]),
+        "our_padding": padding(ours[0], texts[ours[0]]),
+        "null_model_cpu_seconds_per_1000": round(null, 5),
         "results": results,
     }
-    print(
-        f"our padding: {record['our_padding']:.2%}; smallest cosine of a peer's vector with ours:"
-    )
+    print(f"our padding: {record['our_padding']:.2%}; smallest cosine with {ours[0]}:")
     print(record["smallest_cosine"])
-    header = ["side", "sentences/s", "spread", "CPU s per 1,000", "start-up s", "ours is"]
+    header = ["side", "sentences/s", "spread", "CPU s per 1,000", "beside the encoder"]
+    header += ["start-up s", "peak MiB", *(f"{name} is" for name in ours)]
     measure.report(record, header, [_row(name, result) for name, result in results.items()])
+
+
+def every_side(texts: dict[str, Path], small: Path) -> dict[str, Side]:
+    """Returns what is run in a round: each side twice, and our pipeline without a model."""
+    sides: dict[str, Side] = {}
+    for name, text in texts.items():
+        sides[name] = partial(embed, name, text)
+        sides[_startup(name)] = partial(embed, name, small)
+    sides[BLOCKS] = partial(null_model.embed, BLOCKS, line_file(_NULL_SENTENCES))
+    sides[_startup(BLOCKS)] = partial(null_model.embed, BLOCKS, line_file(_NULL_SMALL))
+    return sides
+
+
+def null_cpu(spent: dict[str, list[measure.Spent]]) -> float:
+    """Returns the CPU seconds that our pipeline takes for 1,000 sentences without a model."""
+    pairs = zip(spent[BLOCKS], spent[_startup(BLOCKS)], strict=True)
+    seconds = measure.Figure.of([(whole - start).cpu for whole, start in pairs]).median
+    return 1000 * seconds / (_NULL_SENTENCES - _NULL_SMALL)
 
 
 def _startup(name: str) -> str:
     return f"{name}, start-up"
 
 
-def _row(name: str, result: dict[str, float]) -> list[str]:
+def _row(name: str, result: dict) -> list[str]:
     return [
         name,
         f"{result['sentences_per_second']:.0f}",
         f"{result['spread']:.2f}",
         f"{result['cpu_seconds_per_1000']:.2f}",
+        f"{result['overhead']:.2%}" if "overhead" in result else "",
         f"{result['startup_seconds']:.1f}",
-        f"{result['ours_is']:.2f} x",
+        f"{result['peak_mib']}",
+        *(f"{ratio:.2f} x" for ratio in result["ours_is"].values()),
     ]
 
 
@@ -87,12 +120,19 @@ def embed(name: str, text: Path) -> measure.Spent:
     output = output_of(name, text)
     shutil.rmtree(output, ignore_errors=True)
     flags: list[object] = ["--input", text, "--output"]
-    if name == OURS:
-        command = [sys.executable, "-m", "pipeline", "embed", *flags, output]
-        return measure.run([*command, "--model=minilm", "--runner=FnApiRunner"])
+    for precision, ours in OURS.items():
+        if name == ours:
+            flags += [output, "--model=minilm", "--runner=FnApiRunner"]
+            if precision != "float32":
+                flags.append(f"--precision={precision}")
+            return measure.run([sys.executable, "-m", "pipeline", "embed", *flags])
     output.mkdir(parents=True)
-    command = [peer_python(), "-m", f"benchmarks.sides.{_PEERS[name]}", *flags, output / "vectors"]
-    return measure.run([*command, "--model", minilm_folder()], peer_environment())
+    own = name == PADDED  # TensorFlow is not in the environment of the peers
+    command = [sys.executable if own else peer_python(), "-m", f"benchmarks.sides.{_PEERS[name]}"]
+    flags.append(output / "vectors")
+    if own:
+        return measure.run([*command, *flags])
+    return measure.run([*command, *flags, "--model", minilm_folder()], peer_environment())
 
 
 def output_of(name: str, text: Path) -> Path:
@@ -116,33 +156,45 @@ def figures(
     }
 
 
-def padding(text: Path) -> float:
-    """Returns which share of the tokens that our run computed was filling."""
-    record = json.loads((output_of(OURS, text) / "run.json").read_text(encoding="utf-8"))
+def padding(name: str, text: Path) -> float:
+    """Returns which share of the tokens that a run of ours computed was filling."""
+    record = json.loads((output_of(name, text) / "run.json").read_text(encoding="utf-8"))
     return record["padding_share"]
 
 
-def agreement(text: Path) -> dict[str, float]:
-    """Returns the smallest cosine of each peer's vectors with ours, sentence by sentence.
+def agreement(texts: dict[str, Path], reference: str) -> dict[str, float]:
+    """Returns the smallest cosine of each side's vectors with the reference's, by sentence.
 
     Raises:
         RuntimeError: A side did not write every sentence.
     """
-    import bert
-
-    lines = text.read_text(encoding="utf-8").splitlines()
-    _, ours = bert.read(output_of(OURS, text))
+    expected = _vectors(reference, texts[reference])
     smallest = {}
-    for name in _PEERS:
-        table = pq.read_table(output_of(name, text))
-        place = {line: row for row, line in enumerate(table.column(0).to_pylist())}
-        if place.keys() != set(lines) or len(ours) != len(lines):
-            raise RuntimeError(f"{name} wrote {len(place)} of {len(lines)} sentences")
-        flat = table.column(1).combine_chunks().flatten().to_numpy()
-        theirs = flat.reshape(len(table), -1)[[place[line] for line in lines]]
-        norms = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
-        smallest[name] = round(float((np.sum(theirs * ours, axis=1) / norms).min()), 6)
+    for name, text in texts.items():
+        if name == reference:
+            continue
+        lines = text.read_text(encoding="utf-8").splitlines()
+        theirs = _vectors(name, text)
+        if theirs.keys() != set(lines):
+            raise RuntimeError(f"{name} wrote {len(theirs)} of {len(lines)} sentences")
+        cosines = [_cosine(theirs[line], expected[line]) for line in lines]
+        smallest[name] = round(min(cosines), 6)
     return smallest
+
+
+def _vectors(name: str, text: Path) -> dict[str, np.ndarray]:
+    if name in OURS.values():
+        import bert
+
+        lines = text.read_text(encoding="utf-8").splitlines()
+        return dict(zip(lines, bert.read(output_of(name, text))[1], strict=True))
+    table = pq.read_table(output_of(name, text))
+    flat = table.column(1).combine_chunks().flatten().to_numpy()
+    return dict(zip(table.column(0).to_pylist(), flat.reshape(len(table), -1), strict=True))
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 if __name__ == "__main__":

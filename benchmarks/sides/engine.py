@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.sides.neighbours import company
+from benchmarks.sides.our_encoder import load_ours
 from bert.batching import pad_rows, plan_batches
 
 # (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
@@ -94,11 +95,7 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
 
 
 def _ours(precision: str) -> Embed:
-    from bert.encoder import Encoder
-    from bert.resolve import resolve_model
-
-    chosen = {} if precision == "float32" else {"precision": precision}
-    encoder = Encoder(resolve_model("minilm"), threads=1, **chosen)
+    encoder = load_ours(precision, threads=1)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
         done = encoder.embed_rows(ids, splits, batch_tokens=budget)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+_A_SCALE_A_ROW = 2**64 - 1  # as large a group of activations as there can be
+
 # int32 `[batch, length]` twice to float32 `[batch, hidden]` of unit length
 Call = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -72,10 +74,7 @@ def litert_call(path: Path) -> Call:
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(path), num_threads=1)
-    places = {
-        each["name"].split("_")[-1].split(":")[0]: each["index"]
-        for each in interpreter.get_input_details()
-    }
+    places = {each["name"]: each["index"] for each in interpreter.get_input_details()}
     output = interpreter.get_output_details()[0]["index"]
     shape: tuple[int, ...] = ()
 
@@ -111,6 +110,3 @@ def torch_call(folder: Path) -> Call:
             return model(inputs)["sentence_embedding"].numpy()
 
     return call
-
-
-_A_SCALE_A_ROW = 2**64 - 1
