@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-_A_SCALE_A_ROW = 2**64 - 1  # as large a group of activations as there can be
+_ACTIVATIONS = 128  # that share a scale: the fastest of 32, 64, 128, 192, 256, 384, and a whole row
 
 # int32 `[batch, length]` twice to float32 `[batch, hidden]` of unit length
 Call = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -40,7 +40,7 @@ def openvino_call(path: Path) -> Call:
         "ENABLE_CPU_PINNING": False,
     }
     if path.stem == "weights":
-        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = _A_SCALE_A_ROW
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = _ACTIVATIONS
     request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
 
     def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
