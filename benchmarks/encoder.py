@@ -55,8 +55,8 @@ def main() -> None:
 def _summary(rounds: list[dict[str, float]]) -> dict[str, float]:
     names = ("tokens_per_second", "tokens_per_cpu_second", "padding", "share_of_limit")
     figures = {name: measure.Figure.of([one[name] for one in rounds]) for name in names}
-    summary = {name: figure.median for name, figure in figures.items()}
-    return summary | {"spread": figures["tokens_per_second"].spread}
+    summary = {name: round(figure.median, 4) for name, figure in figures.items()}
+    return summary | {"spread": round(figures["tokens_per_second"].spread, 3)}
 
 
 def _row(name: str, result: dict[str, float]) -> list[str]:

@@ -24,7 +24,10 @@ from benchmarks.engine_models import (
     row_file,
     vectors_of,
 )
+from benchmarks.peers import peer_versions
 
+_PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "ai-edge-litert", "sentence-transformers")
+_PACKAGES += ("torch",)
 BUDGETS = (256, 512, 1024, 2048, 4096)
 _HEADER = (
     *("engine", "tokens a batch", "tokens/CPU s", "spread", "ours is", "tokens/s", "padding"),
@@ -50,11 +53,13 @@ def main() -> None:
     reference = float32_vectors(models, rows)
     for name, result in results.items():
         result |= examined(engines[name], models, rows, int(result["batch_tokens"]), reference)
-        result["ours_is"] = results[OURS]["tokens_per_cpu_second"] / result["tokens_per_cpu_second"]
+        ours = results[OURS]["tokens_per_cpu_second"]
+        result["ours_is"] = round(ours / result["tokens_per_cpu_second"], 3)
     record = {
         "benchmark": "engines" if args.precision == "float32" else f"engines_{args.precision}",
         "data": f"{args.sentences} docstring sentences as token rows, every {args.every}th group",
         "rounds": args.rounds,
+        "engines": peer_versions(*_PACKAGES),
         "limit_tokens_per_cpu_second": round(limit),
         "results": results,
     }
@@ -93,11 +98,11 @@ def summary(passes: Passes, limit: float) -> dict[str, object]:
     chosen = passes[best]
     return {
         "batch_tokens": best,
-        "tokens_per_cpu_second": rates[best],
-        "spread": measure.Figure.of([each["cpu"] for each in chosen]).spread,
-        "tokens_per_second": float(np.median([each["tokens"] / each["wall"] for each in chosen])),
-        "padding": 1 - chosen[0]["tokens"] / chosen[0]["padded"],
-        "share_of_limit": rates[best] / limit,
+        "tokens_per_cpu_second": round(rates[best]),
+        "spread": round(measure.Figure.of([each["cpu"] for each in chosen]).spread, 3),
+        "tokens_per_second": round(np.median([each["tokens"] / each["wall"] for each in chosen])),
+        "padding": round(1 - chosen[0]["tokens"] / chosen[0]["padded"], 4),
+        "share_of_limit": round(rates[best] / limit, 3),
         "by_budget": {str(budget): round(rate) for budget, rate in rates.items()},
     }
 
@@ -121,8 +126,8 @@ def examined(
     cosine = (vectors * reference).sum(axis=1)
     return {
         "peak_mib": round(taken["peak"] / 2**20),
-        "cosine_mean": float(cosine.mean()),
-        "cosine_min": float(cosine.min()),
+        "cosine_mean": round(float(cosine.mean()), 6),
+        "cosine_min": round(float(cosine.min()), 6),
         "neighbours": kept,
     }
 

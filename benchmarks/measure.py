@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
+# Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
+_INSTRUCTIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16")
+_INSTRUCTIONS += ("amx_int8", "amx_bf16", "asimd", "i8mm", "bf16")
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,21 @@ def in_turn(sides: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, 
 
 
 def machine() -> dict[str, object]:
-    """Returns what the figures depend on beside the code: processor, cores, date, Python."""
+    """Returns what the figures depend on beside the code: processor, cores, date, Python.
+
+    "instructions" are those of the processor that products can be made with; the model's number
+    tells processors apart whose name a virtual machine hides.
+    """
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    about = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    flags = set((about.get("flags") or about.get("Features") or "").split())
+    name, numbers = about.get("model name", platform.processor()), ("cpu family", "model")
+    if set(numbers) <= set(about):
+        name += f" ({', '.join(f'{each} {about[each]}' for each in numbers)})"
     return {
-        "processor": models[0] if models else platform.processor(),
+        "processor": name,
+        "instructions": [flag for flag in _INSTRUCTIONS if flag in flags],
         "cores": len(os.sched_getaffinity(0)),
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),

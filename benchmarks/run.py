@@ -14,11 +14,15 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parent / "README.md"
+_MODULES = {"engines_int8": ("engines", "--precision=int8")}  # others are their own
 _QUICK = {
     "end_to_end": ("--sentences=600", "--small=100", "--rounds=1"),
     "host_path": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
     "encoder": ("--sentences=500", "--rounds=1"),
+    "engines": ("--sentences=300", "--every=2", "--rounds=1"),
+    "engines_int8": ("--sentences=300", "--every=2", "--rounds=1"),
+    "processes": ("--sentences=300", "--rounds=1"),
     "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
 }
 
@@ -49,7 +53,8 @@ def main() -> int:
 
 def run(name: str, flags: tuple[str, ...]) -> tuple[int, list[str]]:
     """Runs a benchmark, shows what it prints, and returns its exit code and its lines."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", *flags]
+    module, *always = _MODULES.get(name, (name,))
+    command = [sys.executable, "-m", f"benchmarks.{module}", *always, *flags]
     print(f"\n$ python {' '.join(command[1:])}", flush=True)
     printed = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -73,8 +78,9 @@ def section(printed: list[str]) -> str:
     record = json.loads(records[-1])
     machine = record["machine"]
     libraries = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
-    lines = [f"{machine['date']}, {where}; {libraries}.", "", *table, "", "```json", records[-1]]
+    where = f"{machine['processor']}, {' '.join(machine['instructions'])}, {machine['cores']} cores"
+    about = f"{machine['date']}, {where}, Python {machine['python']}; {libraries}."
+    lines = [about, "", *table, "", "```json", records[-1]]
     return "\n".join([*lines, "```"])
 
 

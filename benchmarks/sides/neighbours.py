@@ -39,7 +39,7 @@ def company(embed: Embed, ids: np.ndarray, splits: np.ndarray) -> dict[str, dict
     return {
         name: {
             "equal": int((vectors == together).all(axis=1).sum()),
-            "smallest_cosine": float((vectors * together).sum(axis=1).min()),
+            "smallest_cosine": round(float((vectors * together).sum(axis=1).min()), 6),
         }
         for name, vectors in seen.items()
     }
