@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences
 from benchmarks.peers import minilm_folder, peer_environment, peer_python
+from benchmarks.sides.engine import OURS
 
-OURS = "ours"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _GROUP = 4096  # tokens
 _CALIBRATION = 6000  # sentences that calibrated models choose from
 _FOLDER = FOLDER / "engines"
@@ -58,7 +60,7 @@ class EngineProcess:
         flags = ["--engine", engine.backend, "--precision", engine.precision]
         self._process = subprocess.Popen(
             [*command, *flags, "--model", str(model), "--rows", str(rows)],
-            env=None if ours else peer_environment(),
+            env=(dict(os.environ) if ours else peer_environment()) | _ONE_THREAD,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -17,7 +17,6 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.engine_models import (
     ENGINES,
-    OURS,
     Engine,
     EngineProcess,
     exported,
@@ -25,6 +24,7 @@ from benchmarks.engine_models import (
     vectors_of,
 )
 from benchmarks.peers import peer_versions
+from benchmarks.sides.engine import OURS
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "ai-edge-litert", "sentence-transformers")
 _PACKAGES += ("torch",)

@@ -2,12 +2,12 @@
 
 `{"pass": BUDGET}` embeds all rows in batches of that many padded tokens and answers with what that
 took; `{"vectors": BUDGET, "file": PATH}` writes their vectors; `{"neighbours": []}` answers in
-which company vectors change; `{"products": []}` (ours only) how fast float32 products are.
+which company vectors change, `{"limit": []}` (ours only) with the tokens a CPU second that large
+float32 products alone would allow.
 """
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,18 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.sides.neighbours import company
+from benchmarks.sides.neighbours import Embed, company
 from benchmarks.sides.our_encoder import load_ours
 from bert.batching import pad_rows, plan_batches
 
-# (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
-Embed = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, int]]
 OURS = "ours"
 
 
 def main() -> None:
     """Answers until the input ends."""
-    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", required=True)
     parser.add_argument("--model", type=Path, required=True)

@@ -8,6 +8,7 @@ _ROWS, _LENGTH, _PADDED = 32, 20, 40
 _TOGETHER = 12  # rows beside one of twice the length: no plan of batches parts so few
 _BUDGET = 4096
 
+# (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
 Embed = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, int]]
 
 
