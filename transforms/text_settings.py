@@ -95,8 +95,7 @@ def text_model_settings(
         batch_tokens: Most tokens that are computed at once; None is what is fast.
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
-        max_batch_seconds: For streaming: how long a text may wait for others, in its window. None:
-            batches never outlive a bundle, which there is often one element.
+        max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
         **vectors: What to change of the model's own settings: `layers`, `layer_combine`,
             `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert.vector_spec.VectorSpec`).
