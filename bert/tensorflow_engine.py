@@ -35,6 +35,8 @@ class TensorFlowEngine:
         _one_core_a_batch()
         self._special = special_ids
         self._model = bundle.load_encoder()
+        if bundle.kind == "bert" and _has_onednn():
+            self._model.suit_onednn()
         if precision == "bfloat16":
             self._model.compute_in(tf.bfloat16)
 
@@ -72,6 +74,13 @@ def traced(
         )
 
     return outputs.get_concrete_function()
+
+
+def _has_onednn() -> bool:
+    # TensorFlow decides by processor and settings, and has no public way to ask.
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def _one_core_a_batch() -> None:
