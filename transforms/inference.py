@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 import numpy as np
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from bert.layout import Layout, Units
     from bert.row_runner import EmbeddedRows
     from bert.tokenizer import Tokenizer
+
+_VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
 
 
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
@@ -179,8 +182,15 @@ def _token_vectors(
     tokens = layout.tokens
     if tokens is None or vectors is None:
         return None
-    names = pa.array(tokenizer.vocab, pa.string()).take(pa.array(tokens.ids))
+    names = _vocabulary(tokenizer).take(pa.array(tokens.ids))
     return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
+
+
+def _vocabulary(tokenizer: "Tokenizer") -> pa.StringArray:
+    """The vocabulary of a tokenizer as Arrow strings, made once."""
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())
+    return _VOCABULARIES[tokenizer]
 
 
 def _unit_vectors(units: "Units | None", vectors: np.ndarray | None) -> UnitVectors | None:

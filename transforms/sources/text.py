@@ -65,7 +65,7 @@ def parse_text(lines: Lines, pair_separator: str | None = None) -> Documents:
     found, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
     texts, texts_b = found, None
-    suspects: Iterable[int] = _suspects(lines, offsets).tolist()
+    suspects = _suspects(lines, offsets, found)
     if pair_separator is not None:
         texts, texts_b = split_pairs(found, pair_separator)
         suspects = range(len(found))
@@ -110,15 +110,16 @@ def split_pairs(
     return texts, texts_b
 
 
-def _suspects(lines: Lines, offsets: np.ndarray) -> np.ndarray:
-    """Lines that may be blank or no UTF-8, by their first byte unless some byte is not ASCII.
+def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
+    """Lines that may be blank or no UTF-8: by their first byte, if all of them are UTF-8.
 
-    A blank line begins with white space; looking at that byte spares nearly all a closer look.
+    A blank line begins with white space, which is ASCII up to the space, or is not ASCII; looking
+    at that byte spares nearly all a closer look.
     """
-    data = np.frombuffer(lines.data, np.uint8)
-    if not lines.data.isascii():
-        return np.arange(len(offsets))
-    return np.flatnonzero(data[offsets - lines.offset] <= ord(" "))
+    if bytes in set(map(type, found)):
+        return range(len(found))
+    first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
+    return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 
 
 def _is_bad(text: str | bytes) -> bool:
