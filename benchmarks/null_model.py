@@ -1,7 +1,10 @@
 """Both ways from a text file to Parquet with a model that costs nothing, as measured processes."""
 
+import json
 import shutil
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +43,25 @@ def embed(name: str, text: Path) -> measure.Spent:
     if rows != int(text.stem):
         raise RuntimeError(f"{name} wrote {rows} rows, not {text.stem}")
     return spent
+
+
+def profile(text: Path) -> dict[str, float]:
+    """Runs our way over a file, and returns the processor seconds of each of its rooms.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    output = (_WORK / f"profile-{text.stem}").absolute()
+    command = [sys.executable, "-m", "benchmarks.sides.null_profile"]
+    done = subprocess.run(
+        [*command, "--input", str(text), "--output", str(output)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    shutil.rmtree(output)
+    return Counter(json.loads(done.stdout.splitlines()[-1]))
 
 
 def noise(rows: int, width: int) -> np.ndarray:

@@ -17,6 +17,7 @@ README = Path(__file__).parent / "README.md"
 _QUICK = {
     "end_to_end": ("--sentences=600", "--small=100", "--rounds=1"),
     "host_path": ("--sentences=20000", "--rounds=1"),
+    "host_profile": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
     "encoder": ("--sentences=500", "--rounds=1"),
     "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
