@@ -11,6 +11,7 @@ from transforms.sources.lines import Lines
 
 INVALID_UTF8 = "invalid UTF-8"
 TOO_LARGE = "record too large"
+_FEW = 32  # strings that Python has made before Arrow has begun, as for many tiny files
 
 
 def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
@@ -51,6 +52,8 @@ def _without_return(line: str | bytes) -> str | bytes:
 
 def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
     """`<file>:<byte offset>` of each offset."""
+    if len(offsets) <= _FEW:
+        return pa.array([f"{path}:{offset}" for offset in offsets.tolist()], pa.string())
     places = pa.array(offsets, pa.int64()).cast(pa.string())
     return pa.compute.binary_join_element_wise(path, places, ":")
 
