@@ -13,6 +13,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
+from transforms.block_coder import passed_as_block
 from transforms.dead_letter import Rejected
 from transforms.discretion import Discreet
 from transforms.tokenization import TokenBlock
@@ -112,6 +113,7 @@ class EmbedBlocks(beam.PTransform):
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[EmbeddingBlock]:
+        passed_as_block(EmbeddingBlock)
         infer = RunInference(self.handler, model_identifier=self.handler.fingerprint)
         return blocks | "Infer" >> infer.with_output_types(EmbeddingBlock)
 

@@ -14,6 +14,7 @@ import xxhash
 
 from bert.ragged import take_rows
 from bert.text_spec import TextSpec
+from transforms.block_coder import passed_as_block
 from transforms.dead_letter import Rejected
 from transforms.discretion import Discreet
 from transforms.part import Part
@@ -90,6 +91,7 @@ class TokenizeBlocks(beam.PTransform):
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
+        passed_as_block(TokenBlock)
         return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self))
 
 
