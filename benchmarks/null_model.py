@@ -1,7 +1,10 @@
 """Both ways from a text file to Parquet with a model that costs nothing, as measured processes."""
 
+import json
 import shutil
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +15,12 @@ from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
 
 BLOCKS, ROWS = "ours, blocks", "Beam, rows"
 _SIDES = {BLOCKS: "null_blocks", ROWS: "null_rows"}
-_WORK = FOLDER / "null_model"
+WORK = FOLDER / "null_model"
 
 
 def line_file(count: int) -> Path:
     """Returns the file of the first `count` numbered sentences, one a line."""
-    path = (_WORK / f"{count}.txt").absolute()
+    path = (WORK / f"{count}.txt").absolute()
     return path if path.exists() else write_lines(path, numbered_sentences(count))
 
 
@@ -30,7 +33,7 @@ def embed(name: str, text: Path) -> measure.Spent:
     Raises:
         RuntimeError: It failed, or wrote another number of rows.
     """
-    output = (_WORK / f"{_SIDES[name]}-{text.stem}").absolute()
+    output = (WORK / f"{_SIDES[name]}-{text.stem}").absolute()
     shutil.rmtree(output, ignore_errors=True)
     target = output if name == BLOCKS else output / "rows"
     command = (sys.executable, "-m", f"benchmarks.sides.{_SIDES[name]}")
@@ -40,6 +43,36 @@ def embed(name: str, text: Path) -> measure.Spent:
     if rows != int(text.stem):
         raise RuntimeError(f"{name} wrote {rows} rows, not {text.stem}")
     return spent
+
+
+def profile(text: Path, dim: int | None = None) -> dict[str, float]:
+    """Runs our way over a file or folder, and returns what it took.
+
+    Returns:
+        Processor seconds of each room, of the `start-up` before the first, and of `everything`;
+        the `peak` of memory in bytes; how many documents were `embedded`, in how many `blocks`.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    output = (WORK / f"profile-{text.stem}").absolute()
+    command = [sys.executable, "-m", "benchmarks.sides.null_profile"]
+    command += ["--input", str(text), "--output", str(output)]
+    done = subprocess.run(
+        command if dim is None else [*command, f"--dim={dim}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    record = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    shutil.rmtree(output)
+    found = Counter(json.loads(done.stdout.splitlines()[-1]))
+    return found | {
+        "embedded": record["counts"]["embedded"],
+        "tokens": record["tokens"],
+        "blocks": record["files"]["blocks"],
+    }
 
 
 def noise(rows: int, width: int) -> np.ndarray:

@@ -18,6 +18,7 @@ _MODULES = {"engines_int8": ("engines", "--precision=int8")}  # others are their
 _QUICK = {
     "end_to_end": ("--sentences=600", "--small=100", "--rounds=1"),
     "host_path": ("--sentences=20000", "--rounds=1"),
+    "host_profile": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
     "encoder": ("--sentences=500", "--rounds=1"),
     "engines": ("--sentences=300", "--every=2", "--rounds=1"),

@@ -27,7 +27,10 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
     if budget < 1:
         raise ValueError(f"--batch_tokens must be at least 1, got {budget}")
     lengths = np.asarray(lengths, np.int64)
-    order = np.argsort(-lengths, kind="stable")
+    missing = lengths.max(initial=0) - lengths
+    if missing.max(initial=0) <= np.iinfo(np.uint16).max:
+        missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
+    order = np.argsort(missing, kind="stable")
     ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
     batches, start = [], 0
     while start < len(order):
@@ -56,11 +59,17 @@ def pad_rows(
     """
     starts = row_splits[rows]
     lengths = row_splits[rows + 1] - starts
-    columns = np.arange(int(lengths.max(initial=0)))
-    mask = columns[None, :] < lengths[:, None]
-    if len(values) == 0:
-        return np.zeros(mask.shape, np.int32), mask.astype(np.int32)
-    # Filling reads beyond its row, and is zeroed after; clipped, it stays within the array.
-    places = np.minimum(starts[:, None] + columns[None, :], len(values) - 1)
-    mask = mask.astype(np.int32)
-    return values[places].astype(np.int32, copy=False) * mask, mask
+    longest = int(lengths.max(initial=0))
+    columns = np.arange(longest, dtype=np.int32)
+    mask = (columns[None, :] < lengths.astype(np.int32)[:, None]).astype(np.int32)
+    if longest == 0:
+        return np.zeros(mask.shape, np.int32), mask
+    values = np.ascontiguousarray(values, np.int32)
+    # Each row with what follows it is taken as one piece; what is not its own is zeroed after.
+    ends = len(values) - longest
+    pieces = np.ndarray((ends + 1,), f"V{longest * 4}", values, strides=(4,))
+    padded = pieces[np.minimum(starts, ends)].view(np.int32).reshape(mask.shape)
+    for row in np.flatnonzero(starts > ends).tolist():  # behind the last ones nothing follows
+        padded[row, : lengths[row]] = values[starts[row] : starts[row] + lengths[row]]
+    padded *= mask
+    return padded, mask

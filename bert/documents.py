@@ -12,7 +12,6 @@ from bert.units import word_ranges
 if TYPE_CHECKING:
     from bert.tokenizer import TokenizedTexts, Tokenizer
 
-_WORD = "a"  # a text that would go on with a word before it
 Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
 
 
@@ -140,17 +139,9 @@ def prompt_length(tokenizer: "Tokenizer", prompt: str) -> int:
     """How many tokens the prompt has before every text.
 
     Raises:
-        ValueError: Its last word would go on in a text's first one, so that nobody could tell
-            which tokens are whose.
+        ValueError: As `Tokenizer.prompt_length`.
     """
-    if not prompt:
-        return 0
-    alone, word, joined = tokenizer.encode([prompt, _WORD, prompt + _WORD])
-    if not np.array_equal(joined, np.concatenate([alone, word])):
-        raise ValueError(
-            f"--prompt {prompt!r} would run into the first word of a text, put a space at its end"
-        )
-    return len(alone)
+    return tokenizer.prompt_length(prompt) if prompt else 0
 
 
 def _without_offsets(tokenizer: "Tokenizer"):

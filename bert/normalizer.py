@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.ragged import splits_of
+
 _CODE_POINTS = 0x110000
 _PAGE = 256  # code points that are looked up in unicodedata together
 _CJK = (
@@ -95,7 +97,7 @@ class Normalizer:
         inside = classes & 1
         starts = np.flatnonzero(classes[1:] > inside[:-1]) + 1
         stops = np.flatnonzero(classes[:-1] > inside[1:]) + 1
-        borders = np.cumsum([0, *map(len, texts)]) + np.arange(len(texts) + 1)
+        borders = splits_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
         at = borders if source is None else np.searchsorted(source, borders)
         counts = np.diff(np.searchsorted(starts, at))
         return Words(chars, starts, stops, counts, source, borders[:-1] + 1)

@@ -22,6 +22,19 @@ def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(int(np.sum(lengths)), dtype=np.int64) + np.repeat(shifts, lengths)
 
 
+def sums_of(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The sum of each row's values, int64 `[rows]`; 0 for a row that has none.
+
+    >>> sums_of(np.array([1, 2, 3]), np.array([2, 0, 1])).tolist()
+    [3, 0, 3]
+    """
+    sums = np.zeros(len(lengths), np.int64)
+    filled = np.flatnonzero(lengths)
+    if len(filled):
+        sums[filled] = np.add.reduceat(values, splits_of(lengths)[filled], dtype=np.int64)
+    return sums
+
+
 def take_rows(row_splits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where the values of some rows stand, int64, and the splits of these rows alone."""
     lengths = np.diff(row_splits)[rows]

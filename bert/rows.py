@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.ragged import places, splits_of
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -64,15 +66,21 @@ def build_rows(
     room = max_seq_length - np.where(lengths_b > 0, 3, 2)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
     sizes_a, sizes_b = kept_a + 2, kept_b + (kept_b > 0)
-    splits = np.concatenate([[0], np.cumsum(sizes_a + sizes_b)]).astype(np.int64)
+    splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
     out = np.full(splits[-1], sep_id, np.int32)
     out[starts] = cls_id
-    _copy(ids, row_splits[:-1], kept_a, out, starts + 1)
-    _copy(ids_b, row_splits_b[:-1], kept_b, out, starts + sizes_a)
+    truncated = kept_a + kept_b < lengths_a + lengths_b
+    if not pairs:
+        inner = np.ones(len(out), bool)
+        inner[starts] = inner[splits[1:] - 1] = False
+        out[inner] = ids[places(row_splits[:-1], kept_a)] if truncated.any() else ids
+        return Rows(out, splits, None, truncated)
+    out[places(starts + 1, kept_a)] = ids[places(row_splits[:-1], kept_a)]
+    out[places(starts + sizes_a, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
     pattern = np.tile(np.array([0, 1], np.int32), len(starts))
     types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))
-    return Rows(out, splits, types if pairs else None, kept_a + kept_b < lengths_a + lengths_b)
+    return Rows(out, splits, types, truncated)
 
 
 def _longest_first(
@@ -82,11 +90,3 @@ def _longest_first(
     half_b = room // 2
     kept_b = np.minimum(lengths_b, np.maximum(half_b, room - lengths_a))
     return np.minimum(lengths_a, room - kept_b), kept_b
-
-
-def _copy(
-    ids: np.ndarray, starts: np.ndarray, counts: np.ndarray, out: np.ndarray, at: np.ndarray
-) -> None:
-    """Copies `counts[i]` ids from `starts[i]` on to `out` from `at[i]` on, for all i."""
-    step = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    out[np.repeat(at, counts) + step] = ids[np.repeat(starts, counts) + step]

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from bert.normalizer import Normalizer, safe_cut
+from bert.ragged import splits_of, sums_of
 from bert.wordpiece import WordPiece
 
-_CHUNK_CHARS = 1 << 16  # the arrays of one chunk stay in a core's cache
-_SPACE = 32
+_CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
+_WORD = "a"  # a text that would go on with a word before it
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Tokenizer:
         self._normalizer = Normalizer(lower_case)
         self._word_piece = WordPiece(ids, "[UNK]", max_word_chars)
         self._lock = threading.Lock()
+        self._prompt_lengths: dict[str, int] = {}
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Returns the ids of each text, int32 `[tokens]`, without special tokens."""
@@ -90,6 +92,23 @@ class Tokenizer:
         """bool `[vocabulary]`: entries that go on with a word, those that begin with `##`."""
         return np.array([entry.startswith("##") for entry in self.vocab])
 
+    def prompt_length(self, prompt: str) -> int:
+        """Returns how many tokens a prompt has before every text; it is looked at once.
+
+        Raises:
+            ValueError: Its last word would go on in a text's first one, so that nobody could tell
+                which tokens are whose.
+        """
+        if prompt not in self._prompt_lengths:
+            alone, word, joined = self.encode([prompt, _WORD, prompt + _WORD])
+            if not np.array_equal(joined, np.concatenate([alone, word])):
+                raise ValueError(
+                    f"--prompt {prompt!r} would run into the first word of a text, put a space at "
+                    "its end"
+                )
+            self._prompt_lengths[prompt] = len(alone)
+        return self._prompt_lengths[prompt]
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entries for ids."""
         return [self.vocab[entry] for entry in ids]
@@ -98,23 +117,26 @@ class Tokenizer:
         if isinstance(texts, str):
             raise ValueError("texts must be a list of str, got one str")
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
-        order = None
-        if plain.any() and not plain.all():
+        others = np.flatnonzero(~plain)
+        mixed = 0 < len(others) < len(texts)
+        if mixed:
             # Plain texts have a cheaper way, but one of another kind among them bars it.
-            order = np.argsort(plain, kind="stable")
+            order = np.concatenate([others, np.flatnonzero(plain)])
             texts = [texts[row] for row in order.tolist()]
         counts = np.zeros(len(texts), np.int64)
         parts = [(np.empty(0, np.int32),) * 3]
         with self._lock:
-            for start, shift, chunk in _chunks(texts, int((~plain).sum())):
+            for start, shift, chunk in _chunks(texts, len(others)):
                 part, chunk_counts = self._tokenize_chunk(chunk, shift, offsets)
                 parts.append(part)
                 counts[start : start + len(chunk)] += chunk_counts
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if order is not None:
-            columns, counts = _reordered(columns, counts, order)
+        if mixed:
+            tokens = int(counts[: len(others)].sum())
+            counts[order] = counts.copy()
+            columns = [_in_place(column, tokens, np.repeat(plain, counts)) for column in columns]
         ids, starts, stops = columns
-        return TokenizedTexts(ids, np.concatenate([[0], np.cumsum(counts)]), starts, stops)
+        return TokenizedTexts(ids, splits_of(counts), starts, stops)
 
     def _tokenize_chunk(
         self, texts: Sequence[str], shift: int, offsets: bool
@@ -122,8 +144,7 @@ class Tokenizer:
         """Returns ids, starts and stops of the tokens of some texts, and how many each has."""
         words = self._normalizer.words(texts)
         pieces = self._word_piece.pieces(words, offsets)
-        tokens_until = np.concatenate([[0], np.cumsum(pieces.counts)])
-        counts = np.diff(tokens_until[np.cumsum(words.counts)], prepend=0)
+        counts = sums_of(pieces.counts, words.counts)
         if pieces.starts is None or pieces.stops is None:
             return (pieces.ids, pieces.ids[:0], pieces.ids[:0]), counts
         origins = np.repeat(words.origins - shift, counts)
@@ -154,15 +175,13 @@ def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Seque
             yield start + 1, 0, texts[start + 1 : stop]
 
 
-def _reordered(
-    columns: list[np.ndarray], counts: np.ndarray, order: np.ndarray
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Puts the tokens of texts back in place, the n-th having been the text number `order[n]`."""
-    place = np.argsort(order)
-    starts = (np.cumsum(counts) - counts)[place]
-    counts = counts[place]
-    tokens = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    return [column.take(tokens) if len(column) else column for column in columns], counts
+def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
+    """Puts tokens back in the order of their texts; the first `others` are those not `plain`."""
+    if len(column) == 0:
+        return column
+    ordered = np.empty_like(column)
+    ordered[~plain], ordered[plain] = column[:others], column[others:]
+    return ordered
 
 
 def _read_vocab(path: str | os.PathLike[str]) -> list[str]:

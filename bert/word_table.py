@@ -20,7 +20,8 @@ def word_keys(chars: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width:
     data = np.zeros(len(chars) * size + width, np.uint8)
     data[: len(chars) * size] = chars.view(np.uint8)
     windows = np.ndarray((len(chars),), f"V{width}", data, strides=(size,))
-    keys = windows.take(starts).view(np.uint64).reshape(-1, width // 8)
+    # `take` would first make a copy of all the windows.
+    keys = windows[starts].view(np.uint64).reshape(-1, width // 8)
     keys &= _masks(width).take(np.minimum(lengths * size, width), axis=0)
     return keys
 
@@ -39,8 +40,10 @@ class WordTable:
     """
 
     def __init__(self, columns: int) -> None:
-        # A key's columns, then its value; 0 as a value is an empty slot.
-        self._slots = np.zeros((_FEWEST, columns + 1), np.uint64)
+        # A key's columns, then its value; 0 as a value is an empty slot. Rows of 32 bytes are taken
+        # in one go, those of 24 are not.
+        self._columns = columns
+        self._slots = np.zeros((_FEWEST, max(columns + 1, 4)), np.uint64)
         self._used = 0
         # Drawn anew for each table, so that no text can be written to make it slow.
         self._factors = np.random.default_rng().integers(1 << 63, size=columns, dtype=np.uint64)
@@ -53,36 +56,41 @@ class WordTable:
         """Returns the value of each key, int64 `[keys]`; 0 where it has none."""
         at = self._home(keys)
         slots = self._slots.take(at, axis=0)
-        values = slots[:, -1].view(np.int64)
+        values = slots[:, self._columns].view(np.int64)
         same = _same(slots, keys)
         found = np.where(same, values, 0)
         rest = np.flatnonzero(~same & (values != 0))
+        at, keys = at.take(rest), keys.take(rest, axis=0)
         while len(rest):
-            at[rest] = (at[rest] + 1) & (len(self._slots) - 1)
-            slots = self._slots.take(at[rest], axis=0)
-            values = slots[:, -1].view(np.int64)
-            same = _same(slots, keys[rest])
+            at = (at + 1) & (len(self._slots) - 1)
+            slots = self._slots.take(at, axis=0)
+            values = slots[:, self._columns].view(np.int64)
+            same = _same(slots, keys)
             found[rest[same]] = values[same]
-            rest = rest[~same & (values != 0)]
+            going_on = np.flatnonzero(~same & (values != 0))
+            rest, at, keys = rest.take(going_on), at.take(going_on), keys.take(going_on, axis=0)
         return found
 
     def insert(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Adds keys, all different and none of them there yet, with values other than 0."""
         self._used += len(keys)
         if 2 * self._used > len(self._slots):
-            old = self._slots[self._slots[:, -1] != 0]
+            old = self._slots[self._slots[:, self._columns] != 0]
             size = 1 << (4 * self._used - 1).bit_length()
             self._slots = np.zeros((size, self._slots.shape[1]), np.uint64)
             self._place(old)
-        self._place(np.concatenate([keys, values.astype(np.uint64)[:, None]], axis=1))
+        new = np.zeros((len(keys), self._slots.shape[1]), np.uint64)
+        new[:, : self._columns], new[:, self._columns] = keys, values.astype(np.uint64)
+        self._place(new)
 
     def _place(self, slots: np.ndarray) -> None:
-        at, rest = self._home(slots[:, :-1]), np.arange(len(slots))
+        at, rest = self._home(slots[:, : self._columns]), np.arange(len(slots))
         while len(rest):
-            free = self._slots[at[rest], -1] == 0
+            values = self._slots[:, self._columns]
+            free = values[at[rest]] == 0
             # Several may want one slot: the last that writes its number there gets it.
-            self._slots[at[rest[free]], -1] = rest[free] + 1
-            won = free & (self._slots[at[rest], -1] == rest + 1)
+            values[at[rest[free]]] = rest[free] + 1
+            won = free & (values[at[rest]] == rest + 1)
             self._slots[at[rest[won]]] = slots[rest[won]]
             rest = rest[~won]
             at[rest] = (at[rest] + 1) & (len(self._slots) - 1)
@@ -94,7 +102,8 @@ class WordTable:
             mixed += keys[:, column] * self._factors[column]
         mixed ^= mixed >> np.uint64(32)
         mixed *= self._factors[0]
-        return (mixed >> np.uint64(65 - len(self._slots).bit_length())).astype(np.int64)
+        mixed >>= np.uint64(65 - len(self._slots).bit_length())
+        return mixed.view(np.int64)
 
 
 def _same(slots: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -101,7 +101,8 @@ class WordPiece:
             once = dict(zip(strings, missing.tolist(), strict=True))
             new = np.fromiter(once.values(), np.int64, len(once))
             new = new[short[new]]
-            table.insert(keys[new], found[new])
+            if len(new):
+                table.insert(keys[new], found[new])
         return found
 
     def _learn(self, words: list[str], short: list[bool]) -> list[int]:

@@ -22,8 +22,9 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 256 * _KIB, _MIB
 _BLOCKS_WANTED = 64
 _STRIPES_WANTED, _MOST_STRIPES = 64, 16
-_MOST_FILES = 10_000  # of one block of tiny files
-
+# Tiny files are shared out by their number, too, so that there are blocks for many workers; a block
+# of some dozens takes about as long to finish as to compute.
+_FEWEST_FILES, _MOST_FILES = 64, 10_000
 _MOST_CUTS = 16  # of a row group: each begins to read at the group's first row
 
 FORMATS = {
@@ -40,11 +41,19 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
 def input_files(
-    patterns: Sequence[str], input_format: str | None = None, output: str | None = None
+    patterns: Sequence[str],
+    input_format: str | None = None,
+    output: str | None = None,
+    look_inside: bool = True,
 ) -> list[InputFile]:
     """Lists what the patterns name, sorted by path, each file once.
 
-    What lies below `output` is left out: a run into a folder of its input would read itself.
+    Args:
+        patterns: Paths, folders and globs.
+        input_format: Of all files, None for the suffix's.
+        output: What lies below is left out: a run into a folder of its input would read itself.
+        look_inside: Whether the first bytes of local files tell if their encoding can be read; a
+            listing that is made again, and must be as it was, needs not ask again.
 
     Raises:
         ValueError: A pattern that names no file, or a file whose format or encoding cannot be
@@ -58,7 +67,7 @@ def input_files(
         if not files:
             raise ValueError(f"--input {pattern} names no file")
         found.update((each.path, each) for each in files)
-    return [_input_file(found[path], input_format) for path in sorted(found)]
+    return [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
@@ -74,7 +83,7 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     ]
 
 
-def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
+def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> InputFile:
     name = info.path.rsplit("/", 1)[-1].lower()
     compression = next((kind for end, kind in COMPRESSIONS.items() if name.endswith(end)), None)
     stem = name.rsplit(".", 1)[0] if compression else name
@@ -88,7 +97,7 @@ def _input_file(info: FileInfo, input_format: str | None) -> InputFile:
     if kind == "parquet":
         if compression is not None:
             raise ValueError(f"--input {info.path} is compressed as a whole, unpack it: Parquet is")
-    elif compression is None and kind != "tfrecord":
+    elif look_inside and compression is None and kind != "tfrecord":
         check_stored_encoding(info.path)
     return InputFile(info, kind, compression, info.size)
 
@@ -134,10 +143,11 @@ def plan_blocks(
     """Cuts the files into blocks, in their order, from sizes alone.
 
     A large file gives blocks of `block_bytes`; neighbouring small files of one format share a
-    block; a compressed file is one block, whose parts are spread over `stripes` readers that each
-    decompress all of it and keep their share. With `read_through` a large file is such a block,
-    too: only who reads a file from its start knows the numbers of its lines. A large CSV file is
-    one always, a Parquet file never: its footer tells where rows are.
+    block, not more of them than `files_of_a_block` says; a compressed file is one block, whose
+    parts are spread over `stripes` readers that each decompress all of it and keep their share.
+    With `read_through` a large file is such a block, too: only who reads a file from its start
+    knows the numbers of its lines. A large CSV file is one always, a Parquet file never: its
+    footer tells where rows are.
     """
     uncut = sum(
         file.compression is not None
@@ -145,11 +155,12 @@ def plan_blocks(
         for file in files
     )
     stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
+    most_files = files_of_a_block(sum(not _stands_alone(file, block_bytes) for file in files))
     number = held = 0
     run: list[Slice] = []
     for index, file in enumerate(files):
-        small = file.can_share and not _is_large(file, block_bytes)
-        full = held + file.text_bytes > block_bytes or len(run) >= _MOST_FILES
+        small = not _stands_alone(file, block_bytes)
+        full = held + file.text_bytes > block_bytes or len(run) >= most_files
         if run and (not small or full or file.format != files[run[0].file].format):
             yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
             number, run, held = number + 1, [], 0
@@ -166,6 +177,19 @@ def plan_blocks(
                 number = spec.number + 1
     if run:
         yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
+
+
+def files_of_a_block(small_files: int) -> int:
+    """The most files of one block: of so many small ones there are to be some 64 blocks.
+
+    >>> files_of_a_block(100), files_of_a_block(20_000), files_of_a_block(10_000_000)
+    (64, 313, 10000)
+    """
+    return min(max(-(-small_files // _BLOCKS_WANTED), _FEWEST_FILES), _MOST_FILES)
+
+
+def _stands_alone(file: InputFile, block_bytes: int) -> bool:
+    return not file.can_share or _is_large(file, block_bytes)
 
 
 def _is_large(file: InputFile, block_bytes: int) -> bool:
@@ -308,7 +332,7 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     Raises:
         ValueError: A file was added, removed or changed since.
     """
-    files = input_files(request.patterns, request.input_format, request.output)
+    files = input_files(request.patterns, request.input_format, request.output, look_inside=False)
     if listing_digest(files) != request.digest:
         raise ValueError("the input changed while the job was being started; run it again")
     return files_to_read(files, request.text_column, request.limit)

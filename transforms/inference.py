@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 import numpy as np
@@ -12,6 +13,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert.text_spec import TextSpec
 from bert.vector_spec import VectorSpec
+from transforms.block_coder import passed_as_block
 from transforms.dead_letter import Rejected
 from transforms.discretion import Discreet
 from transforms.tokenization import TokenBlock
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from bert.layout import Layout, Units
     from bert.row_runner import EmbeddedRows
     from bert.tokenizer import Tokenizer
+
+_VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
 
 
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
@@ -112,6 +116,7 @@ class EmbedBlocks(beam.PTransform):
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[EmbeddingBlock]:
+        passed_as_block(EmbeddingBlock)
         infer = RunInference(self.handler, model_identifier=self.handler.fingerprint)
         return blocks | "Infer" >> infer.with_output_types(EmbeddingBlock)
 
@@ -182,8 +187,15 @@ def _token_vectors(
     tokens = layout.tokens
     if tokens is None or vectors is None:
         return None
-    names = pa.array(tokenizer.vocab, pa.string()).take(pa.array(tokens.ids))
+    names = _vocabulary(tokenizer).take(pa.array(tokens.ids))
     return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
+
+
+def _vocabulary(tokenizer: "Tokenizer") -> pa.StringArray:
+    """The vocabulary of a tokenizer as Arrow strings, made once."""
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())
+    return _VOCABULARIES[tokenizer]
 
 
 def _unit_vectors(units: "Units | None", vectors: np.ndarray | None) -> UnitVectors | None:

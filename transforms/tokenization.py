@@ -1,8 +1,10 @@
 """TokenizeBlocks: a block of documents in, its rows of token ids out."""
 
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
@@ -12,6 +14,7 @@ import xxhash
 
 from bert.ragged import take_rows
 from bert.text_spec import TextSpec
+from transforms.block_coder import passed_as_block
 from transforms.dead_letter import Rejected
 from transforms.discretion import Discreet
 from transforms.part import Part
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from bert.tokenizer import Tokenizer
 
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
+_PIECE_TOKENS = 1 << 16  # whose sums are computed in a core's cache
+_FACTOR, _TOKEN_SHIFT = 0xBF58476D1CE4E5B9, np.uint64(0x9E3779B97F4A7C15)
 _WORD_BORDER = "\x1f"  # the unit separator: two lists of words are never the same for it
 
 
@@ -86,6 +91,7 @@ class TokenizeBlocks(beam.PTransform):
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[DocumentBlock]) -> beam.PCollection[TokenBlock]:
+        passed_as_block(TokenBlock)
         return blocks | "Tokenize" >> beam.ParDo(_Tokenize(self))
 
 
@@ -196,32 +202,50 @@ def distinct_rows(input_ids: np.ndarray, row_splits: np.ndarray) -> tuple[np.nda
         each row equals.
     """
     every = np.arange(len(row_splits) - 1)
-    if len(every) == 0:
-        return every, np.empty(0, np.int32)
-    _, first, kind = np.unique(
-        _row_sums(input_ids, row_splits), return_index=True, return_inverse=True
-    )
-    if len(first) == len(every):
+    sums = _row_sums(input_ids, row_splits)
+    ordered = np.sort(sums)
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(repeated) == 0:
         return every, every.astype(np.int32)
-    leader = first[kind]
-    for row in np.flatnonzero(leader != every).tolist():
+    kind = np.searchsorted(repeated, sums)
+    alike = np.flatnonzero(repeated[np.minimum(kind, len(repeated) - 1)] == sums)
+    _, first, kind = np.unique(kind[alike], return_index=True, return_inverse=True)
+    leader = every.copy()
+    leader[alike] = alike[first][kind]
+    for row in alike[leader[alike] != alike].tolist():
         if not _equal(input_ids, row_splits, row, int(leader[row])):
             leader[row] = row
-    firsts, number = np.unique(leader, return_inverse=True)
-    return firsts, number.astype(np.int32)
+    is_first = leader == every
+    number = np.cumsum(is_first) - 1
+    return np.flatnonzero(is_first), number[leader].astype(np.int32)
 
 
 def _row_sums(input_ids: np.ndarray, row_splits: np.ndarray) -> np.ndarray:
-    lengths = np.diff(row_splits)
-    place = np.arange(len(input_ids), dtype=np.uint64) - np.repeat(
-        row_splits[:-1].astype(np.uint64), lengths
-    )
-    # Odd multipliers by place and token spread both over 64 bits before they are summed.
-    mixed = (input_ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * (
-        np.uint64(0xBF58476D1CE4E5B9) * (np.uint64(2) * place + np.uint64(1))
-    )
-    mixed ^= mixed >> np.uint64(29)
-    return np.add.reduceat(mixed, row_splits[:-1]) if len(mixed) else mixed
+    """uint64 `[rows]`: of each row the sum of its tokens, each times a power that tells its place.
+
+    Powers are counted from the first row of a piece on, which costs no look at where each row
+    begins; each sum is brought back by the powers of the inverse.
+    """
+    borders = np.searchsorted(row_splits, np.arange(0, int(row_splits[-1]), _PIECE_TOKENS))
+    pieces = pairwise(np.unique([*borders, len(row_splits) - 1]).tolist())
+    sums = [np.empty(0, np.uint64)]
+    for first, last in pieces:
+        splits = row_splits[first : last + 1] - row_splits[first]
+        powers, inverses = _powers(1 << int(splits[-1]).bit_length())
+        mixed = input_ids[row_splits[first] : row_splits[last]].astype(np.uint64)
+        mixed += _TOKEN_SHIFT
+        mixed *= powers[: len(mixed)]
+        sums.append(np.add.reduceat(mixed, splits[:-1]) * inverses[splits[:-1]])
+    return np.concatenate(sums)
+
+
+@functools.lru_cache(maxsize=4)
+def _powers(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The powers of an odd number from 0 on, and those of its inverse, uint64 `[count]` each."""
+    factors = np.ones((2, count), np.uint64)
+    factors[:, 1:] = np.array([[_FACTOR], [pow(_FACTOR, -1, 1 << 64)]], np.uint64)
+    powers, inverses = np.multiply.accumulate(factors, axis=1)
+    return powers, inverses
 
 
 def _equal(input_ids: np.ndarray, row_splits: np.ndarray, left: int, right: int) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # As on accelerators, the models for which this side of the work counts; with these sentences it is
 # about as many rows as a batch of the rows' way has.
-_BATCH_TOKENS = 16384
+BATCH_TOKENS = 16384
 
 
 class NullHandler(BertModelHandler):
@@ -40,7 +40,7 @@ class NullHandler(BertModelHandler):
 
 
 def _null_graph(width: int) -> Any:
-    vectors = noise(_BATCH_TOKENS, width)
+    vectors = noise(BATCH_TOKENS, width)
 
     def graph(ids: np.ndarray, mask: np.ndarray, types: np.ndarray) -> Any:
         return {"sentences": SimpleNamespace(numpy=lambda: vectors[: len(ids)])}
@@ -50,19 +50,27 @@ def _null_graph(width: int) -> Any:
 
 
 def main() -> None:
-    """Runs `embed` over a text file with the null model."""
+    """Runs `embed` over text files with the null model."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--block_bytes", type=int)
+    parser.add_argument("--dim", type=int)
     args = parser.parse_args()
-    options = EmbedOptions(
-        input=(args.input,),
-        output=args.output,
-        block_bytes=args.block_bytes,
-        batch_tokens=_BATCH_TOKENS,
-        overwrite=True,
+    embed(
+        EmbedOptions(
+            input=(args.input,),
+            output=args.output,
+            block_bytes=args.block_bytes,
+            dim=args.dim,
+            batch_tokens=BATCH_TOKENS,
+            overwrite=True,
+        )
     )
+
+
+def embed(options: EmbedOptions) -> None:
+    """Runs the job that the options ask for with the null model."""
     run = prepare(options)
     record = run_record.start(run)
     handler = NullHandler(

@@ -51,3 +51,15 @@ def test_padding_fills_with_zeros_at_the_end():
     assert values.tolist() == [[3, 4, 5, 6], [1, 2, 0, 0]]
     assert mask.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
     assert values.dtype == mask.dtype == np.int32
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.randoms())
+def test_padded_rows_are_the_rows_with_zeros_behind(lengths, random):
+    splits = np.cumsum([0, *lengths])
+    values = np.arange(1, splits[-1] + 1, dtype=np.int32)
+    rows = np.array(random.sample(range(len(lengths)), random.randint(1, len(lengths))))
+    padded, mask = pad_rows(values, splits, rows)
+    longest = max(lengths[row] for row in rows)
+    own = [values[splits[row] : splits[row + 1]].tolist() for row in rows]
+    assert padded.tolist() == [row + [0] * (longest - len(row)) for row in own]
+    assert mask.tolist() == [[1] * len(row) + [0] * (longest - len(row)) for row in own]

@@ -50,6 +50,19 @@ def test_small_neighbours_share_a_block(sizes):
         assert sum(piece.stop for piece in one.slices) + other.slices[0].stop > 101
 
 
+@pytest.mark.parametrize("count", [5_000, 20_000])
+def test_tiny_files_make_blocks_for_many_workers(count):
+    specs = list(plan_blocks(listing([40] * count), 1 << 18))
+    assert 60 <= len(specs) <= 70
+    numbers = [piece.file for spec in specs for piece in spec.slices]
+    assert numbers == list(range(count))
+    assert specs == list(plan_blocks(listing([40] * count), 1 << 18))
+
+
+def test_a_few_tiny_files_stay_together():
+    assert len(list(plan_blocks(listing([40] * 60), 1 << 18))) == 1
+
+
 def test_a_lone_compressed_file_is_shared_by_readers():
     specs = list(plan_blocks(listing([9_000_000], {0}), 1 << 20))
     assert [(spec.number, spec.stripe, spec.stripes) for spec in specs] == [

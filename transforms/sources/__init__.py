@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.accounting import BlockReport, finished_parts, is_complete
+from transforms.block_coder import passed_as_block
 from transforms.block_spec import BlockSpec
 from transforms.discretion import Discreet
 from transforms.known import without_known
@@ -91,7 +92,9 @@ class ReadBlocks(beam.PTransform):
         super().__init__()
 
     def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
+        passed_as_block(DocumentBlock)
         read = specs | "Read" >> beam.ParDo(_Read(self)).with_outputs("finished", main="documents")
+        read.documents.element_type = DocumentBlock
         return {"documents": read.documents, "finished": read.finished}
 
 

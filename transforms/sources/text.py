@@ -11,6 +11,7 @@ from transforms.sources.lines import Lines
 
 INVALID_UTF8 = "invalid UTF-8"
 TOO_LARGE = "record too large"
+_FEW = 32  # strings that Python has made before Arrow has begun, as for many tiny files
 
 
 def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
@@ -51,6 +52,8 @@ def _without_return(line: str | bytes) -> str | bytes:
 
 def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
     """`<file>:<byte offset>` of each offset."""
+    if len(offsets) <= _FEW:
+        return pa.array([f"{path}:{offset}" for offset in offsets.tolist()], pa.string())
     places = pa.array(offsets, pa.int64()).cast(pa.string())
     return pa.compute.binary_join_element_wise(path, places, ":")
 
@@ -65,7 +68,7 @@ def parse_text(lines: Lines, pair_separator: str | None = None) -> Documents:
     found, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
     texts, texts_b = found, None
-    suspects: Iterable[int] = _suspects(lines, offsets).tolist()
+    suspects = _suspects(lines, offsets, found)
     if pair_separator is not None:
         texts, texts_b = split_pairs(found, pair_separator)
         suspects = range(len(found))
@@ -110,15 +113,16 @@ def split_pairs(
     return texts, texts_b
 
 
-def _suspects(lines: Lines, offsets: np.ndarray) -> np.ndarray:
-    """Lines that may be blank or no UTF-8, by their first byte unless some byte is not ASCII.
+def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
+    """Lines that may be blank or no UTF-8: by their first byte, if all of them are UTF-8.
 
-    A blank line begins with white space; looking at that byte spares nearly all a closer look.
+    A blank line begins with white space, which is ASCII up to the space, or is not ASCII; looking
+    at that byte spares nearly all a closer look.
     """
-    data = np.frombuffer(lines.data, np.uint8)
-    if not lines.data.isascii():
-        return np.arange(len(offsets))
-    return np.flatnonzero(data[offsets - lines.offset] <= ord(" "))
+    if bytes in set(map(type, found)):
+        return range(len(found))
+    first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
+    return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 
 
 def _is_bad(text: str | bytes) -> bool:
