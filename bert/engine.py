@@ -1,5 +1,6 @@
 """Engines: a model in memory that runs batches of rows; which one, the precision says."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
 CPU_BATCH_TOKENS = 512  # so that what stands between products stays in a core's cache
 _CPUINFO = Path("/proc/cpuinfo")
+_NVIDIA = Path("/proc/driver/nvidia/version")
+_LOG = logging.getLogger(__name__)
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
 
 
@@ -166,7 +169,13 @@ def _has_gpu() -> bool:
     with quiet_start():
         import tensorflow as tf
 
-        return bool(tf.config.list_physical_devices("GPU"))
+        seen = bool(tf.config.list_physical_devices("GPU"))
+    if not seen and _NVIDIA.exists():
+        _LOG.warning(
+            "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
+            "of tensorflow[and-cuda]; the processor computes"
+        )
+    return seen
 
 
 def _has_bfloat16() -> bool:

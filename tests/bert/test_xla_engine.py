@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert import engine
 from bert.bundle import read_bundle
 from bert.encoder import Encoder
 from bert.engine import Wanted, check_machine, check_model, find_device, load_engine
@@ -90,6 +91,7 @@ def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_
     """XLA writes down every program that it compiles, from a process of its own."""
     code = f"""
 import json, numpy as np
+from bert import engine
 from bert.bundle import read_bundle
 from bert.engine import Wanted
 from bert.row_runner import RowRunner
@@ -193,3 +195,15 @@ def test_a_machine_without_a_gpu_says_so(tiny_bundle):
         check_machine("float16", "auto")
     with pytest.raises(ValueError, match="--device tpu: TensorFlow finds no TPU"):
         Encoder(read_bundle(tiny_bundle), device="tpu")
+
+
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(tmp_path, monkeypatch, caplog):
+    if not without_gpu():
+        pytest.skip("this machine has one that it sees")
+    (tmp_path / "version").write_text("NVRM version")
+    monkeypatch.setattr(engine, "_NVIDIA", tmp_path / "version")
+    assert find_device("float32", "auto") == "cpu"
+    assert "TensorFlow does not see it" in caplog.text
+    caplog.clear()
+    assert find_device("float32", "cpu") == find_device("int8", "auto") == "cpu"
+    assert caplog.text == ""
