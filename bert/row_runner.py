@@ -1,5 +1,6 @@
 """RowRunner: rows of token ids in, vectors of rows and tokens out, batch by batch on all cores."""
 
+import logging
 import os
 import threading
 import time
@@ -17,6 +18,8 @@ from bert.ladder import filled
 from bert.quiet import quiet_start
 from bert.ragged import places
 from bert.vector_spec import VectorSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -100,18 +103,20 @@ class RowRunner:
             type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
             batch_tokens: Most tokens of a batch, filling included; None is what is fast.
             prompt_tokens: Tokens of the prompt behind each [CLS].
-            longest: Most tokens that a row has in this and later calls; None is the model's most.
+            longest: Most tokens that rows usually have; None is what the model takes. A call with
+                longer ones has other shapes, compiled then.
 
         Raises:
             ValueError: A row over the model's positions, or an id out of its vocabulary.
             RuntimeError: Every one of several rows failed: the model is broken, not a row.
         """
         lengths = np.diff(row_splits)
-        most = longest or self._bundle.config.max_position_embeddings
-        _check_rows(self._bundle, input_ids, lengths, most)
+        _check_rows(self._bundle, input_ids, lengths)
+        if longest is None or lengths.max(initial=0) > longest:
+            longest = self._bundle.config.max_position_embeddings
         key = spec, wanted, 0 if spec.pool_prompt else prompt_tokens
         graph = self._graph(*key)
-        batching = self._engine.batching(batch_tokens, most)
+        batching = self._engine.batching(batch_tokens, longest)
         done = _empty(graph, len(lengths), len(input_ids), wanted)
 
         def call(rows: np.ndarray) -> np.ndarray:
@@ -153,6 +158,7 @@ class RowRunner:
         new = [shape for shape in shapes if (key, shape) not in self._compiled]
         if not new:
             return
+        _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
         started = time.perf_counter()
         with ThreadPoolExecutor(self._threads) as pool:
             some = (np.ones(shape, np.int32) for shape in new)
@@ -211,7 +217,8 @@ def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None)
         raise RuntimeError(f"the model failed on all of {rows} rows: {reason}") from error
 
 
-def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray, most: int) -> None:
+def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray) -> None:
+    most = bundle.config.max_position_embeddings
     if lengths.max(initial=0) > most:
         raise ValueError(f"rows must have at most {most} tokens, one has {lengths.max()}")
     if lengths.min(initial=1) < 1:

@@ -87,6 +87,19 @@ def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bund
         assert found.padded_tokens >= sum(lengths)
 
 
+def test_a_row_longer_than_usual_runs_all_the_same(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    runners = [RowRunner(bundle, (2, 3), threads=2, device=each) for each in ("cpu", "xla_cpu")]
+    rows = rows_of([3, 20])
+    one, other = (
+        runner.run(bundle.defaults, Wanted(), *rows, None, batch_tokens=1, longest=16)
+        for runner in runners
+    )
+    assert other.compiled == 11  # of one row each, up to the model's 64 positions
+    assert other.padded_tokens == 8 + 20
+    np.testing.assert_allclose(other.vectors, one.vectors, atol=1e-5)
+
+
 def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_path):
     """XLA writes down every program that it compiles, from a process of its own."""
     code = f"""
