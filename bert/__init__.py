@@ -23,6 +23,7 @@ def load(
     threads: int | None = None,
     prompt: str | None = None,
     precision: str = "float32",
+    device: str = "auto",
     **spec: Any,
 ) -> "Encoder":
     """Loads a model that turns texts into vectors.
@@ -33,8 +34,10 @@ def load(
         threads: Processor cores to use; None takes all that this process may use.
         prompt: What stands before each text, or `name:` and the name of one of the model's prompts;
             None is the model's default, "" none.
-        precision: What the products are computed in: "float32", "int8", or "bfloat16" where the
-            processor has it.
+        precision: What the products are computed in: "float32", "int8" on processors, "bfloat16"
+            where the processor has it and on GPUs and TPUs, "float16" on GPUs.
+        device: "cpu", "gpu", "tpu", or "auto": a GPU if TensorFlow sees one, else the processor.
+            On a GPU or TPU the first call takes about a minute: it compiles.
         **spec: What to change of the model's own settings: `layers`, `layer_combine`, `pooling`,
             `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert.vector_spec.VectorSpec`).
@@ -46,7 +49,7 @@ def load(
     from bert.resolve import resolve_model
 
     bundle = resolve_model(model)
-    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt, precision)
+    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt, precision, device)
 
 
 def __dir__() -> list[str]:

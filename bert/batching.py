@@ -1,9 +1,34 @@
 """Batches: row lengths in, the row numbers that run together and their padded arrays out."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
 _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
+
+
+@dataclass(frozen=True)
+class AnyShape:
+    """Batches as long as their longest row, for engines that take every shape alike.
+
+    Attributes:
+        budget: Most tokens of a batch, filling included; at least 1. A longer row runs alone.
+        equal: Whether the rows of a batch are equally long.
+    """
+
+    budget: int
+    equal: bool = False
+    shapes: Sequence[tuple[int, int]] = ()
+
+    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """See `plan_batches`."""
+        return plan_batches(lengths, self.budget, self.equal)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape as it is."""
+        return rows, length
 
 
 def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:

@@ -35,6 +35,7 @@ class Encoder:
         threads: int | None = None,
         prompt: str | None = None,
         precision: str = "float32",
+        device: str = "auto",
     ) -> None:
         """Loads the weights.
 
@@ -46,6 +47,7 @@ class Encoder:
                 gives it; None is the model's default prompt, "" none.
             precision: What the products are computed in, one of `bert.engine.PRECISIONS`; vectors
                 are float32 all the same.
+            device: What computes, one of `bert.engine.DEVICES`.
 
         Raises:
             ValueError: The model cannot give such vectors, or not in this precision on this
@@ -60,7 +62,7 @@ class Encoder:
             raise ValueError(f"--threads must be at least 1, got {self.threads}")
         self.tokenizer: Tokenizer = bundle.load_tokenizer()
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        self._runner = RowRunner(bundle, special, self.threads, precision)
+        self._runner = RowRunner(bundle, special, self.threads, precision, device)
 
     def encode(
         self,
@@ -290,6 +292,7 @@ class Encoder:
             rows.token_type_ids,
             batch_tokens,
             prompt_length(self.tokenizer, made.prompt),
+            made.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
         vectors = document_vectors(

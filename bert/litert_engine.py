@@ -3,17 +3,21 @@
 import queue
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
+from bert.batching import AnyShape
 from bert.bundle import Bundle
 from bert.engine import Wanted
 from bert.litert_model import Request, litert_file
 from bert.quiet import held_stderr
 from bert.vector_spec import VectorSpec
+
+_BATCH_TOKENS = 512
 
 
 class LiteRTEngine:
@@ -23,8 +27,8 @@ class LiteRTEngine:
     vector is to be the same bits whatever its neighbours.
     """
 
-    batch_tokens = 512
-    equal_lengths = True
+    at_once: int | None = None
+    device: AbstractContextManager
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int]) -> None:
         """Takes a model; it is converted when the first graph is asked for.
@@ -36,6 +40,11 @@ class LiteRTEngine:
         self._bundle, self._special = bundle, special_ids
         self._finishers: dict[VectorSpec, _Graph] = {}
         self._lock = threading.Lock()
+        self.device = threading.Lock()
+
+    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
+        """See `bert.engine.Engine`."""
+        return AnyShape(_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
     def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> "_Graph":
         """See `bert.engine.Engine`.

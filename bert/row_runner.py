@@ -1,20 +1,25 @@
 """RowRunner: rows of token ids in, vectors of rows and tokens out, batch by batch on all cores."""
 
+import logging
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from bert.batching import pad_rows, plan_batches
+from bert.batching import pad_rows
 from bert.bundle import Bundle
 from bert.engine import Graph, Wanted, load_engine
 from bert.halving import run_halving
+from bert.ladder import filled
 from bert.quiet import quiet_start
 from bert.ragged import places
 from bert.vector_spec import VectorSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -28,6 +33,8 @@ class EmbeddedRows:
         tokens: Tokens of all rows, special tokens included.
         padded_tokens: Tokens computed, filling included.
         batches: Batches planned.
+        compiled: Shapes that were compiled before the first batch.
+        compile_seconds: What that took.
     """
 
     vectors: np.ndarray | None
@@ -36,12 +43,16 @@ class EmbeddedRows:
     tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
+    compiled: int = 0
+    compile_seconds: float = 0.0
 
 
 class RowRunner:
     """A model in memory. One call at a time computes; it may be called from several threads.
 
-    Each batch runs on one core, and as many batches at once as there are `threads`.
+    On processors each batch runs on one core, and as many at once as there are `threads`. On a
+    device that compiles each shape of a batch, all shapes that can occur are compiled before the
+    first batch of a kind, and a few batches are under way at once, so that it never waits.
     """
 
     def __init__(
@@ -50,6 +61,7 @@ class RowRunner:
         special_ids: tuple[int, int],
         threads: int,
         precision: str = "float32",
+        device: str = "auto",
     ) -> None:
         """Loads the weights.
 
@@ -58,14 +70,16 @@ class RowRunner:
             special_ids: Those of [CLS] and [SEP].
             threads: Processor cores to use.
             precision: One of `bert.engine.PRECISIONS`.
+            device: One of `bert.engine.DEVICES`.
 
         Raises:
             ValueError: The bundle's files are damaged, or cannot be computed so here.
         """
         self._bundle, self._threads = bundle, threads
         with quiet_start():
-            self._engine = load_engine(bundle, special_ids, precision)
+            self._engine = load_engine(bundle, special_ids, precision, device)
         self._graphs: dict[tuple, Graph] = {}
+        self._compiled: set[tuple] = set()
         self._lock = threading.Lock()
 
     def run(
@@ -77,6 +91,7 @@ class RowRunner:
         type_ids: np.ndarray | None,
         batch_tokens: int | None,
         prompt_tokens: int = 0,
+        longest: int | None = None,
     ) -> EmbeddedRows:
         """Embeds rows that hold their [CLS] and [SEP].
 
@@ -88,6 +103,8 @@ class RowRunner:
             type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
             batch_tokens: Most tokens of a batch, filling included; None is what is fast.
             prompt_tokens: Tokens of the prompt behind each [CLS].
+            longest: Most tokens that rows usually have; None is what the model takes. A call with
+                longer ones has other shapes, compiled then.
 
         Raises:
             ValueError: A row over the model's positions, or an id out of its vocabulary.
@@ -95,22 +112,30 @@ class RowRunner:
         """
         lengths = np.diff(row_splits)
         _check_rows(self._bundle, input_ids, lengths)
-        graph = self._graph(spec, wanted, 0 if spec.pool_prompt else prompt_tokens)
+        if longest is None or lengths.max(initial=0) > longest:
+            longest = self._bundle.config.max_position_embeddings
+        key = spec, wanted, 0 if spec.pool_prompt else prompt_tokens
+        graph = self._graph(*key)
+        batching = self._engine.batching(batch_tokens, longest)
         done = _empty(graph, len(lengths), len(input_ids), wanted)
 
         def call(rows: np.ndarray) -> np.ndarray:
             ids, mask = pad_rows(input_ids, row_splits, rows)
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
-            return _keep(graph(ids, mask, types), done, rows, row_splits, mask)
+            shape = batching.shape(*ids.shape)
+            outputs = graph(filled(ids, shape), filled(mask, shape), filled(types, shape))
+            return _keep(outputs, done, rows, row_splits, mask)
 
-        budget = self._engine.batch_tokens if batch_tokens is None else batch_tokens
-        batches = plan_batches(lengths, budget, self._engine.equal_lengths)
-        with self._lock, ThreadPoolExecutor(self._threads) as pool:
+        batches = batching.plan(lengths)
+        shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
+        at_once = self._engine.at_once or self._threads
+        with self._lock, self._engine.device, ThreadPoolExecutor(at_once) as pool:
+            self._compile(key, graph, batching.shapes, done)
             parts = list(pool.map(lambda rows: run_halving(rows, call), batches))
         for part in parts:
             done.failed |= part.failed
         done.tokens, done.batches = len(input_ids), len(batches)
-        done.padded_tokens = sum(int(lengths[rows[0]]) * len(rows) for rows in batches)
+        done.padded_tokens = sum(rows * length for rows, length in shapes)
         _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
         return done
 
@@ -125,6 +150,22 @@ class RowRunner:
             float32 `[rows, spec.width]`.
         """
         return self._engine.finish(spec, pooled)
+
+    def _compile(
+        self, key: tuple, graph: Graph, shapes: Sequence[tuple[int, int]], done: EmbeddedRows
+    ) -> None:
+        """Runs a batch of each shape that was not met before, on all cores; the first compiles."""
+        new = [shape for shape in shapes if (key, shape) not in self._compiled]
+        if not new:
+            return
+        _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
+        started = time.perf_counter()
+        with ThreadPoolExecutor(self._threads) as pool:
+            some = (np.ones(shape, np.int32) for shape in new)
+            for _ in pool.map(lambda ones: graph(ones, ones, ones * 0), some):
+                pass
+        self._compiled.update((key, shape) for shape in new)
+        done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 
     def _graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> Graph:
         key = spec, wanted, prompt_tokens
@@ -158,12 +199,12 @@ def _keep(
     """Puts what the model made of some rows in its place; bool `[rows]`, whether all is finite."""
     finite = np.ones(len(rows), bool)
     if done.vectors is not None:
-        vectors = outputs["sentences"]
+        vectors = outputs["sentences"][: len(rows)]
         finite &= np.isfinite(vectors).all(axis=1)
         done.vectors[rows] = vectors
         done.vectors[rows[~finite]] = 0
     if done.token_vectors is not None:
-        vectors = outputs["tokens"]
+        vectors = outputs["tokens"][: len(rows), : mask.shape[1]]
         finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
         at = places(row_splits[rows], np.diff(row_splits)[rows])
         done.token_vectors[at] = vectors[mask > 0]

@@ -1,12 +1,15 @@
 """TensorFlowEngine: TensorFlow on processors, in float32 or bfloat16."""
 
 import logging
+import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert.batching import AnyShape
 from bert.bundle import Bundle
 from bert.engine import CPU_BATCH_TOKENS, Wanted
 from bert.pooling import finish, model_outputs
@@ -18,8 +21,8 @@ _LOG = logging.getLogger(__name__)
 class TensorFlowEngine:
     """Each call runs on one core: it waits for no other, and as many may run as there are cores."""
 
-    batch_tokens = CPU_BATCH_TOKENS
-    equal_lengths = False
+    at_once: int | None = None
+    device: AbstractContextManager
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
         """Loads the weights.
@@ -33,6 +36,7 @@ class TensorFlowEngine:
             ValueError: The bundle's files are damaged.
         """
         _one_core_a_batch()
+        self.device = threading.Lock()
         self._special = special_ids
         self._model = bundle.load_encoder()
         if bundle.kind == "bert" and _has_onednn():
@@ -40,16 +44,22 @@ class TensorFlowEngine:
         if precision == "bfloat16":
             self._model.compute_in(tf.bfloat16)
 
-    def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> "_Graph":
+    def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
         """See `bert.engine.Engine`."""
-        return _Graph(traced(self._model, spec, wanted, prompt_tokens, self._special))
+        return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens)
+
+    def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> "TracedGraph":
+        """See `bert.engine.Engine`."""
+        return TracedGraph(traced(self._model, spec, wanted, prompt_tokens, self._special))
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
         """See `bert.engine.Engine`."""
         return finish(self._model, spec, pooled).numpy()
 
 
-class _Graph:
+class TracedGraph:
+    """A ConcreteFunction as a `bert.engine.Graph`."""
+
     def __init__(self, function: Any) -> None:
         self._function = function
         shapes = function.output_shapes
@@ -63,11 +73,20 @@ class _Graph:
 
 
 def traced(
-    model: Any, spec: VectorSpec, wanted: Wanted, prompt_tokens: int, special_ids: tuple[int, int]
+    model: Any,
+    spec: VectorSpec,
+    wanted: Wanted,
+    prompt_tokens: int,
+    special_ids: tuple[int, int],
+    jit_compile: bool | None = None,
 ) -> Any:
     """Returns the ConcreteFunction of `bert.pooling.model_outputs` for rows of any number."""
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3,
+        autograph=False,
+        jit_compile=jit_compile,
+    )
     def outputs(input_ids: tf.Tensor, mask: tf.Tensor, type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         return model_outputs(
             model, spec, wanted, input_ids, mask, type_ids, special_ids, prompt_tokens

@@ -42,6 +42,7 @@ def build(
         run.options.threads,
         run.bundle.trusted,
         run.options.precision,
+        run.options.device,
     )
     read = job_input(pipeline, run)
     written = (

@@ -248,7 +248,8 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
     request = PlanRequest(
         patterns=(str(table.request.table),) if table else tuple(map(absolute, options.input)),
         input_format=options.input_format,
-        block_bytes=options.block_bytes or block_bytes(total, bundle, widths),
+        block_bytes=options.block_bytes
+        or block_bytes(total, bundle, widths, options.device in ("gpu", "tpu")),
         limit=options.limit,
         digest=listing_digest(listed),
         output=output,

@@ -4,7 +4,7 @@ import argparse
 import re
 from typing import Any
 
-from bert.engine import PRECISIONS
+from bert.engine import DEVICES, PRECISIONS
 from bert.output_types import OUTPUT_DTYPES
 from bert.recipes import RECIPES
 from bert.text_spec import GRANULARITIES, LONG_TEXTS
@@ -57,10 +57,16 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
     compute = group("computing")
     compute.add_argument("--precision", choices=PRECISIONS)
     compute.add_argument(
+        "--device",
+        choices=DEVICES,
+        help="auto (default): a GPU if TensorFlow sees one; xla_cpu: programs as for a GPU, on the "
+        "processor, to try them",
+    )
+    compute.add_argument(
         "--batch_tokens",
         type=_positive,
         metavar="N",
-        help="of a batch (default: what is fast, 512 on processors)",
+        help="of a batch (default: what is fast, 512 on processors, 16384 on GPUs and TPUs)",
     )
     compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
     _add_common_flags(parser)

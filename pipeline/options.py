@@ -73,6 +73,7 @@ class EmbedOptions:
     normalize: bool | None = None
     output_dtype: str = "float32"
     precision: str = "float32"
+    device: str = "auto"
     batch_tokens: int | None = None
     threads: int | None = None
     overwrite: bool = False

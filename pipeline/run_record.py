@@ -272,6 +272,7 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
         "padded_tokens": padded,
         "padding_share": round(1 - counts["computed_tokens"] / padded, 4) if padded else 0.0,
         "batches": counts["batches"],
+        "compiled_shapes": counts["compiled"],
         "lengths": totals.lengths,
         "seconds": {room: round(seconds, 3) for room, seconds in totals.seconds.items()}
         | {"elapsed": round(elapsed, 3)},

@@ -118,7 +118,8 @@ def query_vector(
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
     # The other precisions need a processor that may not be this one, and differ by a rounding.
     precision = "int8" if settings.get("precision") == "int8" else "float32"
-    encoder = Encoder(bundle, spec, prompt=query_prompt(bundle, prompt), precision=precision)
+    prompt = query_prompt(bundle, prompt)
+    encoder = Encoder(bundle, spec, prompt=prompt, precision=precision, device="cpu")
     return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
 
 

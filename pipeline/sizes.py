@@ -16,6 +16,7 @@ _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
 _SLOW_MODEL = 768  # hidden size from which a block of the largest size would take over minutes
 _SLOW_MODEL_BLOCK = 256 << 10
+_ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
 _MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
 _SMALLEST_BLOCK = 4 << 10
 _TEXT_BYTES_A_TOKEN = 4
@@ -45,9 +46,15 @@ class Widths:
         return cls(spec.width(bundle.config) if sentence else 0, token)
 
 
-def block_bytes(total: int, bundle: Bundle, widths: Widths) -> int:
+def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
+    """Bytes of text a block holds: more where a fast device is asked for, whose batches are large.
+
+    What is asked for counts, not what workers have: the plan must not hang on that.
+    """
     wanted = default_block_bytes(total)
-    if bundle.config.hidden_size >= _SLOW_MODEL:
+    if accelerated:
+        wanted = min(wanted * _ACCELERATED, _LARGEST_ACCELERATED)
+    elif bundle.config.hidden_size >= _SLOW_MODEL:
         wanted = min(wanted, _SLOW_MODEL_BLOCK)
     if widths.token:
         # A token is some four bytes of text and of each of its numbers alike.

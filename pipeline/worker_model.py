@@ -31,9 +31,9 @@ def check_temp_location(options: EmbedOptions) -> None:
 
 def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
     """ValueError if the model, or this machine where it runs here, cannot compute so."""
-    check_model(options.precision, bundle)
+    check_model(options.precision, bundle, options.device)
     if _runner(options) in _LOCAL_RUNNERS:
-        check_machine(options.precision)
+        check_machine(options.precision, options.device)
 
 
 def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:

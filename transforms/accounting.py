@@ -39,6 +39,7 @@ class BlockReport:
         computed_tokens: Tokens the model ran on, each distinct row once.
         padded_tokens: The same with padding.
         batches: Batches the model ran.
+        compiled: Shapes of batches that were compiled for it.
         lengths: Embedded documents by length, in bins of 16 tokens.
         files: Names of the part's files, and their bytes.
         reused: Written by an earlier attempt; not kept in the file.
@@ -59,6 +60,7 @@ class BlockReport:
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
+    compiled: int = 0
     lengths: list[int] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -213,6 +215,7 @@ _SUMMED = (
     "computed_tokens",
     "padded_tokens",
     "batches",
+    "compiled",
 )
 
 

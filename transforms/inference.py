@@ -48,6 +48,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         threads: Threads the model computes on; None for as many as the process may use.
         trusted: Whether a SavedModel's graph may hold any operation.
         precision: What the products are computed in, one of `bert.engine.PRECISIONS`.
+        device: What computes there, one of `bert.engine.DEVICES`.
     """
 
     def __init__(
@@ -60,19 +61,26 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         threads: int | None = None,
         trusted: bool = False,
         precision: str = "float32",
+        device: str = "auto",
     ) -> None:
         super().__init__()
         self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
         self._spec, self._text_spec = spec, text_spec
         self._batch_tokens, self._threads = batch_tokens, threads
-        self._precision = precision
+        self._precision, self._device = precision, device
 
     def load_model(self) -> "Encoder":
         from bert.encoder import Encoder
 
         bundle = worker_bundle(self._bundle, self.fingerprint)
         bundle = replace(bundle, trusted=self._trusted)
-        return Encoder(bundle, self._spec, threads=self._threads, precision=self._precision)
+        return Encoder(
+            bundle,
+            self._spec,
+            threads=self._threads,
+            precision=self._precision,
+            device=self._device,
+        )
 
     def run_inference(
         self,
@@ -90,6 +98,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         Metrics.counter("infer", "documents").inc(len(embedded))
         Metrics.counter("infer", "tokens").inc(rows.tokens)
         Metrics.counter("infer", "padded_tokens").inc(rows.padded_tokens)
+        Metrics.counter("infer", "compiled_shapes").inc(rows.compiled)
         return [embedded]
 
     def get_num_bytes(self, batch: TokenBlock) -> int:
@@ -146,6 +155,7 @@ def embedding_block(
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,
+        compiled=rows.compiled,
     )
     reasons = failed_documents(layout, block.row, rows.failed)
     rejected = tuple(
@@ -154,7 +164,11 @@ def embedding_block(
     )
     if reasons:
         made = take_documents(made, np.delete(np.arange(len(block)), list(reasons)))
-    return replace(made, part=block.part.then("infer", time.perf_counter() - started, rejected))
+    part = block.part
+    if rows.compiled:
+        part = part.then("compile", rows.compile_seconds)
+    seconds = time.perf_counter() - started - rows.compile_seconds
+    return replace(made, part=part.then("infer", seconds, rejected))
 
 
 def failed_documents(layout: "Layout", row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:

@@ -28,6 +28,7 @@ class TextModelSettings:
         large_model: Whether the processes of a machine share one model.
         max_batch_seconds: How long a document may wait for others; None: it never waits for what
             comes after its bundle.
+        device: What computes, one of `bert.engine.DEVICES`.
     """
 
     model: str
@@ -40,6 +41,7 @@ class TextModelSettings:
     threads: int | None = None
     large_model: bool = False
     max_batch_seconds: float | None = None
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("batch_tokens", "threads"):
@@ -64,6 +66,7 @@ class TextModelSettings:
             self.batch_tokens,
             self.threads,
             precision=self.precision,
+            device=self.device,
         )
 
 
@@ -79,6 +82,7 @@ def text_model_settings(
     threads: int | None = None,
     large_model: bool = False,
     max_batch_seconds: float | None = None,
+    device: str = "auto",
     **vectors: Any,
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it.
@@ -96,6 +100,7 @@ def text_model_settings(
         threads: Processor cores the model uses; None takes all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
         max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
+        device: What computes, see `bert.engine.DEVICES`.
         **vectors: What to change of the model's own settings: `layers`, `layer_combine`,
             `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
             `bert.vector_spec.VectorSpec`).
@@ -108,22 +113,13 @@ def text_model_settings(
     bundle = resolve_model(model)
     spec = spec_with(bundle.defaults, **vectors)
     bundle.check(spec)
-    check_model(precision, bundle)
+    check_model(precision, bundle, device)
     made = TextSpec(
         bundle.max_seq_length if max_seq_length is None else max_seq_length,
         long_text=long_text,
         stride=stride,
         prompt=bundle.prompt_text(prompt),
     )
-    return TextModelSettings(
-        model,
-        bundle.path,
-        bundle.fingerprint,
-        spec,
-        bundle.fit_texts(made),
-        precision,
-        batch_tokens,
-        threads,
-        large_model,
-        max_batch_seconds,
-    )
+    fitted = bundle.fit_texts(made)
+    computing = precision, batch_tokens, threads, large_model, max_batch_seconds, device
+    return TextModelSettings(model, bundle.path, bundle.fingerprint, spec, fitted, *computing)

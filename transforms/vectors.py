@@ -96,6 +96,7 @@ class EmbeddingBlock:
         computed_tokens: Tokens the model ran on.
         padded_tokens: The same with padding.
         batches: Batches it ran.
+        compiled: Shapes of batches that were compiled before.
     """
 
     part: Part
@@ -113,6 +114,7 @@ class EmbeddingBlock:
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
+    compiled: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)

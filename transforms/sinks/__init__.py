@@ -103,6 +103,7 @@ def write_block(
         computed_tokens=block.computed_tokens,
         padded_tokens=block.padded_tokens,
         batches=block.batches,
+        compiled=block.compiled,
         lengths=length_histogram(block.num_tokens),
         files=files,
     )
