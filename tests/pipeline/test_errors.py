@@ -34,7 +34,7 @@ def text(tmp_path):
         ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
         ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
         ({"max_rejected": "many"}, "--max_rejected: must be a number or a share"),
-        ({"precision": "int8"}, "--precision: invalid choice"),
+        ({"precision": "int4"}, "--precision: invalid choice"),
         ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
         ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),
         ({"id_column": "id"}, "--id_column is for JSON lines"),
