@@ -1,8 +1,8 @@
 """Where our encoder's time goes in float32: `python -m benchmarks.encoder_profile [--rounds 5]`.
 
-One core, rows of real sentences in batches of 512 tokens. oneDNN tells of each of its primitives what
-it is and how long it took (ONEDNN_VERBOSE); what the processor spent beside them is TensorFlow's.
-Telling takes time, too: the rate of the last line is that of `benchmarks.encoder`, without it.
+One core, rows of real sentences in batches of 512 tokens. oneDNN tells of each of its primitives
+what it is and how long it took (ONEDNN_VERBOSE), which takes a little time, too; what the processor
+spent beside them is TensorFlow's.
 """
 
 import argparse

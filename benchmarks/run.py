@@ -21,6 +21,7 @@ _QUICK = {
     "host_profile": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
     "encoder": ("--sentences=500", "--rounds=1"),
+    "encoder_profile": ("--sentences=300", "--rounds=1"),
     "engines": ("--sentences=300", "--every=2", "--rounds=1"),
     "engines_int8": ("--sentences=300", "--every=2", "--rounds=1"),
     "processes": ("--sentences=300", "--rounds=1"),
