@@ -41,8 +41,8 @@ def main() -> None:
     """Measures all engines in turn and prints the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--precision", choices=[*ENGINES], default="float32")
-    parser.add_argument("--sentences", type=int, default=6000)
-    parser.add_argument("--every", type=int, default=6)
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--every", type=int, default=27)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     rows = row_file(args.sentences, args.every)
