@@ -149,14 +149,13 @@ class Bundle:
             ValueError: Rows too long for the model, or too short for what shall be in them, or a
                 prompt that would run into the texts; the flag is named.
         """
-        from bert.documents import prompt_length
         from bert.windows import default_stride, window_room
 
         length = made.max_seq_length
         self.check_max_seq_length(length)
         prompt_tokens = 0
         if made.prompt:
-            prompt_tokens = prompt_length(tokenizer or self.load_tokenizer(), made.prompt)
+            prompt_tokens = (tokenizer or self.load_tokenizer()).prompt_length(made.prompt)
         if prompt_tokens + 3 > length:
             raise ValueError(
                 f"--prompt has {prompt_tokens} tokens, which leaves no room for a text in rows of "

@@ -39,6 +39,16 @@ def locked(path: Path) -> Iterator[None]:
             return
 
 
+def made_once(kept: Path, is_whole: Callable[[], bool], make: Callable[[], object]) -> None:
+    """Makes what is kept, if it is not whole: the first process of a machine, the others wait."""
+    if is_whole():
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with locked(kept.with_name(f".{kept.name}.lock")):
+        if not is_whole():  # else another process was first
+            make()
+
+
 def _is_at(path: Path, descriptor: int) -> bool:
     """Whether an open file is the one that the path names now."""
     try:

@@ -113,12 +113,12 @@ def tokenize_documents(
         spans: Stretches of each text.
 
     Raises:
-        ValueError: The prompt cannot be told from the texts, see `prompt_length`.
+        ValueError: The prompt cannot be told from the texts, see `Tokenizer.prompt_length`.
     """
     run = tokenizer.encode_with_offsets if offsets else _without_offsets(tokenizer)
     listed = list(texts)
     tokens = run([prompt + text for text in listed] if prompt else listed)
-    prompt_tokens = prompt_length(tokenizer, prompt)
+    prompt_tokens = tokenizer.prompt_length(prompt)
     if prompt and offsets:
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
     documents = Documents(
@@ -133,15 +133,6 @@ def tokenize_documents(
     brought = np.array([own is not None for own in words])
     given = _word_texts(words, documents, tokenizer.continues)
     return replace(documents, words=given, brought=brought)
-
-
-def prompt_length(tokenizer: "Tokenizer", prompt: str) -> int:
-    """How many tokens the prompt has before every text.
-
-    Raises:
-        ValueError: As `Tokenizer.prompt_length`.
-    """
-    return tokenizer.prompt_length(prompt) if prompt else 0
 
 
 def _without_offsets(tokenizer: "Tokenizer"):

@@ -13,7 +13,7 @@ from bert.document_vectors import (
     document_vectors,
     per_document,
 )
-from bert.documents import prompt_length, tokenize_documents
+from bert.documents import tokenize_documents
 from bert.engine import Wanted
 from bert.layout import Layout, is_too_long, lay_out
 from bert.row_runner import EmbeddedRows, RowRunner, available_cores
@@ -291,7 +291,7 @@ class Encoder:
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            prompt_length(self.tokenizer, made.prompt),
+            self.tokenizer.prompt_length(made.prompt),
             made.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,10 @@ from ai_edge_litert.interpreter import Interpreter
 
 from bert.batching import AnyShape
 from bert.bundle import Bundle
-from bert.engine import Wanted
+from bert.engine import CPU_BATCH_TOKENS, Wanted
 from bert.litert_model import Request, litert_file
 from bert.quiet import held_stderr
 from bert.vector_spec import VectorSpec
-
-_BATCH_TOKENS = 512
 
 
 class LiteRTEngine:
@@ -28,7 +26,7 @@ class LiteRTEngine:
     """
 
     at_once: int | None = None
-    device: AbstractContextManager
+    device: AbstractContextManager = nullcontext()  # no model waits for another
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int]) -> None:
         """Takes a model; it is converted when the first graph is asked for.
@@ -40,11 +38,10 @@ class LiteRTEngine:
         self._bundle, self._special = bundle, special_ids
         self._finishers: dict[VectorSpec, _Graph] = {}
         self._lock = threading.Lock()
-        self.device = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
         """See `bert.engine.Engine`."""
-        return AnyShape(_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
+        return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
     def graph(self, spec: VectorSpec, wanted: Wanted, prompt_tokens: int) -> "_Graph":
         """See `bert.engine.Engine`.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.bundle import Bundle, read_bundle
-from bert.cache import cache_folder, locked, run_apart
+from bert.cache import cache_folder, made_once, run_apart
 from bert.engine import Wanted
 from bert.vector_spec import VectorSpec
 
@@ -65,12 +65,9 @@ def litert_file(bundle: Bundle, request: Request) -> Path:
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
     kept = cache_folder() / "int8" / f"{key}.tflite"
     try:
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with locked(kept.with_name(f".{key}.lock")):
-                if not kept.exists():  # else another process was first
-                    arguments = [bundle.path, str(kept), request.to_json()]
-                    run_apart("bert.litert_model", arguments, f"{bundle.path}: making it int8")
+        arguments = [bundle.path, str(kept), request.to_json()]
+        what = f"{bundle.path}: making it int8"
+        made_once(kept, kept.exists, lambda: run_apart("bert.litert_model", arguments, what))
     except OSError as error:
         raise ValueError(
             f"{kept.parent}: int8 models cannot be kept there ({error.strerror}), set "

@@ -140,15 +140,7 @@ class RowRunner:
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
-        """Dense modules, dimension and length for vectors that were pooled without them.
-
-        Args:
-            spec: Which of these are asked for.
-            pooled: float32 `[rows, pooled width]`.
-
-        Returns:
-            float32 `[rows, spec.width]`.
-        """
+        """See `bert.engine.Engine`."""
         return self._engine.finish(spec, pooled)
 
     def _compile(

@@ -1,9 +1,8 @@
 """TensorFlowEngine: TensorFlow on processors, in float32 or bfloat16."""
 
 import logging
-import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ class TensorFlowEngine:
     """Each call runs on one core: it waits for no other, and as many may run as there are cores."""
 
     at_once: int | None = None
-    device: AbstractContextManager
+    device: AbstractContextManager = nullcontext()  # no model waits for another
 
     def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
         """Loads the weights.
@@ -36,7 +35,6 @@ class TensorFlowEngine:
             ValueError: The bundle's files are damaged.
         """
         _one_core_a_batch()
-        self.device = threading.Lock()
         self._special = special_ids
         self._model = bundle.load_encoder()
         if bundle.kind == "bert" and _has_onednn():

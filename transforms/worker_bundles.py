@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from bert.bundle import METADATA, Bundle, read_bundle
-from bert.cache import cache_folder, locked
+from bert.cache import cache_folder, made_once
 from transforms.files import copy_file, is_remote, join, list_files, read_bytes
 from transforms.parallel import in_parallel
 
@@ -72,11 +72,7 @@ def worker_bundle(place: str, fingerprint: str) -> Bundle:
 def _fetched(url: str, fingerprint: str) -> Path:
     kept = cache_folder() / "bundles" / fingerprint
     try:
-        if not _is_whole(kept, fingerprint):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with locked(kept.parent / f".{fingerprint}.lock"):
-                if not _is_whole(kept, fingerprint):  # else another process was first
-                    _fetch(url, kept)
+        made_once(kept, lambda: _is_whole(kept, fingerprint), lambda: _fetch(url, kept))
     except PermissionError as error:
         raise ValueError(
             f"{kept}: models cannot be kept there ({error.strerror or error}), set "
