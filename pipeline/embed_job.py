@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline import run_record
 from pipeline.embed_run import EmbedRun
 from pipeline.job_input import job_input
-from pipeline.options import DEFAULT_RUNNER
+from pipeline.local_runners import beam_flags, run_pipeline
 from pipeline.worker_model import bundle_for_workers
 from transforms.accounting import AccountBlocks, AccountError, Verdict
 from transforms.inference import BertModelHandler, EmbedBlocks
@@ -67,12 +66,12 @@ def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
 
 def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None]) -> None:
     """Runs what `build` adds to a pipeline, likewise."""
-    flags = list(run.options.beam_args)
-    if not any(flag.split("=")[0] == "--runner" for flag in flags):
-        flags.append(f"--runner={DEFAULT_RUNNER}")
-    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+
+    def work(pipeline: beam.Pipeline) -> None:
         bundle = bundle_for_workers(run.bundle, run.options)
         build(pipeline, replace(run, bundle=bundle), record)
+
+    run_pipeline(beam_flags(run.options), work)
 
 
 class Record(beam.DoFn):
