@@ -71,15 +71,18 @@ class _Calls:
     def work(self) -> None:
         """Makes call after call; at the end of a thread stands a result without a number."""
         try:
-            while not self.stopped.is_set():
-                number = self._waiting.get_nowait()
+            while not self.stopped.is_set() and (number := self._number()) is not None:
                 self._ended.put((number, self._function(self._items[number])))
-        except queue.Empty:
-            pass
         except BaseException as error:  # raised again where the caller waits
             self.errors.append(error)
             self.stopped.set()
         self._ended.put((None, None))
+
+    def _number(self) -> int | None:
+        try:
+            return self._waiting.get_nowait()
+        except queue.Empty:
+            return None
 
     def next(self, timeout: float | None) -> tuple[int | None, Any]:
         """The number and result of the call that ended next."""
