@@ -296,8 +296,7 @@ def _check_left_out(run: EmbedRun) -> None:
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
-    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
-    return planned_work(files, specs)
+    return planned_work(files, plan_blocks(files, request.block_bytes, request.read_through))
 
 
 def run_fingerprint(run: EmbedRun) -> str:
