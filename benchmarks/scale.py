@@ -3,8 +3,9 @@
 The same text on one and on two worker processes of one thread each, in turn. The model sleeps for
 each token, so that cores that are shared or too few do not stand in the way; all else is the real
 pipeline. The clock runs from when every worker has its model and has begun its first block to the
-end of the last block: start-up is left out, the wait of a worker that got less to do is not. With `--real` the model
-computes, and what counts are processor seconds a token, which a second worker must not raise.
+end of the last block: start-up is left out, the wait of a worker that got less to do is not. With
+`--real` the model computes, and what counts are processor seconds a token, which a second worker
+must not raise.
 
 Load: the same on one huge file beside many small ones. Beam's local runner deals the blocks out
 beforehand; a service hands a block to whoever is free, which is computed here from the blocks'
