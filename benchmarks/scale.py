@@ -17,6 +17,7 @@ import heapq
 import json
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -67,14 +68,13 @@ def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
         `tokens_a_second` by the clock, `blocks` of each worker, the `idle` share of the workers'
         time, `cpu`, the model's processor seconds a million tokens.
     """
-    output = (WORK / f"out-{workers}").absolute()
-    shutil.rmtree(output, ignore_errors=True)
-    command = [sys.executable, "-m", "benchmarks.sides.watched_blocks", "--input", str(text)]
-    command += ["--output", str(output), "--workers", str(workers), "--block_bytes", "32768"]
-    if speed is not None:
-        command.append(f"--tokens_a_second={speed}")
-    measure.run(command)
-    lines = (output / NAME).read_text(encoding="utf-8").splitlines()
+    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+        command = [sys.executable, "-m", "benchmarks.sides.watched_blocks", "--input", str(text)]
+        command += ["--output", folder, "--workers", str(workers), "--block_bytes", "32768"]
+        if speed is not None:
+            command.append(f"--tokens_a_second={speed}")
+        measure.run(command)
+        lines = (Path(folder) / NAME).read_text(encoding="utf-8").splitlines()
     return summary([json.loads(line) for line in lines], workers)
 
 
