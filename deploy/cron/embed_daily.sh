@@ -16,6 +16,7 @@ say() {
   echo "$(date -u +%FT%TZ) $*"
 }
 
+# shellcheck disable=SC2329 # by the trap
 interrupt() {
   interrupted=yes
   if [[ -n "$child" ]]; then
@@ -142,5 +143,5 @@ main() {
   exit "$code"
 }
 
-trap 'interrupt' INT TERM
+trap interrupt INT TERM
 main "$@"

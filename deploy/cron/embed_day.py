@@ -6,6 +6,7 @@ python -m deploy.cron.embed_day --input '/data/texts/{day}' --output /data/vecto
 
 import argparse
 import datetime
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -138,5 +139,17 @@ def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
         yield str(date - datetime.timedelta(days=back))
 
 
+def run() -> None:
+    """Ends the process with the day's exit code."""
+    code = main()
+    if code == cli.INTERRUPTED:
+        # A worker thread in the middle of a block would be waited for; its files are whole or
+        # not there, so it can be left.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()
