@@ -68,7 +68,7 @@ choose_days() {
 run_day() {
   local code=0
   "$PYTHON" -u -m deploy.cron.embed_day --input "$INPUT" --output "$OUTPUT" --day "$1" \
-    --ready "$READY" --earlier "$EARLIER" -- "${FLAGS[@]}" "${more_flags[@]}" &
+    --ready "$READY" --earlier "$EARLIER" -- "${FLAGS[@]}" "${more_flags[@]}" 3>&- &
   child=$!
   wait "$child" || code=$?
   while kill -0 "$child" 2>/dev/null; do # a signal ended the wait, not the run
