@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 from tests.pipeline.days import some_texts
@@ -69,7 +70,9 @@ def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bund
     write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
     damaged = tmp_path / "texts" / DAYS[1] / "part.txt.gz"
     damaged.parent.mkdir()
-    whole = gzip.compress(b"".join(b"line %d\n" % n for n in range(40_000)))
+    random = np.random.default_rng(3)
+    long_lines = "\n".join(random.bytes(30_000).hex() for _ in range(60))
+    whole = gzip.compress(long_lines.encode())
     damaged.write_bytes(whole[: len(whole) * 2 // 3])
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "bank"})
     settings = write_settings(tmp_path, tiny_bundle)
