@@ -4,10 +4,10 @@ BIN := .venv/bin
 OUT := build/language_reference
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed test check bench clean
+.PHONY: help install model embed test test-airflow check bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .venv/runtime: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
@@ -39,6 +39,15 @@ build/bqemulator-venv/made: tests/bigquery_server.txt .venv/dev
 
 test: .venv/dev model build/bqemulator-venv/made  ## run the tests
 	$(BIN)/python -m pytest
+
+build/airflow-venv/made: deploy/airflow/requirements.txt
+	$(PYTHON) -m venv --clear build/airflow-venv
+	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	build/airflow-venv/bin/uv pip install --quiet --python build/airflow-venv/bin/python -r $<
+	@touch $@
+
+test-airflow: .venv/dev build/airflow-venv/made  ## run the daily DAGs in a real Airflow (own environment)
+	$(BIN)/python -m pytest tests/schedule/airflow_days.py
 
 check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .
