@@ -4,8 +4,14 @@ Airflow is a program here, never imported: its environment and that of the pipel
 """
 
 import ast
+import datetime
+import json
 import os
+import secrets
 import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +19,7 @@ import pytest
 from pipeline.options import parse_embed
 from tests.pipeline.helpers import record, rows
 from tests.schedule.daily import DAYS, ROOT, state_of, write_day, write_settings
+from tests.servers import answers, free_port, running
 
 BIN = ROOT / "build" / "airflow-venv" / "bin"
 DAGS = ROOT / "deploy" / "airflow"
@@ -37,17 +44,9 @@ def home(tmp_path_factory):
 
 def airflow(home: Path, *words: str, program: str = "airflow", **env: str) -> tuple[int, str]:
     """Runs a command of Airflow; returns its exit code and all it said."""
-    settings = {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW_VAR_BERT_EMBED_HOME": str(ROOT),
-        "AIRFLOW_VAR_BERT_EMBED_DATAFLOW": _DATAFLOW,
-        "BERT_EMBED_FIRST_DAY": DAYS[0],
-    }
     done = subprocess.run(
         [BIN / program, *words],
-        env={**os.environ, **settings, **env},
+        env={**os.environ, **settings_of(home), **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -55,6 +54,17 @@ def airflow(home: Path, *words: str, program: str = "airflow", **env: str) -> tu
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def settings_of(home: Path) -> dict[str, str]:
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW_VAR_BERT_EMBED_HOME": str(ROOT),
+        "AIRFLOW_VAR_BERT_EMBED_DATAFLOW": _DATAFLOW,
+        "BERT_EMBED_FIRST_DAY": DAYS[0],
+    }
 
 
 def test_the_dags_are_read_where_no_pipeline_is_installed(home):
@@ -113,3 +123,45 @@ def test_a_day_is_that_of_the_time_zone_and_dataflow_gets_its_flags(home):
     assert options.runner == "DataflowRunner"
     assert "--temp_location=gs://bucket/tmp" in options.beam_args
     assert "--job_name=bert-embed-{day}" in options.beam_args
+
+
+def test_a_scheduler_catches_up_the_days_in_their_order(tmp_path, tiny_bundle):
+    """Each day finds those before it finished: what they have is embedded in none after them."""
+    home = tmp_path / "airflow"
+    assert airflow(home, "db", "migrate")[0] == 0
+    today = datetime.datetime.now(datetime.UTC).date()
+    days = [str(today - datetime.timedelta(days=back)) for back in (3, 2, 1)]
+    for number, day in enumerate(days):
+        write_day(tmp_path / "texts", day, {f"d{n}": "red" for n in range(number + 1)})
+    url = f"http://127.0.0.1:{free_port()}"
+    env = settings_of(home) | {
+        "AIRFLOW_VAR_BERT_EMBED_SETTINGS": str(write_settings(tmp_path, tiny_bundle)),
+        "BERT_EMBED_FIRST_DAY": days[0],
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+    }
+    assert airflow(home, "dags", "reserialize", **env)[0] == 0
+    assert airflow(home, "dags", "unpause", "--yes", "bert_embed_daily", **env)[0] == 0
+    port = url.rpartition(":")[2]
+    server = ["api-server", "--host", "127.0.0.1", "--port", port, "--workers", "1"]
+    records = [tmp_path / "vectors" / day / "run.json" for day in days]
+    with ExitStack() as programs:
+        for words in (server, ["dag-processor"], ["scheduler"]):
+            command = [str(BIN / "airflow"), *words]
+            log = tmp_path / f"{words[0]}.log"
+            programs.enter_context(running(command, log, lambda: True, **env))
+            if words is server:
+                wait_until(lambda: answers(f"{url}/api/v2/version"), log)
+        wait_until(lambda: all(is_done(path) for path in records), tmp_path / "scheduler.log")
+    assert [rows(tmp_path / "vectors" / day)["id"] for day in days] == [["d0"], ["d1"], ["d2"]]
+
+
+def is_done(path: Path) -> bool:
+    return path.exists() and json.loads(path.read_text("utf-8"))["status"] == "done"
+
+
+def wait_until(ready: Callable[[], bool], log: Path) -> None:
+    limit = time.monotonic() + 240
+    while not ready():
+        assert time.monotonic() < limit, log.read_text("utf-8", errors="replace")[-4000:]
+        time.sleep(0.2)

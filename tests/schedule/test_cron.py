@@ -26,20 +26,22 @@ TEXTS = some_texts(3000)
 
 
 def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
-    """The 29th of February has no input, which only matters where it is the last day asked for."""
-    write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"})
+    """A day with too many rejected and a day without input are told, and stop nothing."""
+    with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"}), "a") as file:
+        file.write("no JSON\n")
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "seven", "c": "of"})
-    settings = write_settings(tmp_path, tiny_bundle)
-    assert daily(settings, DAYS[0], DAYS[2]) == (0, "")
+    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
+    code, said = daily(settings, DAYS[0], DAYS[2])
+    assert code == 3
+    assert f"exit code 3 for {DAYS[0]} to {DAYS[2]}, see {tmp_path}/state/logs/" in said
+    for day, ended in zip(DAYS, (3, 66, 0), strict=True):
+        assert f"{day} ended with exit code {ended}" in log(tmp_path)
     assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b", "c"]
-    assert f"{DAYS[1]} ended with exit code 66" in log(tmp_path)
     before = state_of(tmp_path / "vectors")
     assert daily(settings, DAYS[2]) == (0, "")
     assert state_of(tmp_path / "vectors") == before
     assert "nothing to do" in log(tmp_path)
-    code, said = daily(settings, DAYS[1])
-    assert code == 66
-    assert f"exit code 66 for {DAYS[1]} to {DAYS[1]}, see {tmp_path}/state/logs/" in said
+    assert daily(settings, DAYS[1])[0] == 66
 
 
 def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle):
@@ -48,22 +50,12 @@ def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bu
     days = [str(yesterday - datetime.timedelta(days=back)) for back in (2, 1, 0)]
     for day in days:
         write_day(tmp_path / "texts", day, {day: "money"})
-    settings = write_settings(
-        tmp_path, tiny_bundle, TIME_ZONE="Etc/GMT-14", CATCH_UP_DAYS="2", KEEP_LOGS_DAYS="5"
-    )
-    old, young = (tmp_path / "state" / "logs" / f"2024-01-0{n}.log" for n in (1, 2))
-    old.parent.mkdir(parents=True)
-    for path, age in ((old, 7), (young, 3)):
-        path.touch()
-        os.utime(path, (time.time() - age * 86_400,) * 2)
+    settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="Etc/GMT-14", CATCH_UP_DAYS="2")
     code, said = daily(settings, "--stdout")
     assert code == 0
     assert f"{days[2]} ended with exit code 0" in said
     assert sorted(path.name for path in (tmp_path / "vectors").iterdir()) == days[1:]
-    assert old.exists(), "with --stdout there are no logs to keep"
-    assert daily(settings, str(yesterday)) == (0, "")
-    assert not old.exists()
-    assert young.exists()
+    assert log(tmp_path) == ""
 
 
 def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bundle):
@@ -75,10 +67,16 @@ def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bund
     whole = gzip.compress(long_lines.encode())
     damaged.write_bytes(whole[: len(whole) * 2 // 3])
     write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "bank"})
-    settings = write_settings(tmp_path, tiny_bundle)
+    settings = write_settings(tmp_path, tiny_bundle, KEEP_LOGS_DAYS="5")
+    old, young = (tmp_path / "state" / "logs" / f"2024-01-0{n}.log" for n in (1, 2))
+    old.parent.mkdir(parents=True)
+    for path, age in ((old, 7), (young, 3)):
+        path.touch()
+        os.utime(path, (time.time() - age * 86_400,) * 2)
     code, said = daily(settings, DAYS[0], DAYS[2])
     assert code == 1, log(tmp_path)
     assert "exit code 1" in said
+    assert [old.exists(), young.exists()] == [False, True]
     assert f"{damaged} is damaged gzip data" in log(tmp_path)
     assert not (tmp_path / "vectors" / DAYS[2]).exists()
     assert daily(settings, DAYS[2])[0] == 69
@@ -87,15 +85,6 @@ def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bund
     assert daily(settings, DAYS[1])[0] == 2, "a mended input is another run"
     assert daily(settings, DAYS[1], DAYS[2], "--", "--overwrite") == (0, "")
     assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b"]
-
-
-def test_too_many_rejected_are_told_but_stop_nothing(tmp_path, tiny_bundle):
-    with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red"}), "a") as file:
-        file.write("no JSON\n")
-    write_day(tmp_path / "texts", DAYS[1], {"b": "bank"})
-    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
-    assert daily(settings, DAYS[0], DAYS[1])[0] == 3
-    assert record(tmp_path / "vectors" / DAYS[1])["status"] == "done"
 
 
 @pytest.fixture(scope="module")
