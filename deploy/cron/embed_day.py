@@ -9,7 +9,8 @@ import datetime
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -91,16 +92,19 @@ def day_words(given: argparse.Namespace) -> list[str]:
         if place and not list_files(place):
             raise NotYet(NO_INPUT, f"{given.day} has no {place}")
     # A run that was started keeps the days it was started with, or it would be another run.
-    known = None if options.overwrite else _known_days(root, given.day)
-    days = _days_before(root, given.day, given.earlier) if known is None else known
+    record = None if options.overwrite else read_record(join(root, given.day))
+    if record is None:
+        days = _days_before(root, given.day, given.earlier)
+    else:
+        days = _known_days(record)
+        left_out = record["options"].get("leave_out")
+        if left_out and not options.leave_out:  # else catching up would meet those blocks again
+            words.append(f"--leave_out={','.join(map(str, left_out))}")
     return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
 
 
-def _known_days(root: str, day: str) -> list[str] | None:
-    """The days that the run in a day's folder compares with; None if there is no run."""
-    record = read_record(join(root, day))
-    if record is None:
-        return None
+def _known_days(record: Mapping[str, Any]) -> list[str]:
+    """The days that a run compares with, by its record."""
     # The folder may have been moved since; what lies beside it moved along.
     beside = absolute(record["options"]["output"]).rpartition("/")[0]
     places = [each["output"] for each in record["input"]["skip_existing"] or ()]

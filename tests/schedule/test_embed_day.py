@@ -132,6 +132,16 @@ def test_wrong_settings_are_named(run_day, capsys, changes, flags, message):
     assert message in capsys.readouterr().err
 
 
+def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
+    assert run_day(DAYS[0], "--leave_out=0") == 0
+    assert counts(corpus / "vectors" / DAYS[0]) == (3, 0, 0, 3)
+    before = state_of(corpus / "vectors")
+    assert run_day(DAYS[0]) == 0
+    assert state_of(corpus / "vectors") == before
+    assert run_day(DAYS[0], "--overwrite") == 0
+    assert rows(corpus / "vectors" / DAYS[0])["id"] == ["a", "b", "c"]
+
+
 def test_flags_may_hold_the_date(corpus, run_day):
     assert run_day(DAYS[0], f"--tfrecord_output={corpus}/examples/{{day}}") == 0
     assert list((corpus / "examples" / DAYS[0]).glob("examples-*"))
