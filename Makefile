@@ -53,7 +53,7 @@ check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x $$(git ls-files '*.sh' .ci/run)
+	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/python -m pytest --doctest-modules bert transforms pipeline tests/test_house.py
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
