@@ -21,7 +21,14 @@ DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the 
 EXAMPLES = "examples"  # the output format of `tokenize`
 REPEATED = ("input", "skip_existing")  # flags that may be given several times
 # Switches that have no --no_ form.
-_ONLY_ON = ("overwrite", "dry_run", "check_ids", "list_vanished", "allow_untrusted_model")
+_ONLY_ON = (
+    "overwrite",
+    "dry_run",
+    "check_ids",
+    "list_vanished",
+    "allow_untrusted_model",
+    "right_fitting",
+)
 
 
 class UsageError(ValueError):
@@ -76,6 +83,8 @@ class EmbedOptions:
     device: str = "auto"
     batch_tokens: int | None = None
     threads: int | None = None
+    accelerator: str | None = None
+    right_fitting: bool = False
     overwrite: bool = False
     skip_existing: tuple[str, ...] = ()
     list_vanished: bool = False
