@@ -1,5 +1,6 @@
 """Submission to Dataflow: what the service and its workers are given, and what the command says."""
 
+import json
 import os
 import signal
 import subprocess
@@ -262,3 +263,24 @@ def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle):
     assert f"the job failed: Dataflow job {job['id']} ({job['name']}) ended as FAILED" in errors
     assert "Traceback" not in errors
     assert record(gcs.root / "dataflow" / "fails")["status"] == "failed"
+
+
+def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bundle, tmp_path):
+    words = command(dataflow, tiny_bundle, "template", IMAGE, "--job_name=launched")
+    words += ["--accelerator=t4", f"--template_location={tmp_path}/job.json"]
+    before = len(dataflow.jobs)
+    made = subprocess.run(
+        [sys.executable, "deploy/dataflow/template.py", *words[1:]],
+        cwd=ROOT,
+        env={**os.environ, **dataflow.environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert made.returncode == 0, made.stderr
+    job = json.loads((tmp_path / "job.json").read_text())
+    [option] = job["environment"]["serviceOptions"]
+    assert option.startswith("worker_accelerator=type:nvidia-tesla-t4;")
+    assert job["name"] == "launched"
+    assert len(dataflow.jobs) == before
