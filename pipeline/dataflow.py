@@ -16,6 +16,7 @@ from pipeline.dataflow_machines import (
     ACCELERATORS,
     CPU_DISK_GB,
     CPU_MACHINE_TYPE,
+    FITTED_MACHINE_TYPE,
     Accelerator,
 )
 from pipeline.dataflow_settings import ONE_PROCESS, DataflowSettings, is_dataflow
@@ -39,7 +40,7 @@ class JobGoesOn(Exception):
 
 
 class JobFailed(RuntimeError):
-    """The service ended a job, but not as done; the message says where its log is."""
+    """The service did not take a job, or ended it undone; the message says why, or where to look."""
 
 
 def for_dataflow(options: EmbedOptions) -> EmbedOptions:
@@ -111,9 +112,9 @@ def _workers(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
     chosen = accelerator_of(options)
     if chosen and not options.right_fitting:
         yield f"--dataflow_service_options={chosen.service_option}"
-    for_all = chosen if not options.right_fitting else None
     if not given["machine_type"] and not given.accelerator_type and not given.prime:
-        yield f"--machine_type={for_all.machine_type if for_all else CPU_MACHINE_TYPE}"
+        machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
+        yield f"--machine_type={FITTED_MACHINE_TYPE if options.right_fitting else machine}"
     accelerated = chosen is not None or given.accelerator_type is not None
     if not given["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
@@ -132,12 +133,13 @@ def run_on_dataflow(pipeline: beam.Pipeline, flags: list[str]) -> None:
 
     Raises:
         JobGoesOn: The job runs, and shall not be waited for, or another of its name does.
-        JobFailed: It ended without being done.
+        JobFailed: The service did not take it, or it ended without being done.
     """
     # Clients of the service, which no other run needs.
     from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
     from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
-    from google.api_core.exceptions import Conflict
+    from google.api_core.exceptions import Conflict, GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
 
     given = DataflowSettings.of(flags)
     try:
@@ -148,6 +150,8 @@ def run_on_dataflow(pipeline: beam.Pipeline, flags: list[str]) -> None:
             f"a job named {given['job_name']} is already running in {given.region} of project "
             f"{given['project']}: wait for its end, cancel it, or give another --job_name",
         ) from error
+    except (GoogleAPICallError, GoogleAuthError) as error:
+        raise JobFailed(f"Dataflow does not take the job: {error}") from error
     if not result.has_job:  # of a template: its launcher starts the job
         raise JobGoesOn("asked", f"the job to be started is in {given['template_location']}")
     place = f"{_CONSOLE}/{given.region}/{result.job_id()}?project={given['project']}"

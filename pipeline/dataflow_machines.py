@@ -46,6 +46,8 @@ ACCELERATORS = {
     "v6e": Accelerator("tpu-v6e-slice", "tpu", "ct6e-standard-1t", "ct6e-", "1x1"),
 }
 CPU_MACHINE_TYPE = "n2-standard-8"  # 4 GB a core, and AVX-512 with VNNI for --precision int8
+# Of the steps before the model, where these have workers of their own: one process reads there.
+FITTED_MACHINE_TYPE = "e2-standard-2"
 CPU_DISK_GB, ACCELERATOR_DISK_GB, LEAST_ACCELERATOR_DISK_GB = 50, 100, 50
 
 

@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.dataflow_machines import accelerator_type, device_of
 from pipeline.options import EmbedOptions
 
-RUNNER = "DataflowRunner"
+_RUNNERS = ("dataflow", "dataflowrunner")  # Beam takes either, in any case
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 _SERVICE = "worker_accelerator="
 _HINTS = ("accelerator=", "beam:resources:accelerator:v1=")
@@ -20,7 +20,7 @@ _IMAGES = ("sdk_container_image", "worker_harness_container_image")
 
 def is_dataflow(options: EmbedOptions) -> bool:
     """Whether a run goes to Dataflow."""
-    return options.runner.rpartition(".")[2] == RUNNER
+    return options.runner.rpartition(".")[2].lower() in _RUNNERS
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class DataflowServer:
         environment: What a process must have set to use both, as a service account.
         jobs: The jobs by id, as they were asked for, with what the service adds.
         state: What a new job's state is said to be.
+        refusal: Why no job is taken; None: they are.
     """
 
     url: str
@@ -39,6 +40,7 @@ class DataflowServer:
     environment: dict[str, str]
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     state: str = "JOB_STATE_RUNNING"
+    refusal: str | None = None
 
     @property
     def job(self) -> dict[str, Any]:
@@ -115,6 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send({"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
         elif found is None:
             self._refuse(404, "NOT_FOUND", self.path)
+        elif dataflow.refusal is not None:
+            self._refuse(400, "INVALID_ARGUMENT", dataflow.refusal)
         else:
             asked = json.loads(body)
             job = dataflow.create(found[1], found[2], asked)

@@ -252,17 +252,24 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     assert {"pipeline/embed_job.py", "transforms/inference.py", "bert/encoder.py"} <= names
 
 
-def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle):
-    dataflow.state = "JOB_STATE_FAILED"
-    try:
-        code, _, errors = submit(dataflow, tiny_bundle, "fails", IMAGE)
-    finally:
-        dataflow.state = "JOB_STATE_RUNNING"
+def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
+    monkeypatch.setattr(dataflow, "state", "JOB_STATE_FAILED")
+    code, _, errors = submit(dataflow, tiny_bundle, "fails", IMAGE)
     job = dataflow.job
     assert code == 1
     assert f"the job failed: Dataflow job {job['id']} ({job['name']}) ended as FAILED" in errors
     assert "Traceback" not in errors
     assert record(gcs.root / "dataflow" / "fails")["status"] == "failed"
+
+
+def test_a_job_that_the_service_does_not_take_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):
+    monkeypatch.setattr(dataflow, "refusal", "the workflow could not be created: no such network")
+    code, _, errors = submit(dataflow, tiny_bundle, "refused", IMAGE)
+    assert code == 1
+    assert "the job failed: Dataflow does not take the job: 400" in errors
+    assert "the workflow could not be created: no such network" in errors
+    assert "Traceback" not in errors
+    assert record(gcs.root / "dataflow" / "refused")["status"] == "failed"
 
 
 def test_a_template_describes_the_job_that_its_launcher_starts(dataflow, tiny_bundle, tmp_path):

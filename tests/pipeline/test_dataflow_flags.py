@@ -31,6 +31,7 @@ def main_with(*, output=OUTPUT, input=INPUT, without=(), model="minilm", **flags
         ({"temp_location": "s3://x/y"}, "--temp_location s3://x/y must be in Cloud Storage"),
         ({"staging_location": "/tmp/x"}, "--staging_location /tmp/x must be in Cloud Storage"),
         ({"without": ["project"]}, "--project is missing"),
+        ({"runner": "dataflow", "without": ["project"]}, "--project is missing"),
         ({"without": ["region"]}, "--region is missing"),
         ({"output": "build/out"}, "--output build/out is on this machine"),
         ({"input": "texts/*.txt"}, "--input texts/*.txt is on this machine"),
@@ -167,7 +168,7 @@ def corpus(gcs):
             [
                 "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver:5xx, by a "
                 "hint for the step Embed",
-                "n2-standard-8",
+                "e2-standard-2, 1 and more",
             ],
         ),
         (
