@@ -40,7 +40,7 @@ class JobGoesOn(Exception):
 
 
 class JobFailed(RuntimeError):
-    """The service did not take a job, or ended it undone; the message says why, or where to look."""
+    """The service did not take a job, or ended it undone; the message says why or where."""
 
 
 def for_dataflow(options: EmbedOptions) -> EmbedOptions:
@@ -76,7 +76,8 @@ def model_hints(options: EmbedOptions) -> dict[str, str]:
 
 def model_threads(options: EmbedOptions) -> int | None:
     """Threads of a model on workers: one where Dataflow starts a process a core."""
-    if options.threads is not None or not is_dataflow(options) or options.device == "gpu":
+    accelerated = options.device in ("gpu", "tpu")
+    if options.threads is not None or not is_dataflow(options) or accelerated:
         return options.threads
     return None if DataflowSettings.of(options.beam_args).one_process else 1
 

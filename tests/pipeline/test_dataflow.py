@@ -133,7 +133,9 @@ def test_a_job_is_described_whole(on_processors, dataflow):
     assert image["containerImage"] == "us-docker.pkg.dev/p/r/bert-embed:1"
     assert "no_use_multiple_sdk_containers" not in job["environment"]["experiments"]
     assert "serviceOptions" not in job["environment"]
-    assert set(map(len, environments(dataflow.graph(job)).values())) == {0}, "no hints"
+    graph = dataflow.graph(job)
+    assert set(map(len, environments(graph).values())) == {0}, "no hints"
+    assert vars(handler(graph))["_threads"] == 1, "there is a process a core"
 
 
 def test_the_model_is_no_part_of_the_graph(on_processors, dataflow, tiny_bundle):
@@ -177,6 +179,7 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     # A device makes batches of the few shapes that it compiles, see tests/bert/test_xla_engine.py.
     device = {"t4": "gpu", "v5e": "tpu"}[name]
     assert vars(handler(graph))["_device"] == device
+    assert vars(handler(graph))["_threads"] is None
     assert record(dataflow.gcs.root / "dataflow" / name)["options"]["device"] == device
     assert (job["labels"]["run"], job["labels"]["team"]) == ("mine", "a")
 

@@ -194,6 +194,14 @@ def test_a_dry_run_shows_the_job_and_asks_no_service(corpus, tiny_bundle, flags,
     assert [blob.name for blob in corpus.client.list_blobs("plans")] == ["in/a.txt"]
 
 
+def test_texts_are_tokenized_there_too(corpus, tiny_bundle, capsys):
+    flags = flags_of(OUTPUT, tiny_bundle, INPUT, dry_run=True, **WHOLE)
+    assert main(["tokenize", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "Dataflow job: bert-tokenize-" in out
+    assert "n2-standard-8" in out
+
+
 def test_settings_of_a_job_may_stand_in_a_file(corpus, tiny_bundle, tmp_path, capsys):
     (tmp_path / "job.yaml").write_text(
         "accelerator: l4\nright_fitting: false\nmax_num_workers: 3\n"
