@@ -186,6 +186,8 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
 
 def test_right_fitting_keeps_infer_and_write_together(dataflow, tiny_bundle):
     flags = [IMAGE, DETACHED, "--accelerator=l4", "--right_fitting", "--machine_type=e2-standard-4"]
+    flags += ["--no_use_public_ips", f"--subnetwork=regions/{REGION}/subnetworks/own"]
+    flags += ["--max_num_workers=9", "--service_account_email=workers@p.iam.gserviceaccount.com"]
     code, _, errors = submit(dataflow, tiny_bundle, "l4", *flags)
     assert code == 0, errors
     hint = b"type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver:5xx"
@@ -196,7 +198,12 @@ def test_right_fitting_keeps_infer_and_write_together(dataflow, tiny_bundle):
     assert [found for step, found in hints.items() if step not in hinted and found] == []
     [pool] = dataflow.job["environment"]["workerPools"]
     assert pool["machineType"] == "e2-standard-4"
-    assert "serviceOptions" not in dataflow.job["environment"]
+    assert pool["subnetwork"] == f"regions/{REGION}/subnetworks/own"
+    assert pool["ipConfiguration"] == 2, "private"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
+    environment = dataflow.job["environment"]
+    assert environment["serviceAccountEmail"] == "workers@p.iam.gserviceaccount.com"
+    assert "serviceOptions" not in environment
 
 
 def wait_for_job(dataflow, process, number):
