@@ -52,6 +52,7 @@ def build(
         run.bundle.trusted,
         run.options.precision,
         run.options.device,
+        run.options.inference_timeout,
     )
     read = job_input(pipeline, run)
     write = WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)

@@ -83,6 +83,8 @@ class EmbedOptions:
     device: str = "auto"
     batch_tokens: int | None = None
     threads: int | None = None
+    inference_timeout: int = 600
+    leave_out: tuple[int, ...] = ()
     accelerator: str | None = None
     right_fitting: bool = False
     overwrite: bool = False
