@@ -4,7 +4,7 @@ BIN := .venv/bin
 OUT := build/language_reference
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed test test-airflow check bench clean
+.PHONY: help install model embed test test-airflow check bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -58,6 +58,12 @@ check: .venv/dev model  ## lint, format, types, doctests, the house test
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run
+
+VARIABLES := deploy/dataflow/variables.env
+DO := submit
+
+dataflow: .venv/runtime  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
+	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache
