@@ -99,12 +99,15 @@ def _start(options: Any) -> int:
     check_contradictions(options)
     _quiet()
     from pipeline import run_record
+    from pipeline.dataflow import for_dataflow
+    from pipeline.dataflow_plan import plan_lines
     from pipeline.deaths import death_lines
     from pipeline.embed_run import prepare
 
-    run = prepare(options)
+    run = prepare(for_dataflow(options))
+    plan = "\n".join([_plan_text(run), *plan_lines(run)])
     if options.dry_run:
-        print(_plan_text(run))
+        print(plan)
         return DONE
     record = run_record.start(run)
     if record["status"] == "done":
@@ -112,7 +115,7 @@ def _start(options: Any) -> int:
         print(_summary(run.output, record))
         _print_statements(record)
         return _judge(record, options.max_rejected)
-    print(_plan_text(run), file=sys.stderr)
+    print(plan, file=sys.stderr)
     for line in death_lines(run):
         print(line, file=sys.stderr)
     return _run(run, record)
@@ -120,6 +123,7 @@ def _start(options: Any) -> int:
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
+    from pipeline.dataflow import JobFailed, JobGoesOn
     from pipeline.deaths import death_lines
     from pipeline.options import command_of
     from pipeline.progress import Progress
@@ -132,6 +136,8 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     try:
         with Progress(run.output, run.to_cover):
             run_job(run, record)
+    except JobGoesOn as job:
+        return _goes_on(run, job)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
             run_record.fail(run.output, record, "interrupted")
@@ -141,7 +147,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
             return INTERRUPTED
         message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
-        if not isinstance(error, (ValueError, OSError)):
+        if not isinstance(error, (ValueError, OSError, JobFailed)):
             sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
         for line in death_lines(run):
@@ -155,6 +161,16 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     print(_summary(run.output, done))
     _print_statements(done)
     return _judge(done, run.options.max_rejected)
+
+
+def _goes_on(run: Any, job: Any) -> int:
+    """Says what becomes of a job that this command does not see the end of."""
+    if job.why == "running":
+        print(f"error: {job}", file=sys.stderr)
+        return FAILED
+    print(job)
+    print(f"{run.output}/run.json tells when it is done; the same command then sums it up")
+    return DONE if job.why == "asked" else INTERRUPTED
 
 
 def _print_statements(record: dict[str, Any]) -> None:

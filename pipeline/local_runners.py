@@ -67,8 +67,13 @@ def _check_prism(location: str | None) -> None:
         )
 
 
-def beam_flags(options: EmbedOptions) -> list[str]:
-    """Beam's flags of a run, with the runner it takes in place of one that Beam would look for."""
+def beam_flags(options: EmbedOptions, flags: Sequence[str]) -> list[str]:
+    """Beam's flags, with the runner that is taken in place of one that Beam would look for.
+
+    Args:
+        options: What was asked for.
+        flags: Beam's flags that follow from it.
+    """
     name = options.runner
     if _name(name) in _SWITCHING:
         _logger.warning(
@@ -77,7 +82,7 @@ def beam_flags(options: EmbedOptions) -> list[str]:
             DEFAULT_RUNNER,
         )
         name = DEFAULT_RUNNER
-    return [*_without_runner(options.beam_args), f"--runner={name}"]
+    return [*_without_runner(flags), f"--runner={name}"]
 
 
 def _without_runner(flags: Sequence[str]) -> Iterator[str]:
@@ -91,7 +96,7 @@ def _without_runner(flags: Sequence[str]) -> Iterator[str]:
             yield flag
 
 
-def run_pipeline(flags: Sequence[str], work: Callable[[beam.Pipeline], None]) -> None:
+def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]) -> None:
     """Builds a pipeline and runs it to its end; where workers are processes, so that Ctrl-C works.
 
     Beam waits for all that its worker processes have been given, and each of them would answer
@@ -99,14 +104,13 @@ def run_pipeline(flags: Sequence[str], work: Callable[[beam.Pipeline], None]) ->
     them.
 
     Args:
-        flags: Beam's flags.
+        options: Beam's.
         work: Adds the graph to the pipeline.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; no worker is left.
         ChildProcessError: A worker process died.
     """
-    options = PipelineOptions(list(flags))
     with _quiet_channels():
         if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
             with beam.Pipeline(options=options) as pipeline:

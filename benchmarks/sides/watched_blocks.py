@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from benchmarks.null_model import noise
 from pipeline import run_record
 from pipeline.embed_job import build
@@ -98,7 +100,7 @@ def main() -> None:
         options.batch_tokens,
         options.threads,
     )
-    run_pipeline(flags, partial(build, run=run, record=record, handler=handler))
+    run_pipeline(PipelineOptions(flags), partial(build, run=run, record=record, handler=handler))
 
 
 if __name__ == "__main__":
