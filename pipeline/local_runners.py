@@ -38,10 +38,15 @@ def check_local_runner(options: EmbedOptions) -> None:
     """Sees that a local runner has what it needs.
 
     Raises:
-        UsageError: Prism has no program to run; or more workers are asked for than would run.
+        UsageError: Prism has no program to run; more workers are asked for than would run; or the
+            runner is Beam's old one.
     """
     name = _name(options.runner)
     given = PipelineOptions(list(options.beam_args))
+    if name == "bundlebaseddirectrunner":
+        raise UsageError(
+            f"--runner {options.runner} does not wait for what a step needs; take {DEFAULT_RUNNER}"
+        )
     if name == "prismrunner":
         location = given.view_as(PrismRunnerOptions).prism_location
         if given.view_as(PortableOptions).job_endpoint is None:
