@@ -36,6 +36,7 @@ class Encoder:
         prompt: str | None = None,
         precision: str = "float32",
         device: str = "auto",
+        inference_timeout: float | None = None,
     ) -> None:
         """Loads the weights.
 
@@ -48,6 +49,8 @@ class Encoder:
             precision: What the products are computed in, one of `bert.engine.PRECISIONS`; vectors
                 are float32 all the same.
             device: What computes, one of `bert.engine.DEVICES`.
+            inference_timeout: Seconds after which a call gives up, with NoProgressError, if no
+                batch ended meanwhile; None waits for ever.
 
         Raises:
             ValueError: The model cannot give such vectors, or not in this precision on this
@@ -62,7 +65,9 @@ class Encoder:
             raise ValueError(f"--threads must be at least 1, got {self.threads}")
         self.tokenizer: Tokenizer = bundle.load_tokenizer()
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        self._runner = RowRunner(bundle, special, self.threads, precision, device)
+        self._runner = RowRunner(
+            bundle, special, self.threads, precision, device, inference_timeout
+        )
 
     def encode(
         self,

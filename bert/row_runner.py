@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +16,14 @@ from bert.halving import run_halving
 from bert.ladder import filled
 from bert.quiet import quiet_start
 from bert.ragged import places
+from bert.threads import run_each
 from bert.vector_spec import VectorSpec
 
 _LOG = logging.getLogger(__name__)
+
+
+class BrokenModelError(RuntimeError):
+    """Every one of several rows failed: the model is broken, not a row."""
 
 
 @dataclass
@@ -62,6 +66,7 @@ class RowRunner:
         threads: int,
         precision: str = "float32",
         device: str = "auto",
+        inference_timeout: float | None = None,
     ) -> None:
         """Loads the weights.
 
@@ -71,11 +76,13 @@ class RowRunner:
             threads: Processor cores to use.
             precision: One of `bert.engine.PRECISIONS`.
             device: One of `bert.engine.DEVICES`.
+            inference_timeout: Seconds after which a call gives up if no batch ended meanwhile;
+                None waits for ever.
 
         Raises:
             ValueError: The bundle's files are damaged, or cannot be computed so here.
         """
-        self._bundle, self._threads = bundle, threads
+        self._bundle, self._threads, self._timeout = bundle, threads, inference_timeout
         with quiet_start():
             self._engine = load_engine(bundle, special_ids, precision, device)
         self._graphs: dict[tuple, Graph] = {}
@@ -108,7 +115,8 @@ class RowRunner:
 
         Raises:
             ValueError: A row over the model's positions, or an id out of its vocabulary.
-            RuntimeError: Every one of several rows failed: the model is broken, not a row.
+            BrokenModelError: Every one of several rows failed: the model is broken, not a row.
+            NoProgressError: For `inference_timeout` seconds no batch ended.
         """
         lengths = np.diff(row_splits)
         _check_rows(self._bundle, input_ids, lengths)
@@ -129,9 +137,9 @@ class RowRunner:
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
         at_once = self._engine.at_once or self._threads
-        with self._lock, self._engine.device, ThreadPoolExecutor(at_once) as pool:
+        with self._lock, self._engine.device:
             self._compile(key, graph, batching.shapes, done)
-            parts = list(pool.map(lambda rows: run_halving(rows, call), batches))
+            parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
         for part in parts:
             done.failed |= part.failed
         done.tokens, done.batches = len(input_ids), len(batches)
@@ -152,10 +160,8 @@ class RowRunner:
             return
         _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
         started = time.perf_counter()
-        with ThreadPoolExecutor(self._threads) as pool:
-            some = (np.ones(shape, np.int32) for shape in new)
-            for _ in pool.map(lambda ones: graph(ones, ones, ones * 0), some):
-                pass
+        some = [np.ones(shape, np.int32) for shape in new]
+        run_each(lambda ones: graph(ones, ones, ones * 0), some, self._threads, self._timeout)
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 
@@ -206,7 +212,7 @@ def _keep(
 def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None) -> None:
     if rows > 1 and len(done.failed) == rows:
         reason = min(done.failed.values())
-        raise RuntimeError(f"the model failed on all of {rows} rows: {reason}") from error
+        raise BrokenModelError(f"the model failed on all of {rows} rows: {reason}") from error
 
 
 def _check_rows(bundle: Bundle, input_ids: np.ndarray, lengths: np.ndarray) -> None:

@@ -99,6 +99,7 @@ def _start(options: Any) -> int:
     check_contradictions(options)
     _quiet()
     from pipeline import run_record
+    from pipeline.deaths import death_lines
     from pipeline.embed_run import prepare
 
     run = prepare(options)
@@ -112,11 +113,14 @@ def _start(options: Any) -> int:
         _print_statements(record)
         return _judge(record, options.max_rejected)
     print(_plan_text(run), file=sys.stderr)
+    for line in death_lines(run):
+        print(line, file=sys.stderr)
     return _run(run, record)
 
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
+    from pipeline.deaths import death_lines
     from pipeline.options import command_of
     from pipeline.progress import Progress
     from pipeline.secrets import hide_in_flags, hide_secrets
@@ -140,6 +144,8 @@ def _run(run: Any, record: dict[str, Any]) -> int:
         if not isinstance(error, (ValueError, OSError)):
             sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
+        for line in death_lines(run):
+            print(line, file=sys.stderr)
         print(
             "finished blocks are kept; with that mended, the same command continues",
             file=sys.stderr,

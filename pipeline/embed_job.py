@@ -43,6 +43,7 @@ def build(
         run.bundle.trusted,
         run.options.precision,
         run.options.device,
+        run.options.inference_timeout,
     )
     read = job_input(pipeline, run)
     written = (

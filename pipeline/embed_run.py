@@ -276,11 +276,21 @@ def _prepare(options: EmbedOptions) -> EmbedRun:
         reading=reading_of(bundle, made, settings) if examples else None,
     )
     size = estimated_bytes(run.estimated_documents, total, options.output_format, widths)
+    _check_left_out(run)
     run = replace(run, earlier=earlier_outputs(options, output, run.metadata))
     run = replace(run, fingerprint=run_fingerprint(run), estimated_bytes=size)
     check_output(run)
     load = find_load(options, output, run.fingerprint, run.metadata, made.keeps_windows)
     return replace(run, load=load)
+
+
+def _check_left_out(run: EmbedRun) -> None:
+    for block in run.options.leave_out:
+        if block >= run.planned.blocks:
+            raise UsageError(
+                f"--leave_out {block}: the run has {run.planned.blocks} blocks, number 0 to "
+                f"{run.planned.blocks - 1}"
+            )
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:

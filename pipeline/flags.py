@@ -33,6 +33,12 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise argparse.ArgumentTypeError(f"must be block numbers with commas, got {text!r}")
+    return tuple(sorted({int(number) for number in text.split(",")}))
+
+
 def _at_least_zero(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
@@ -69,6 +75,12 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         help="of a batch (default: what is fast, 512 on processors, 16384 on GPUs and TPUs)",
     )
     compute.add_argument("--threads", type=_positive, metavar="N", help="default: all processors")
+    compute.add_argument(
+        "--inference_timeout",
+        type=_positive,
+        metavar="SECONDS",
+        help="the job fails, naming the block, if no batch ended meanwhile (default: 600)",
+    )
     _add_common_flags(parser)
 
 
@@ -138,6 +150,12 @@ def _add_output_flags(out: Any) -> None:
     out.add_argument("--overwrite", action="store_true", help="remove another run's files first")
     out.add_argument(
         "--max_rejected", type=_share, metavar="N|P%", help="exit 3 if more records were rejected"
+    )
+    out.add_argument(
+        "--leave_out",
+        type=_numbers,
+        metavar="N,N",
+        help="blocks whose documents are rejected, because they kill or hold up a worker",
     )
     out.add_argument("--block_bytes", type=_positive, metavar="N", help="text of a block")
     out.add_argument("--block_docs", type=_positive, metavar="N", help="most documents of a file")

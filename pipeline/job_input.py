@@ -8,6 +8,7 @@ import apache_beam as beam
 from pipeline.embed_run import EmbedRun
 from transforms.blocks import PlanBlocks
 from transforms.increments import CompareKeys
+from transforms.leave_out import LeaveOut
 from transforms.sinks.examples import KeepExamples
 from transforms.sources import ReadBlocks
 from transforms.sources.bigquery import ReadTable
@@ -48,7 +49,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
     cut = run.part_docs, run.request.block_bytes
     if run.reading is not None:
-        read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut)
+        read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut, run.options.leave_out)
         tokens = read["tokens"]
     else:
         read = specs | "Read" >> ReadBlocks(*parts, run.columns, *cut, run.example_folder)
@@ -57,7 +58,9 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
 
 
 def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
-    bundle = run.bundle
+    bundle, left_out = run.bundle, run.options.leave_out
+    if left_out:
+        documents = documents | "Leave out" >> LeaveOut(left_out)
     tokens = documents | "Tokenize" >> TokenizeBlocks(
         bundle.path, run.token_spec, bundle.fingerprint
     )

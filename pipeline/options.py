@@ -76,6 +76,8 @@ class EmbedOptions:
     device: str = "auto"
     batch_tokens: int | None = None
     threads: int | None = None
+    inference_timeout: int = 600
+    leave_out: tuple[int, ...] = ()
     overwrite: bool = False
     skip_existing: tuple[str, ...] = ()
     list_vanished: bool = False

@@ -17,7 +17,8 @@ from pipeline.embed_run import EmbedRun
 from pipeline.example_folder import claim, describe, remove_examples
 from pipeline.options import UsageError
 from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
-from transforms.accounting import Totals, Verdict
+from transforms.accounting import Totals, Verdict, read_report
+from transforms.dead_letter import LEFT_OUT
 from transforms.files import (
     create_exclusive,
     is_remote,
@@ -30,6 +31,7 @@ from transforms.files import (
     sweep_temporary,
     write_bytes,
 )
+from transforms.under_way import forget_deaths
 
 _FORMAT = 1
 _OURS = re.compile(
@@ -100,8 +102,10 @@ def _start(run: EmbedRun) -> dict[str, Any]:
             )
         if stray:  # else there is nothing of ours but what an identical job may write just now
             remove_run(run.output)
-    elif found["status"] == "done" and _is_complete(run, found) and _answers(run, found):
+    elif _is_done(run, found):
         return found
+    if found is not None:
+        _take_up_again(run, found)
     make_folder(join(run.output, "blocks"))
     sweep_temporary(run.output)
     sweep_temporary(join(run.output, "blocks"))
@@ -122,6 +126,29 @@ def _refuse_links(run: EmbedRun) -> None:
             f"--output {run.options.output} holds a link {reports} that leads out of it; remove "
             "the link, or choose another folder"
         )
+
+
+def _is_done(run: EmbedRun, found: dict[str, Any]) -> bool:
+    """Whether nothing is left of what is asked."""
+    if found["status"] != "done" or _left_out(found) - set(run.options.leave_out):
+        return False
+    return _is_complete(run, found) and _answers(run, found)
+
+
+def _left_out(record: dict[str, Any]) -> set[int]:
+    return set(record.get("options", {}).get("leave_out") or ())
+
+
+def _take_up_again(run: EmbedRun, found: dict[str, Any]) -> None:
+    """Forgets that blocks are done which an earlier attempt left out and this one does not."""
+    again = _left_out(found) - set(run.options.leave_out)
+    reports = join(run.output, "blocks")
+    for name in names_in(reports) if again else ():
+        if _REPORT.fullmatch(name) and int(name.partition("-")[0]) in again:
+            report = read_report(join(reports, name), run.fingerprint)
+            if report is not None and LEFT_OUT in report.rejected:
+                remove([join(run.output, file) for file in report.files])
+                remove([join(reports, name)])
 
 
 def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
@@ -163,6 +190,7 @@ def remove_run(output: str) -> None:
     reports = [n for n in names_in(join(output, "blocks")) if _REPORT.fullmatch(n)]
     remove([join(output, name) for name in names])
     remove([join(output, f"blocks/{name}") for name in reports])
+    forget_deaths(output)
     remove_examples(output)
     remove([record_path(output)])
 
@@ -233,6 +261,8 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
         status |= {"status": "failed", "error": "; ".join(verdict.problems)}
     record = record | status | summary(verdict.totals, time.time() - started)
     write_bytes(record_path(output), _dumps(record))
+    if not verdict.problems:
+        forget_deaths(output)
     return record
 
 

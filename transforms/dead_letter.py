@@ -12,6 +12,7 @@ _MOST_RECORD_BYTES = 1 << 20  # a 10 MB line is cut in the dead letter, its posi
 # A blank line of plain text is layout more often than a lost document: it is rejected and counted
 # like every record, but not held against --max_rejected.
 BLANK_LINE = "empty text"
+LEFT_OUT = "block left out"  # on demand, because it killed or held up whoever took it
 
 
 class BadRecordError(Exception):

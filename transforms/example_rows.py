@@ -16,7 +16,7 @@ from bert.record_files import Record
 from bert.rows import Rows
 from bert.text_spec import TextSpec
 from bert.windows import Windows
-from transforms.dead_letter import Rejected
+from transforms.dead_letter import LEFT_OUT, Rejected
 from transforms.examples import feature_kinds
 from transforms.part import Part
 from transforms.tokenization import TokenBlock, distinct_rows
@@ -105,6 +105,7 @@ def example_block(
     begins: np.ndarray,
     first_record: int,
     reading: ExampleReading,
+    left_out: bool = False,
 ) -> TokenBlock:
     """The TokenBlock of a part; documents of which something is wrong are rejected.
 
@@ -115,6 +116,7 @@ def example_block(
         begins: bool `[records]`, which of them begin a document.
         first_record: Number of the first of the records in the file.
         reading: What is wanted.
+        left_out: Whether all of them are rejected, because that was asked for.
 
     Raises:
         ValueError: An example of another tokenizer.
@@ -141,6 +143,8 @@ def example_block(
         for document in _incomplete(found, int(begins.sum())):
             wrong.setdefault(document, "windows are missing")
     firsts = np.flatnonzero(begins)
+    if left_out:
+        wrong |= dict.fromkeys(range(len(firsts)), LEFT_OUT)
     names = dict(zip(found.document.tolist(), ids, strict=True))
     sources = [f"{path}:{records[row].offset}" for row in firsts.tolist()]
     rejected = tuple(

@@ -248,10 +248,11 @@ def _is_abandoned(entry: os.DirEntry[str]) -> bool:
         return True
     ours = f"{_TEMPORARY}{socket.gethostname()}-"
     process = entry.name.removeprefix(ours).split("-")[0]
-    return entry.name.startswith(ours) and process.isdigit() and not _is_running(int(process))
+    return entry.name.startswith(ours) and process.isdigit() and not is_running(int(process))
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Whether a process of this host is there."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,6 +1,8 @@
 """EmbedBlocks: rows of token ids in, vectors out, through Beam's RunInference."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -8,7 +10,6 @@ from weakref import WeakKeyDictionary
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert.text_spec import TextSpec
@@ -49,6 +50,8 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         trusted: Whether a SavedModel's graph may hold any operation.
         precision: What the products are computed in, one of `bert.engine.PRECISIONS`.
         device: What computes there, one of `bert.engine.DEVICES`.
+        inference_timeout: Seconds after which a block fails if no batch ended meanwhile; None
+            waits for ever.
     """
 
     def __init__(
@@ -62,12 +65,14 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         trusted: bool = False,
         precision: str = "float32",
         device: str = "auto",
+        inference_timeout: float | None = None,
     ) -> None:
         super().__init__()
         self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
         self._spec, self._text_spec = spec, text_spec
         self._batch_tokens, self._threads = batch_tokens, threads
         self._precision, self._device = precision, device
+        self._timeout = inference_timeout
 
     def load_model(self) -> "Encoder":
         from bert.encoder import Encoder
@@ -80,6 +85,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
             threads=self._threads,
             precision=self._precision,
             device=self._device,
+            inference_timeout=self._timeout,
         )
 
     def run_inference(
@@ -88,18 +94,17 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
-        """Embeds a block; a list of one, because RunInference counts the failures of lists only."""
+        """Embeds a block; a list of one, because RunInference counts the failures of lists only.
+
+        Raises:
+            RuntimeError: The model fails on every row of the block, or hangs; the block is named.
+        """
         block, started = batch, time.perf_counter()
-        with Discreet("infer"):
+        with Discreet("infer"), _naming(block):
             rows, vectors = model.embed_documents(
                 block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
             )
-            embedded = embedding_block(block, rows, vectors, model.tokenizer, started)
-        Metrics.counter("infer", "documents").inc(len(embedded))
-        Metrics.counter("infer", "tokens").inc(rows.tokens)
-        Metrics.counter("infer", "padded_tokens").inc(rows.padded_tokens)
-        Metrics.counter("infer", "compiled_shapes").inc(rows.compiled)
-        return [embedded]
+            return [embedding_block(block, rows, vectors, model.tokenizer, started)]
 
     def get_num_bytes(self, batch: TokenBlock) -> int:
         return batch.nbytes
@@ -128,6 +133,30 @@ class EmbedBlocks(beam.PTransform):
         passed_as_block(EmbeddingBlock)
         infer = RunInference(self.handler, model_identifier=self.handler.fingerprint)
         return blocks | "Infer" >> infer.with_output_types(EmbeddingBlock)
+
+
+@contextmanager
+def _naming(block: TokenBlock) -> Iterator[None]:
+    """Says of which block it is that the model cannot go on with it."""
+    from bert.row_runner import BrokenModelError
+    from bert.threads import NoProgressError
+
+    number, sources = block.part.block, block.sources
+    try:
+        yield
+    except BrokenModelError as error:
+        raise RuntimeError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
+    except NoProgressError as error:
+        raise RuntimeError(
+            f"block {number}, {_reach(sources)}: the model hangs, {error}; a longer "
+            f"--inference_timeout waits longer, --leave_out {number} does without these documents"
+        ) from None
+
+
+def _reach(sources: pa.StringArray) -> str:
+    """The documents of a block, by its first and its last."""
+    first, last = sources[0].as_py(), sources[-1].as_py()
+    return first if first == last else f"{first} to {last}"
 
 
 def embedding_block(

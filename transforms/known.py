@@ -23,8 +23,13 @@ def without_known(block: "DocumentBlock", found: bytes) -> "DocumentBlock":
     if len(skipped) == 0:
         return block
     kept = np.delete(np.arange(len(block)), skipped)
+    return replace(take_documents(block, kept), part=replace(block.part, skipped=len(skipped)))
+
+
+def take_documents(block: "DocumentBlock", kept: np.ndarray) -> "DocumentBlock":
+    """Some documents of a part, int64 `[kept]`, in that order; its numbers stay what they are."""
     columns = {name: _taken(each, kept) for name, each in vars(block).items() if name != "part"}
-    return replace(block, part=replace(block.part, skipped=len(skipped)), **columns)
+    return replace(block, **columns)
 
 
 def _taken(column: Any, kept: np.ndarray) -> Any:

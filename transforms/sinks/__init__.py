@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from bert.result_files import FILE_STEMS
 from transforms.accounting import (
@@ -20,6 +19,7 @@ from transforms.accounting import (
 from transforms.dead_letter import rejected_lines
 from transforms.discretion import Discreet
 from transforms.files import join, make_folder, write_bytes, write_whole
+from transforms.metrics import count_report
 from transforms.sinks.jsonl import write_jsonl
 from transforms.sinks.parquet import write_loadable, write_parquet
 from transforms.sinks.tfrecord import suffix, write_tfrecord
@@ -70,9 +70,7 @@ class _Write(beam.DoFn):
     def process(self, block: EmbeddingBlock) -> Iterator[BlockReport]:
         with Discreet("write"):
             report = write_block(block, self._output, self._run, self._format, self._metadata)
-        Metrics.counter("write", "documents").inc(report.embedded)
-        for reason, count in report.rejected.items():
-            Metrics.counter("rejected", reason).inc(count)
+        count_report(report)
         yield report
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from transforms.accounting import (
     BlockReport,
@@ -17,6 +16,7 @@ from transforms.accounting import (
 from transforms.dead_letter import rejected_lines
 from transforms.examples import example_bytes
 from transforms.files import join, make_folder, write_bytes
+from transforms.metrics import count_report
 from transforms.sinks.tfrecord import compressed, suffix
 from transforms.tokenization import TokenBlock
 
@@ -74,9 +74,7 @@ class _Write(beam.DoFn):
 
     def process(self, block: TokenBlock) -> Iterator[BlockReport]:
         report = write_examples(block, self._output, self._run, self._files)
-        Metrics.counter("write", "documents").inc(report.embedded)
-        for reason, count in report.rejected.items():
-            Metrics.counter("rejected", reason).inc(count)
+        count_report(report)
         yield report
 
 

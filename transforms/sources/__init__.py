@@ -23,6 +23,7 @@ from transforms.sources.lines import Lines, read_parts
 from transforms.sources.parquet_rows import parse_rows, read_row_parts
 from transforms.sources.parts import ReadPart
 from transforms.sources.text import parse_text, refuse_large
+from transforms.under_way import under_way
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
     "jsonl": parse_jsonl,
@@ -114,7 +115,7 @@ class _Read(beam.DoFn):
         if is_complete(spec, done):
             return
         blocks = document_blocks(spec, self._columns, self._part_docs, self._block_bytes, done)
-        with Discreet("read"):
+        with Discreet("read"), under_way(self._output, self._run, spec):
             for block in blocks:
                 yield without_known(block, spec.known)
 

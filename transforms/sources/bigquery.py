@@ -24,6 +24,7 @@ from transforms.part import Part
 from transforms.sources import DocumentBlock, document_block
 from transforms.sources.columns import Columns
 from transforms.sources.records import Record, Refused, documents_of, record_of
+from transforms.under_way import under_way
 
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # dealt out to the blocks at a time
 _STREAM_BYTES = 64 << 20  # of the table for each stream that is asked for
@@ -154,9 +155,10 @@ class _Read(beam.DoFn):
         for report in done.values():
             yield beam.pvalue.TaggedOutput("finished", report)
         if not is_complete(spec, done):
-            for block in row_blocks(number, pieces, self._request, self._part_docs):
-                if block.part.number not in done:
-                    yield block
+            with under_way(self._output, self._run, spec):
+                for block in row_blocks(number, pieces, self._request, self._part_docs):
+                    if block.part.number not in done:
+                        yield block
 
 
 def open_streams(request: TableRequest) -> list[str]:

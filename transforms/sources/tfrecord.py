@@ -15,6 +15,7 @@ from transforms.example_rows import ExampleReading, document_begins, example_blo
 from transforms.part import Part
 from transforms.sources.lines import stored_pieces
 from transforms.tokenization import TokenBlock
+from transforms.under_way import under_way
 
 _PIECE = 1 << 20  # bytes read at a time
 # An example of a text has about so many bytes, and for each byte of the text fewer than so many.
@@ -33,6 +34,7 @@ class ReadExamples(beam.PTransform):
         reading: What examples must be, and what is wanted of them.
         part_docs: A part is closed at so many documents.
         block_bytes: A part is closed at examples of so many bytes of text, about.
+        leave_out: Numbers of blocks whose documents are rejected.
     """
 
     output: str
@@ -40,6 +42,7 @@ class ReadExamples(beam.PTransform):
     reading: ExampleReading
     part_docs: int
     block_bytes: int
+    leave_out: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -54,6 +57,7 @@ class _Read(beam.DoFn):
         self._output, self._run = settings.output, settings.run
         self._reading = settings.reading
         self._part_docs, self._block_bytes = settings.part_docs, settings.block_bytes
+        self._leave_out = settings.leave_out
 
     def process(
         self, spec: BlockSpec
@@ -63,7 +67,11 @@ class _Read(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", report)
         if is_complete(spec, done):
             return
-        yield from example_blocks(spec, self._reading, self._part_docs, self._block_bytes, done)
+        left_out = spec.number in self._leave_out
+        with under_way(self._output, self._run, spec):
+            yield from example_blocks(
+                spec, self._reading, self._part_docs, self._block_bytes, done, left_out
+            )
 
 
 def example_blocks(
@@ -72,8 +80,9 @@ def example_blocks(
     part_docs: int,
     block_bytes: int,
     done: dict[int, BlockReport],
+    left_out: bool = False,
 ) -> Iterator[TokenBlock]:
-    """Reads a file's parts, but those that are done.
+    """Reads a file's parts, but those that are done; all documents are rejected if `left_out`.
 
     Raises:
         ValueError: The file is not the one that was listed, is damaged where the next record
@@ -86,7 +95,7 @@ def example_blocks(
             continue
         part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
         block = example_block(
-            part, path, content.records, content.begins, content.first_record, reading
+            part, path, content.records, content.begins, content.first_record, reading, left_out
         )
         yield replace(block, part=block.part.then("read", time.perf_counter() - started))
         started = time.perf_counter()

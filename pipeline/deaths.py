@@ -1,0 +1,30 @@
+"""Deaths: the blocks that processes had before them when they died, for people."""
+
+from pipeline.embed_run import EmbedRun
+from pipeline.secrets import hide_secrets
+from transforms.under_way import deaths
+
+_MOST_NAMED = 5
+
+
+def death_lines(run: EmbedRun) -> list[str]:
+    """What is to be said of blocks that were under way when a process died, nothing if none were.
+
+    A store that does not answer now has said so elsewhere.
+    """
+    try:
+        found = deaths(run.output, run.fingerprint)
+    except OSError:
+        return []
+    suspects = [each for each in found if each.block not in run.options.leave_out]
+    lines = [
+        f"note: block {each.block} ({hide_secrets(each.place)}) was under way when its process "
+        f"died{'' if each.times == 1 else f', {each.times} times'}"
+        for each in suspects[:_MOST_NAMED]
+    ]
+    if len(suspects) > _MOST_NAMED:
+        lines.append(f"note: and {len(suspects) - _MOST_NAMED} further blocks")
+    if suspects:
+        numbers = ",".join(map(str, (*run.options.leave_out, suspects[0].block)))
+        lines.append(f"note: if it kills every process, do without it: --leave_out {numbers}")
+    return lines

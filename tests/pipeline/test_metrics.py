@@ -1,0 +1,70 @@
+"""Beam's monitoring shows the numbers of run.json, under names that stay what they are."""
+
+import json
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline import run_record
+from pipeline.embed_job import build
+from pipeline.embed_run import prepare
+from pipeline.options import parse_embed
+from tests.pipeline.helpers import flags_of, record
+
+# Dashboards and alerts hang on these names.
+STABLE = {
+    "records",
+    "documents",
+    "skipped",
+    "truncated",
+    "tokens",
+    "computed_tokens",
+    "padded_tokens",
+    "batches",
+    "compiled",
+    "parts",
+    "rejected",
+    "rejected_empty_text",
+    "rejected_malformed_json",
+    "rejected_no_tokens",
+}
+
+
+def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path, tiny_bundle):
+    texts = tmp_path / "in.jsonl"
+    texts.write_text(
+        "".join(json.dumps({"id": n, "text": f"red river {n}"}) + "\n" for n in range(500))
+        + json.dumps({"id": "long", "text": "bank " * 100})
+        + "\nno json\n"
+        + json.dumps({"id": "blank", "text": " "})
+        + "\n"
+        + json.dumps({"id": "none", "text": "\u200b"})
+        + "\n"
+    )
+    words = flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)
+    run = prepare(parse_embed(words))
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    build(pipeline, run, run_record.start(run))
+    metrics = pipeline.run().metrics().query()
+    found = {
+        each.key.metric.name: each.committed
+        for each in metrics["counters"]
+        if each.key.metric.namespace == "bert_embed"
+    }
+    assert found.keys() == STABLE
+    written = record(tmp_path / "out")
+    counts = written["counts"]
+    assert counts["records"] == 504
+    for name in ("records", "skipped", "truncated", "rejected", "parts"):
+        assert found[name] == counts[name], name
+    assert found["documents"] == counts["embedded"] == 501
+    for name in ("tokens", "computed_tokens", "padded_tokens", "batches"):
+        assert found[name] == written[name] > 0, name
+    (seconds,) = (
+        each.committed
+        for each in metrics["distributions"]
+        if each.key.metric.name == "block_milliseconds"
+    )
+    assert seconds.count == counts["parts"]
+    rooms = sum(spent for room, spent in written["seconds"].items() if room != "elapsed")
+    assert abs(seconds.sum - 1000 * rooms) <= counts["parts"] + 5
