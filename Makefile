@@ -4,10 +4,10 @@ BIN := .venv/bin
 OUT := build/language_reference
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed test check bench clean
+.PHONY: help install model embed test flink test-flink check bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 .venv/runtime: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
@@ -39,6 +39,27 @@ build/bqemulator-venv/made: tests/bigquery_server.txt .venv/dev
 
 test: .venv/dev model build/bqemulator-venv/made  ## run the tests
 	$(BIN)/python -m pytest
+
+build/flink/job_server: deploy/flink/pom.xml
+	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
+	rm -rf $@
+	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
+	@touch $@
+
+build/flink/libraries: deploy/flink/requirements.txt .venv/runtime
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ -r $<
+	@touch $@
+
+build/flink/bin/container: requirements.txt
+	@command -v go >/dev/null || { echo "Go 1.21 or newer is needed (go), to build Beam's boot program"; exit 1; }
+	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/python/container@v2.77.0
+	@touch $@
+
+flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs
+
+test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
+	$(BIN)/python -m pytest tests/flink
 
 check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .

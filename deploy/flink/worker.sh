@@ -10,5 +10,7 @@ home=${BERT_EMBED_HOME:-$(cd "$here/../.." && pwd)}
 export PATH="${BERT_EMBED_VENV:-$home/.venv}/bin:$PATH"
 export PYTHONPATH="$home${PYTHONPATH:+:$PYTHONPATH}"
 export RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
-# A folder of its own: two workers of one host would unpack their files over each other.
-exec "${BEAM_BOOT:-$home/build/flink/bin/container}" --semi_persist_dir="$(mktemp -d)" "$@"
+# A folder of its own: two workers of one host would write their options and files over each other.
+work=$(mktemp -d)
+cd "$work"
+exec "${BEAM_BOOT:-$home/build/flink/bin/container}" --semi_persist_dir="$work" "$@"

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.flink.handlers import Faults
 from tests.servers import answers, free_port
 
@@ -35,6 +33,8 @@ class FlinkCluster:
         rpc_port: Of the JobManager, for TaskManagers.
         job_port: Of the job server.
         stack: Ends every process.
+        job_manager: Process id of the JobManager.
+        restarts: Whether it restarts jobs that fail.
         task_managers: Process ids of the TaskManagers that were started and not killed.
     """
 
@@ -43,6 +43,8 @@ class FlinkCluster:
     rpc_port: int
     job_port: int
     stack: ExitStack
+    job_manager: int = 0
+    restarts: bool = True
     task_managers: list[int] = field(default_factory=list)
 
     def rest(self, path: str) -> Any:
@@ -59,6 +61,18 @@ class FlinkCluster:
             self.task_managers.append(pid)
         wait_until(lambda: self.rest("overview")["slots-available"] == count, "free slots")
 
+    def newest_job(self) -> dict[str, Any]:
+        """The job that was started last."""
+        return max(self.rest("jobs/overview")["jobs"], key=lambda each: each["start-time"])
+
+    def blocks_by_task_manager(self) -> dict[str, int]:
+        """How many blocks the stage that infers took up on each TaskManager, in the newest job."""
+        job = self.newest_job()["jid"]
+        stages = self.rest(f"jobs/{job}")["vertices"]
+        infer = next(each["id"] for each in stages if "Infer" in each["name"])
+        parts = self.rest(f"jobs/{job}/vertices/{infer}")["subtasks"]
+        return {each["taskmanager-id"]: each["metrics"]["read-records"] for each in parts}
+
     def kill_task_manager(self, pid: int) -> None:
         """Kills the Java process alone, as a crash would: its workers must notice by themselves."""
         self.task_managers.remove(pid)
@@ -69,26 +83,36 @@ class FlinkCluster:
         """What differs from `deploy/flink/conf/config.yaml`."""
         return {"rest.port": self.rest_port, "jobmanager.rpc.port": self.rpc_port}
 
-    def flags(self, restart: bool = True) -> list[str]:
-        """The flags of a job on this cluster.
+    def restart_jobs(self, restarts: bool) -> None:
+        """Has the cluster restart jobs that fail, or not: a JobManager takes the other's place."""
+        if restarts != self.restarts:
+            os.kill(self.job_manager, signal.SIGKILL)
+            os.waitid(os.P_PID, self.job_manager, os.WEXITED | os.WNOWAIT)
+            self.start_job_manager(restarts)
+            self.have_task_managers(len(self.task_managers))
 
-        Args:
-            restart: Whether the job is restarted by the cluster, or fails at the first fault.
-        """
+    def start_job_manager(self, restarts: bool) -> None:
+        """Starts one and waits until it answers."""
+        log = self.folder / f"jobmanager-{'restarts' if restarts else 'fails'}.log"
+        changed = {} if restarts else {"restart-strategy.type": "none"}
+        self.restarts = restarts
+        self.job_manager = self.stack.enter_context(_node("jobmanager", log, self.values | changed))
+        wait_until(lambda: answers(f"http://localhost:{self.rest_port}/overview"), "JobManager")
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of a job on this cluster."""
         environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix}
         worker = {"command": str(_SCRIPTS / "worker.sh"), "env": environment}
         flags = [f"--config={_SCRIPTS / 'job.yaml'}", f"--job_endpoint=localhost:{self.job_port}"]
-        flags += [f"--environment_config={json.dumps(worker)}", "--threads=1"]
-        return flags if restart else [*flags, f"--flink_conf_dir={self.folder / 'no_restart'}"]
+        return [*flags, f"--environment_config={json.dumps(worker)}", "--threads=1"]
 
-    def start(
-        self, *arguments: str, faults: Faults | None = None, restart: bool = True
-    ) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
         """`embed` on this cluster, in a process of its own."""
         module = "pipeline" if faults is None else "tests.flink.faulty_pipeline"
         made = "" if faults is None else faults.to_json()
         return subprocess.Popen(
-            [sys.executable, "-m", module, "embed", *arguments, *self.flags(restart)],
+            [sys.executable, "-m", module, "embed", *arguments, *self.flags],
             cwd=ROOT,
             env={**os.environ, "FAULTS": made},
             stdout=subprocess.PIPE,
@@ -96,9 +120,11 @@ class FlinkCluster:
             text=True,
         )
 
-    def embed(self, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    def embed(
+        self, *arguments: str, faults: Faults | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """The same, to its end."""
-        with self.start(*arguments, **how) as process:
+        with self.start(*arguments, faults=faults) as process:
             out, errors = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
@@ -108,24 +134,15 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
     """Runs a JobManager, two TaskManagers and a job server, and ends them with all they started."""
     (folder / "work").mkdir(parents=True)
     (folder / "artifacts").mkdir()
-    _write_no_restart(folder / "no_restart")
     with ExitStack() as stack:
         ports = free_port(), free_port(), free_port()
         cluster = FlinkCluster(folder, *ports, stack)
-        stack.enter_context(_node("jobmanager", folder / "jobmanager.log", cluster.values))
         stack.enter_context(_job_server(cluster))
-        wait_until(lambda: answers(f"http://localhost:{cluster.rest_port}/overview"), "JobManager")
+        cluster.start_job_manager(restarts=True)
         cluster.have_task_managers(2)
         log = folder / "job_server.log"
         wait_until(lambda: "JobService started" in log.read_text("utf-8"), "job server")
         yield cluster
-
-
-def _write_no_restart(folder: Path) -> None:
-    settings = yaml.safe_load((_SCRIPTS / "conf" / "config.yaml").read_text("utf-8"))
-    settings["restart-strategy"] = {"type": "none"}
-    folder.mkdir()
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
 
 
 def _node(kind: str, log: Path, values: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m pipeline` with a model that fails as $FAULTS says: `python -m tests.flink.… embed …`."""
+"""`python -m pipeline` with a model that fails in the way that $FAULTS says."""
 
 import functools
 import json

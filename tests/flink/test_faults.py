@@ -41,6 +41,7 @@ def task_managers_at_work(cluster, trace):
 
 
 def test_a_killed_worker_costs_its_block_only(tmp_path, cluster, corpus, tiny_bundle, whole, slow):
+    cluster.restart_jobs(True)
     cluster.have_task_managers(2)
     output, trace = tmp_path / "out", tmp_path / "trace"
     with cluster.start(*flags(output, tiny_bundle, corpus), faults=slow) as process:
@@ -57,6 +58,7 @@ def test_a_killed_worker_costs_its_block_only(tmp_path, cluster, corpus, tiny_bu
 
 
 def test_a_killed_task_manager_is_replaced(tmp_path, cluster, corpus, tiny_bundle, whole, slow):
+    cluster.restart_jobs(True)
     cluster.have_task_managers(3)
     output, trace = tmp_path / "out", tmp_path / "trace"
     with cluster.start(*flags(output, tiny_bundle, corpus), faults=slow) as process:
@@ -73,6 +75,7 @@ def test_a_killed_task_manager_is_replaced(tmp_path, cluster, corpus, tiny_bundl
 
 
 def test_a_job_goes_on_without_its_client(tmp_path, cluster, corpus, tiny_bundle, whole, slow):
+    cluster.restart_jobs(True)
     cluster.have_task_managers(2)
     output = tmp_path / "out"
     command = flags(output, tiny_bundle, corpus)
@@ -86,16 +89,27 @@ def test_a_job_goes_on_without_its_client(tmp_path, cluster, corpus, tiny_bundle
     assert "nothing to do" in again.stdout
 
 
+def test_an_interrupt_ends_the_job_on_the_cluster(tmp_path, cluster, corpus, tiny_bundle, slow):
+    output = tmp_path / "out"
+    with cluster.start(*flags(output, tiny_bundle, corpus), faults=slow) as process:
+        wait_for_a_block_under_way(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130, errors
+    assert record(output)["error"] == "interrupted"
+    wait_until(lambda: cluster.newest_job()["state"] == "CANCELED", "the end of the job")
+
+
 def test_without_restarts_the_same_command_goes_on(
     tmp_path, cluster, corpus, tiny_bundle, whole, slow
 ):
     """The model is gone at first, then a worker is killed, then nothing stands in the way."""
-    cluster.have_task_managers(2)
+    cluster.restart_jobs(False)
     bundle, output = tmp_path / "bundle", tmp_path / "out"
     shutil.copytree(tiny_bundle, bundle)
     command = flags(output, str(bundle), corpus)
 
-    with cluster.start(*command, restart=False) as process:
+    with cluster.start(*command) as process:
         wait_until((output / "run.json").exists, "the start", process)
         bundle.rename(tmp_path / "elsewhere")
         _, errors = process.communicate(timeout=300)
@@ -104,7 +118,7 @@ def test_without_restarts_the_same_command_goes_on(
     assert record(output)["status"] == "failed"
     (tmp_path / "elsewhere").rename(bundle)
 
-    with cluster.start(*command, restart=False, faults=slow) as process:
+    with cluster.start(*command, faults=slow) as process:
         worker = wait_for_a_block_under_way(tmp_path, process)
         done = reports(output)
         os.kill(worker["pid"], signal.SIGKILL)
@@ -115,7 +129,7 @@ def test_without_restarts_the_same_command_goes_on(
     assert record(output)["status"] == "failed"
 
     done = reports(output)
-    third = cluster.embed(*command, restart=False)
+    third = cluster.embed(*command)
     assert third.returncode == 0, third.stderr
     assert same_output(output, whole)
     assert done.items() <= reports(output).items()
