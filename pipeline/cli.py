@@ -4,6 +4,7 @@ import argparse
 import difflib
 import logging
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -121,9 +122,8 @@ def _start(options: Any) -> int:
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
     from pipeline.deaths import death_lines
-    from pipeline.options import command_of
     from pipeline.progress import Progress
-    from pipeline.secrets import hide_in_flags, hide_secrets
+    from pipeline.secrets import hide_secrets
 
     if run.kind == "examples":
         from pipeline.tokenize_job import run_job
@@ -134,11 +134,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
-            run_record.fail(run.output, record, "interrupted")
-            command = shlex.join(hide_in_flags(command_of(run.options)))
-            print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
-            print(f"  {command}", file=sys.stderr)
-            return INTERRUPTED
+            return _interrupted(run, record)
         message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
         if not isinstance(error, (ValueError, OSError)):
@@ -155,6 +151,23 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     print(_summary(run.output, done))
     _print_statements(done)
     return _judge(done, run.options.max_rejected)
+
+
+def _interrupted(run: Any, record: dict[str, Any]) -> int:
+    """Says how to go on. Ctrl-C ends a local job, but not one that a cluster has."""
+    from pipeline import run_record
+    from pipeline.options import command_of
+    from pipeline.secrets import hide_in_flags
+    from pipeline.worker_model import runs_here
+
+    if runs_here(run.options):
+        run_record.fail(run.output, record, "interrupted")
+        said = "finished blocks are kept"
+    else:
+        said = "a job that was handed over goes on, unless it is cancelled where it runs"
+    print(f"\ninterrupted; {said}. Continue with:", file=sys.stderr)
+    print(f"  {shlex.join(hide_in_flags(command_of(run.options)))}", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _print_statements(record: dict[str, Any]) -> None:
@@ -182,11 +195,16 @@ def root_message(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     line = lines[-1].partition(" [while running")[0]
+    lost = _LOST_WORKER.search(line)
+    if lost:
+        return f"a worker process died ({lost[1]})"
     kind, colon, message = line.partition(": ")
     plain = kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY
     return message if colon and plain else line
 
 
+# What a runner in Java says when the connection to a worker breaks.
+_LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")
 _TOLD_PLAINLY = (
     "ValueError",
     "RuntimeError",

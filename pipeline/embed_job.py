@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline import run_record
 from pipeline.embed_run import EmbedRun
 from pipeline.job_input import job_input
-from pipeline.options import DEFAULT_RUNNER, FOREIGN_RUNNERS
+from pipeline.options import DEFAULT_RUNNER
 from pipeline.worker_model import bundle_for_workers
 from transforms.accounting import AccountBlocks, AccountError, Verdict
 from transforms.inference import BertModelHandler, EmbedBlocks
@@ -72,25 +71,9 @@ def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None])
     flags = list(run.options.beam_args)
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
         flags.append(f"--runner={DEFAULT_RUNNER}")
-    pipeline = beam.Pipeline(options=PipelineOptions(flags))
-    with cancelled_on_interrupt(pipeline, run.options.runner), pipeline:
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         bundle = bundle_for_workers(run.bundle, run.options)
         build(pipeline, replace(run, bundle=bundle), record)
-
-
-@contextmanager
-def cancelled_on_interrupt(pipeline: beam.Pipeline, runner: str) -> Iterator[None]:
-    """Within it, Ctrl-C also ends the job of the pipeline, where a job server would go on with it.
-
-    Else that job would still write while the command that continues is on the screen.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        started = getattr(pipeline, "result", None)
-        if started is not None and runner.rpartition(".")[2] in FOREIGN_RUNNERS:
-            started.cancel()
-        raise
 
 
 class Record(beam.DoFn):

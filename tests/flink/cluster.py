@@ -61,13 +61,9 @@ class FlinkCluster:
             self.task_managers.append(pid)
         wait_until(lambda: self.rest("overview")["slots-available"] == count, "free slots")
 
-    def newest_job(self) -> dict[str, Any]:
-        """The job that was started last."""
-        return max(self.rest("jobs/overview")["jobs"], key=lambda each: each["start-time"])
-
     def blocks_by_task_manager(self) -> dict[str, int]:
         """How many blocks the stage that infers took up on each TaskManager, in the newest job."""
-        job = self.newest_job()["jid"]
+        job = max(self.rest("jobs/overview")["jobs"], key=lambda each: each["start-time"])["jid"]
         stages = self.rest(f"jobs/{job}")["vertices"]
         infer = next(each["id"] for each in stages if "Infer" in each["name"])
         parts = self.rest(f"jobs/{job}/vertices/{infer}")["subtasks"]
