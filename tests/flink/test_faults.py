@@ -130,4 +130,5 @@ def test_without_restarts_the_same_command_goes_on(
     assert third.returncode == 0, third.stderr
     assert same_output(output, whole)
     assert done.items() <= reports(output).items()
-    assert record(output)["counts"]["parts_reused"] == len(done)
+    # The other worker may have ended its block after the job had failed.
+    assert record(output)["counts"]["parts_reused"] >= len(done) >= SOME
