@@ -20,17 +20,19 @@ def check_job_server(options: EmbedOptions) -> None:
         return
     given = PipelineOptions(list(options.beam_args))
     runner = options.runner.rpartition(".")[2]
-    if runner == "PortableRunner":
-        endpoint = given.view_as(PortableOptions).job_endpoint
-        if endpoint is None:
-            raise UsageError(
-                "--job_endpoint is missing: --runner PortableRunner needs the address of a job "
-                "server, such as localhost:8099"
-            )
+    if runner not in ("PortableRunner", "FlinkRunner"):
+        return
+    endpoint = given.view_as(PortableOptions).job_endpoint
+    if endpoint is not None:
         _check("--job_endpoint", endpoint, "start the job server first")
     elif runner == "FlinkRunner":
         master = given.view_as(FlinkRunnerOptions).flink_master
         _check("--flink_master", master, "start the JobManager first")
+    else:
+        raise UsageError(
+            "--job_endpoint is missing: --runner PortableRunner needs the address of a job "
+            "server, such as localhost:8099"
+        )
 
 
 def _check(flag: str, address: str, what_to_do: str) -> None:

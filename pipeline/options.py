@@ -93,13 +93,14 @@ class EmbedOptions:
 
     @property
     def runner(self) -> str:
-        """Name of Beam's runner."""
+        """Name of Beam's runner; the last one that is given counts, as for Beam itself."""
+        name = DEFAULT_RUNNER
         for flag, following in itertools.pairwise((*self.beam_args, "")):
             if flag.startswith("--runner="):
-                return flag.partition("=")[2]
-            if flag == "--runner":
-                return following
-        return DEFAULT_RUNNER
+                name = flag.partition("=")[2]
+            elif flag == "--runner":
+                name = following
+        return name
 
 
 class _Parser(argparse.ArgumentParser):

@@ -45,3 +45,10 @@ def test_a_dry_run_asks_nobody(tmp_path, tiny_bundle, text):
         deaf.bind(("127.0.0.1", 0))
         flags = {"runner": "PortableRunner", "job_endpoint": f"localhost:{deaf.getsockname()[1]}"}
         assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True, **flags) == 0
+
+
+def test_the_command_line_has_another_runner_than_the_file(tmp_path, tiny_bundle, text):
+    config = tmp_path / "job.yaml"
+    config.write_text("runner: PortableRunner\njob_endpoint: localhost:1\n")
+    flags = {"config": config, "runner": "FnApiRunner"}
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
