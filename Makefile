@@ -4,10 +4,10 @@ BIN := .venv/bin
 OUT := build/language_reference
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed test flink test-flink check bench clean
+.PHONY: help install model embed test flink test-flink test-airflow check bench dataflow clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .venv/runtime: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
@@ -61,14 +61,30 @@ flink: build/flink/job_server build/flink/libraries build/flink/bin/container  #
 test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
 	$(BIN)/python -m pytest tests/flink
 
+build/airflow-venv/made: deploy/airflow/requirements.txt
+	$(PYTHON) -m venv --clear build/airflow-venv
+	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	build/airflow-venv/bin/uv pip install --quiet --python build/airflow-venv/bin/python -r $<
+	@touch $@
+
+test-airflow: .venv/dev build/airflow-venv/made  ## run the daily DAGs in a real Airflow (own environment)
+	$(BIN)/python -m pytest tests/schedule/airflow_days.py
+
 check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/python -m pytest --doctest-modules bert transforms pipeline tests/test_house.py
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run
+
+VARIABLES := deploy/dataflow/variables.env
+DO := submit
+
+dataflow: .venv/runtime  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
+	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache

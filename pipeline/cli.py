@@ -4,7 +4,6 @@ import argparse
 import difflib
 import logging
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -100,12 +99,15 @@ def _start(options: Any) -> int:
     check_contradictions(options)
     _quiet()
     from pipeline import run_record
+    from pipeline.dataflow import for_dataflow
+    from pipeline.dataflow_plan import plan_lines
     from pipeline.deaths import death_lines
     from pipeline.embed_run import prepare
 
-    run = prepare(options)
+    run = prepare(for_dataflow(options))
+    plan = "\n".join([_plan_text(run), *plan_lines(run)])
     if options.dry_run:
-        print(_plan_text(run))
+        print(plan)
         return DONE
     record = run_record.start(run)
     if record["status"] == "done":
@@ -113,7 +115,7 @@ def _start(options: Any) -> int:
         print(_summary(run.output, record))
         _print_statements(record)
         return _judge(record, options.max_rejected)
-    print(_plan_text(run), file=sys.stderr)
+    print(plan, file=sys.stderr)
     for line in death_lines(run):
         print(line, file=sys.stderr)
     return _run(run, record)
@@ -121,7 +123,9 @@ def _start(options: Any) -> int:
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
+    from pipeline.dataflow import JobFailed, JobGoesOn
     from pipeline.deaths import death_lines
+    from pipeline.job_errors import root_message, was_interrupted
     from pipeline.progress import Progress
     from pipeline.secrets import hide_secrets
 
@@ -132,12 +136,14 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     try:
         with Progress(run.output, run.to_cover):
             run_job(run, record)
+    except JobGoesOn as job:
+        return _goes_on(run, job)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
             return _interrupted(run, record)
         message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
-        if not isinstance(error, (ValueError, OSError)):
+        if not isinstance(error, (ValueError, OSError, JobFailed)):
             sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
         for line in death_lines(run):
@@ -170,49 +176,22 @@ def _interrupted(run: Any, record: dict[str, Any]) -> int:
     return INTERRUPTED
 
 
+def _goes_on(run: Any, job: Any) -> int:
+    """Says what becomes of a job that this command does not see the end of."""
+    if job.why == "running":
+        print(f"error: {job}", file=sys.stderr)
+        return FAILED
+    print(job)
+    print(f"{run.output}/run.json tells when it is done; the same command then sums it up")
+    return DONE if job.why == "asked" else INTERRUPTED
+
+
 def _print_statements(record: dict[str, Any]) -> None:
     """Prints what can be asked of the table that a run's vectors are in."""
     if record.get("table"):
         from pipeline.load import statements
 
         print(statements(record))
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error; Beam wraps it like any other that a step raises."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
-def root_message(error: BaseException) -> str:
-    """The sentence of the error that started it, out of a runner's wrapping.
-
-    Beam's local runner puts the worker's whole traceback into the message of another error; its
-    last line is the error itself, with the step's name behind it.
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    line = lines[-1].partition(" [while running")[0]
-    lost = _LOST_WORKER.search(line)
-    if lost:
-        return f"a worker process died ({lost[1]})"
-    kind, colon, message = line.partition(": ")
-    plain = kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY
-    return message if colon and plain else line
-
-
-# What a runner in Java says when the connection to a worker breaks.
-_LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")
-_TOLD_PLAINLY = (
-    "ValueError",
-    "RuntimeError",
-    "AccountError",
-    "StorageError",
-    "PermissionError",
-    "FileNotFoundError",
-)
 
 
 def _judge(record: dict[str, Any], allowed: str | None) -> int:

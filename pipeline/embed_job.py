@@ -2,21 +2,30 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from pipeline import run_record
+from pipeline.dataflow import (
+    JobGoesOn,
+    is_dataflow,
+    job_flags,
+    model_hints,
+    model_threads,
+    run_on_dataflow,
+)
 from pipeline.embed_run import EmbedRun
 from pipeline.job_input import job_input
 from pipeline.options import DEFAULT_RUNNER
 from pipeline.worker_model import bundle_for_workers
-from transforms.accounting import AccountBlocks, AccountError, Verdict
+from transforms.accounting import AccountBlocks, AccountError, BlockReport, Verdict
 from transforms.inference import BertModelHandler, EmbedBlocks
 from transforms.sinks import WriteBlocks
 from transforms.sinks.bigquery import LoadTable
+from transforms.tokenization import TokenBlock
 
 
 def build(
@@ -39,19 +48,16 @@ def build(
         run.spec,
         run.text_spec,
         run.options.batch_tokens,
-        run.options.threads,
+        model_threads(run.options),
         run.bundle.trusted,
         run.options.precision,
         run.options.device,
         run.options.inference_timeout,
     )
     read = job_input(pipeline, run)
-    written = (
-        read.tokens
-        | "Infer" >> EmbedBlocks(handler)
-        | "Write"
-        >> WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
-    )
+    write = WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
+    embed = EmbedToFiles(EmbedBlocks(handler), write)
+    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
     (
         (*read.finished, written)
         | "Reports" >> beam.Flatten()
@@ -61,19 +67,55 @@ def build(
     )
 
 
+@dataclass
+class EmbedToFiles(beam.PTransform):
+    """TokenBlocks to the BlockReports of their written vectors.
+
+    One transform, so that a service that gives the model's step workers of its own writes there,
+    too: tokens cross to these, vectors never.
+
+    Attributes:
+        embed: Runs the model.
+        write: Writes what comes out.
+    """
+
+    embed: EmbedBlocks
+    write: WriteBlocks
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
+        return blocks | "Infer" >> self.embed | "Write" >> self.write
+
+
 def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
     """Runs the graph and waits for its end, on Beam's own local runner unless told otherwise."""
     run_graph(run, record, build)
 
 
 def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None]) -> None:
-    """Runs what `build` adds to a pipeline, likewise."""
-    flags = list(run.options.beam_args)
+    """Runs what `build` adds to a pipeline, likewise.
+
+    Raises:
+        JobGoesOn: The job runs on elsewhere, and shall not be waited for.
+    """
+    flags = job_flags(run)
     if not any(flag.split("=")[0] == "--runner" for flag in flags):
         flags.append(f"--runner={DEFAULT_RUNNER}")
-    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        bundle = bundle_for_workers(run.bundle, run.options)
+    bundle = bundle_for_workers(run.bundle, run.options)
+    options = PipelineOptions(flags)
+    pipeline = beam.Pipeline(options=options)
+    if is_dataflow(run.options):
         build(pipeline, replace(run, bundle=bundle), record)
+        run_on_dataflow(pipeline, flags)
+        return
+    with pipeline:  # runs it, and waits for its end unless told otherwise
+        build(pipeline, replace(run, bundle=bundle), record)
+    if options.view_as(StandardOptions).no_wait_until_finish:
+        now = run_record.read_record(run.output)
+        if now is not None and now["status"] == "running":
+            raise JobGoesOn("asked", f"the job goes on, on {run.options.runner}")
 
 
 class Record(beam.DoFn):

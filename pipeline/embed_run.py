@@ -29,7 +29,7 @@ from pipeline.options import EXAMPLES, EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
 from pipeline.tables import find_input
-from pipeline.worker_model import check_precision, check_temp_location
+from pipeline.worker_model import check_precision
 from transforms.block_spec import InputFile, PlannedWork
 from transforms.blocks import (
     PlanRequest,
@@ -226,7 +226,6 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
-    check_temp_location(options)
     check_job_server(options)
     if options.beam_args:  # such as whom to act for, in Cloud Storage, too
         FileSystems.set_options(PipelineOptions(list(options.beam_args)))

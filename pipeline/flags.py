@@ -10,6 +10,7 @@ from bert.recipes import RECIPES
 from bert.text_spec import GRANULARITIES, LONG_TEXTS
 from bert.units import WORD_POOLINGS
 from bert.vector_spec import LAYER_COMBINES, POOLINGS
+from pipeline.dataflow_machines import ACCELERATORS
 
 WRITE_DISPOSITIONS = ("append", "truncate", "fail")
 COMPRESSIONS = ("none", "gzip")
@@ -81,6 +82,7 @@ def add_embed_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="the job fails, naming the block, if no batch ended meanwhile (default: 600)",
     )
+    _add_dataflow_flags(group("on Dataflow"))
     _add_common_flags(parser)
 
 
@@ -97,6 +99,19 @@ def add_tokenize_flags(parser: argparse.ArgumentParser) -> None:
     _add_granularity(model, "what vectors shall be made of them: word and span need to be told")
     _add_text_flags(model)
     _add_common_flags(parser)
+
+
+def _add_dataflow_flags(group: Any) -> None:
+    group.add_argument(
+        "--accelerator",
+        choices=ACCELERATORS,
+        help="what every worker computes on; chooses --device, --machine_type and the disk, too",
+    )
+    group.add_argument(
+        "--right_fitting",
+        action="store_true",
+        help="give it only to the workers of the model's steps",
+    )
 
 
 def _add_common_flags(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,14 @@ DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the 
 EXAMPLES = "examples"  # the output format of `tokenize`
 REPEATED = ("input", "skip_existing")  # flags that may be given several times
 # Switches that have no --no_ form.
-_ONLY_ON = ("overwrite", "dry_run", "check_ids", "list_vanished", "allow_untrusted_model")
+_ONLY_ON = (
+    "overwrite",
+    "dry_run",
+    "check_ids",
+    "list_vanished",
+    "allow_untrusted_model",
+    "right_fitting",
+)
 
 
 class UsageError(ValueError):
@@ -78,6 +85,8 @@ class EmbedOptions:
     threads: int | None = None
     inference_timeout: int = 600
     leave_out: tuple[int, ...] = ()
+    accelerator: str | None = None
+    right_fitting: bool = False
     overwrite: bool = False
     skip_existing: tuple[str, ...] = ()
     list_vanished: bool = False

@@ -40,7 +40,15 @@ _OURS = re.compile(
 )
 _LISTS = re.compile(r"vanished-\d{7,}-\d{5,}\.jsonl")
 _REPORT = re.compile(r"\d{7,}-\d{5,}\.json")
-_PACKAGES = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
+_PACKAGES = (
+    "apache-beam",
+    "tensorflow",
+    "tensorflow-cpu",  # which, as the next, is there in the place of tensorflow
+    "tensorflow-tpu",
+    "tensorflow-text",
+    "numpy",
+    "pyarrow",
+)
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -238,9 +246,16 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
         },
         "table": run.load.asked if run.load else None,
         "options": options,
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": _versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:

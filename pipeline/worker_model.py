@@ -6,7 +6,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from bert.bundle import METADATA, Bundle
 from bert.engine import check_machine, check_model
-from pipeline.options import EmbedOptions, UsageError
+from pipeline.options import EmbedOptions
 from transforms.files import absolute, is_remote, join, read_bytes
 from transforms.worker_bundles import publish_bundle
 
@@ -18,15 +18,6 @@ _LOCAL_RUNNERS = (
     "PrismRunner",
     "InteractiveRunner",
 )
-
-
-def check_temp_location(options: EmbedOptions) -> None:
-    """UsageError if a service's workers would have no place to fetch the model from."""
-    if _runner(options) == "DataflowRunner" and not is_remote(_temp_location(options) or ""):
-        raise UsageError(
-            "--temp_location is missing: --runner DataflowRunner needs a folder in Cloud Storage, "
-            "such as gs://my-bucket/tmp, from which workers fetch the model"
-        )
 
 
 def check_precision(options: EmbedOptions, bundle: Bundle) -> None:

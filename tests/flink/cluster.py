@@ -65,7 +65,7 @@ class FlinkCluster:
         """How many blocks the stage that infers took up on each TaskManager, in the newest job."""
         job = max(self.rest("jobs/overview")["jobs"], key=lambda each: each["start-time"])["jid"]
         stages = self.rest(f"jobs/{job}")["vertices"]
-        infer = next(each["id"] for each in stages if "Infer" in each["name"])
+        infer = next(each["id"] for each in stages if "Tokenize" in each["name"])
         parts = self.rest(f"jobs/{job}/vertices/{infer}")["subtasks"]
         return {each["taskmanager-id"]: each["metrics"]["read-records"] for each in parts}
 

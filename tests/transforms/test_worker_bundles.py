@@ -11,8 +11,9 @@ import pytest
 
 from bert.bundle import read_bundle
 from pipeline.cli import main
+from pipeline.dataflow import for_dataflow
 from pipeline.options import UsageError, parse_embed
-from pipeline.worker_model import bundle_for_workers, check_temp_location
+from pipeline.worker_model import bundle_for_workers
 from tests.faults import behind
 from tests.pipeline.helpers import ROOT, flags_of, rows
 from transforms.worker_bundles import publish_bundle, worker_bundle
@@ -121,7 +122,7 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
 
     def place(model, *flags):
         options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
-        check_temp_location(options)
+        for_dataflow(options)
         return bundle_for_workers(bundle, options).path
 
     copy = f"{temporary}/bundles/{bundle.fingerprint}"

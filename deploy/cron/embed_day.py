@@ -1,0 +1,159 @@
+"""One day of a corpus in, a run of `embed` out: its input, its folder, the days it compares with.
+
+python -m deploy.cron.embed_day --input '/data/texts/{day}' --output /data/vectors
+    --day 2026-01-02 [--ready FILE] [--earlier all|N] [-- FLAGS OF EMBED]
+"""
+
+import argparse
+import datetime
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipeline import cli
+from pipeline.options import UsageError, parse_embed
+from pipeline.run_record import read_record, record_path
+from pipeline.secrets import hide_secrets
+from transforms.files import absolute, join, list_files
+
+NO_INPUT, EARLIER_UNFINISHED = 66, 69
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class NotYet(Exception):
+    """A day that cannot be embedded now, but can later.
+
+    Attributes:
+        code: The exit code that says why.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Embeds a day.
+
+    Returns:
+        What `embed` returns; 66 if there is no input yet, 69 if an earlier day is not finished.
+    """
+    try:
+        given = _parse(list(sys.argv[1:] if arguments is None else arguments))
+        words = day_words(given)
+    except NotYet as reason:
+        sys.stderr.write(f"not yet: {reason}\n")
+        return reason.code
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {hide_secrets(str(error))}\n")
+        return cli.USAGE
+    except KeyboardInterrupt:
+        return cli.INTERRUPTED
+    return cli.main(["embed", *words])
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(prog="embed_day", allow_abbrev=False)
+    parser.add_argument("--input", required=True, help="with {day} where the date stands")
+    parser.add_argument("--output", required=True, help="holds a folder for each day")
+    parser.add_argument("--day", required=True, help="such as 2026-01-02")
+    parser.add_argument("--ready", default="", help="a file, with {day}: no input before it")
+    parser.add_argument("--earlier", default="all", help="all days before, or how many")
+    given = parser.parse_args(arguments[:cut])
+    given.flags = [word.replace("{day}", given.day) for word in arguments[cut + 1 :]]
+    if "{day}" not in given.input:
+        raise UsageError(f"INPUT {given.input} must say with {{day}} where the date stands")
+    if given.earlier != "all" and not given.earlier.isdecimal():
+        raise UsageError(f"EARLIER must be all or a number of days, not {given.earlier}")
+    return given
+
+
+def day_words(given: argparse.Namespace) -> list[str]:
+    """The flags of `embed` for a day.
+
+    Raises:
+        NotYet: The input is not there, or a day before is not finished.
+        ValueError: A flag is wrong.
+        OSError: A place cannot be read.
+    """
+    root = absolute(given.output)
+    source = given.input.replace("{day}", given.day)
+    words = [f"--input={source}", f"--output={join(root, given.day)}", *given.flags]
+    options = parse_embed(words)
+    FileSystems.set_options(PipelineOptions(list(options.beam_args)))  # whom to act for
+    ready = given.ready.replace("{day}", given.day)
+    for place in (ready, source):
+        if place and not list_files(place):
+            raise NotYet(NO_INPUT, f"{given.day} has no {place}")
+    # A run that was started keeps the days it was started with, or it would be another run.
+    record = None if options.overwrite else read_record(join(root, given.day))
+    if record is None:
+        days = _days_before(root, given.day, given.earlier)
+    else:
+        days = _known_days(record)
+        left_out = record["options"].get("leave_out")
+        if left_out and not options.leave_out:  # else catching up would meet those blocks again
+            words.append(f"--leave_out={','.join(map(str, left_out))}")
+    return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
+
+
+def _known_days(record: Mapping[str, Any]) -> list[str]:
+    """The days that a run compares with, by its record."""
+    # The folder may have been moved since; what lies beside it moved along.
+    beside = absolute(record["options"]["output"]).rpartition("/")[0]
+    places = [each["output"] for each in record["input"]["skip_existing"] or ()]
+    parts = [place.rpartition("/") for place in places]
+    return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
+
+
+def _days_before(root: str, day: str, earlier: str) -> list[str]:
+    """The finished days before a day that wrote anything, oldest first.
+
+    Raises:
+        NotYet: One of them is not finished: what it lacks would be embedded on both days.
+    """
+    finished = []
+    for each in _folders_before(root, day, earlier):
+        record = read_record(join(root, each))
+        if record is None:
+            continue
+        if record["status"] != "done":
+            raise NotYet(
+                EARLIER_UNFINISHED,
+                f"{each} comes before {day} and is not finished ({record['status']}, see "
+                f"{record_path(join(root, each))}); run it first",
+            )
+        finished.append(each)
+    return finished
+
+
+def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
+    if earlier == "all":
+        found = [each.path.split("/")[-2] for each in list_files(join(root, "*/run.json"))]
+        yield from (each for each in found if _DAY.fullmatch(each) and each < day)
+        return
+    date = datetime.date.fromisoformat(day)
+    for back in range(int(earlier), 0, -1):
+        yield str(date - datetime.timedelta(days=back))
+
+
+def run() -> None:
+    """Ends the process with the day's exit code."""
+    code = main()
+    if code == cli.INTERRUPTED:
+        # A worker thread in the middle of a block would be waited for; its files are whole or
+        # not there, so it can be left.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

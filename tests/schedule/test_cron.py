@@ -1,0 +1,160 @@
+"""The daily script: one at a time, logged, true exit codes, stopped and continued."""
+
+import datetime
+import gzip
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from tests.pipeline.days import some_texts
+from tests.pipeline.helpers import embed, files, record, rows, stray
+from tests.pipeline.test_resume import wait_for_reports
+from tests.schedule.daily import (
+    DAYS,
+    daily,
+    log,
+    start_daily,
+    state_of,
+    write_day,
+    write_settings,
+)
+
+TEXTS = some_texts(3000)
+
+
+def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
+    """A day with too many rejected and a day without input are told, and stop nothing."""
+    with open(write_day(tmp_path / "texts", DAYS[0], {"a": "red river", "b": "bank"}), "a") as file:
+        file.write("no JSON\n")
+    write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "seven", "c": "of"})
+    settings = write_settings(tmp_path, tiny_bundle, "--max_rejected=0")
+    code, said = daily(settings, DAYS[0], DAYS[2])
+    assert code == 3
+    assert f"exit code 3 for {DAYS[0]} to {DAYS[2]}, see {tmp_path}/state/logs/" in said
+    for day, ended in zip(DAYS, (3, 66, 0), strict=True):
+        assert f"{day} ended with exit code {ended}" in log(tmp_path)
+    assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b", "c"]
+    before = state_of(tmp_path / "vectors")
+    assert daily(settings, DAYS[2]) == (0, "")
+    assert state_of(tmp_path / "vectors") == before
+    assert "nothing to do" in log(tmp_path)
+    assert daily(settings, DAYS[1])[0] == 66
+
+
+def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle):
+    zone = datetime.timezone(datetime.timedelta(hours=14))  # where it is tomorrow already
+    yesterday = datetime.datetime.now(zone).date() - datetime.timedelta(days=1)
+    days = [str(yesterday - datetime.timedelta(days=back)) for back in (2, 1, 0)]
+    for day in days:
+        write_day(tmp_path / "texts", day, {day: "money"})
+    settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="Etc/GMT-14", CATCH_UP_DAYS="2")
+    code, said = daily(settings, "--stdout")
+    assert code == 0
+    assert f"{days[2]} ended with exit code 0" in said
+    assert sorted(path.name for path in (tmp_path / "vectors").iterdir()) == days[1:]
+    assert log(tmp_path) == ""
+
+
+def test_a_failing_day_ends_the_days_and_tells_its_exit_code(tmp_path, tiny_bundle):
+    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
+    damaged = tmp_path / "texts" / DAYS[1] / "part.txt.gz"
+    damaged.parent.mkdir()
+    random = np.random.default_rng(3)
+    long_lines = "\n".join(random.bytes(30_000).hex() for _ in range(60))
+    whole = gzip.compress(long_lines.encode())
+    damaged.write_bytes(whole[: len(whole) * 2 // 3])
+    write_day(tmp_path / "texts", DAYS[2], {"a": "red river", "b": "bank"})
+    settings = write_settings(tmp_path, tiny_bundle, KEEP_LOGS_DAYS="5")
+    old, young = (tmp_path / "state" / "logs" / f"2024-01-0{n}.log" for n in (1, 2))
+    old.parent.mkdir(parents=True)
+    for path, age in ((old, 7), (young, 3)):
+        path.touch()
+        os.utime(path, (time.time() - age * 86_400,) * 2)
+    code, said = daily(settings, DAYS[0], DAYS[2])
+    assert code == 1, log(tmp_path)
+    assert "exit code 1" in said
+    assert [old.exists(), young.exists()] == [False, True]
+    assert f"{damaged} is damaged gzip data" in log(tmp_path)
+    assert not (tmp_path / "vectors" / DAYS[2]).exists()
+    assert daily(settings, DAYS[2])[0] == 69
+
+    damaged.write_bytes(gzip.compress(b"mended\n"))
+    assert daily(settings, DAYS[1])[0] == 2, "a mended input is another run"
+    assert daily(settings, DAYS[1], DAYS[2], "--", "--overwrite") == (0, "")
+    assert rows(tmp_path / "vectors" / DAYS[2])["id"] == ["b"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, tiny_bundle):
+    folder = tmp_path_factory.mktemp("whole")
+    source = write_day(folder / "texts", DAYS[0], TEXTS)
+    assert embed(folder / "out", tiny_bundle, source, block_bytes=1000) == 0
+    return files(folder / "out")
+
+
+def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterrupted):
+    write_day(tmp_path / "texts", DAYS[0], TEXTS)
+    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
+    output = tmp_path / "vectors" / DAYS[0]
+    process = start_daily(settings, DAYS[0])
+    wait_for_reports(output, 10, process)
+    code, said = daily(settings, DAYS[0])
+    assert code == 75
+    assert f"busy: another start holds {tmp_path}/state/lock" in said
+    assert "busy" in log(tmp_path)
+
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert record(output)["error"] == "interrupted"
+    assert daily(settings, DAYS[0]) == (0, "")
+    assert files(output) == uninterrupted
+    assert record(output)["counts"]["parts_reused"] >= 10
+    assert stray(output) == []
+
+
+def test_a_run_whose_script_was_killed_keeps_the_lock(tmp_path, tiny_bundle, uninterrupted):
+    write_day(tmp_path / "texts", DAYS[0], TEXTS)
+    settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
+    output = tmp_path / "vectors" / DAYS[0]
+    process = start_daily(settings, DAYS[0])
+    wait_for_reports(output, 1, process)
+    process.kill()
+    process.communicate()
+    assert daily(settings, DAYS[0])[0] == 75
+    limit = time.monotonic() + 120
+    while record(output)["status"] == "running":
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert files(output) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "message"),
+    [
+        ([], {"INPUT": "texts/{day}"}, 'must set INPUT to an absolute path, it is "texts/{day}"'),
+        ([], {"STATE": ""}, "must set STATE to an absolute path"),
+        ([], {"CATCH_UP_DAYS": "week"}, "must set CATCH_UP_DAYS to a number from 1 on"),
+        ([], {"PYTHON": "/none/python"}, "there is no Python at /none/python"),
+        (["2024-02-30"], {}, "a day is given as 2026-01-02, not 2024-02-30"),
+        (["yesterday"], {}, "a day is given as 2026-01-02, not yesterday"),
+        ([DAYS[1], DAYS[0]], {}, "2024-02-29 comes after 2024-02-28"),
+        (["2999-01-01"], {}, "2999-01-01 is not over yet in UTC"),
+        (["--dim=3"], {}, "--dim=3 is no flag of embed_daily.sh; those of embed stand behind --"),
+        ([*DAYS], {}, "usage: embed_daily.sh"),
+    ],
+)
+def test_what_is_wrong_is_told_before_any_work(tmp_path, words, changes, message):
+    code, said = daily(write_settings(tmp_path, "minilm", **changes), *words)
+    assert code == 2
+    assert message in said
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.sh"]
+
+
+def test_a_settings_file_that_is_not_there_is_named(tmp_path):
+    code, said = daily(tmp_path / "none.sh")
+    assert code == 2
+    assert f"there is no file of settings {tmp_path}/none.sh" in said

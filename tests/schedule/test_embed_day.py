@@ -1,0 +1,160 @@
+"""A day is one run: compared with the days before it, the same run whenever it is run again."""
+
+import json
+import shutil
+
+import pytest
+
+from deploy.cron.embed_day import main
+from tests.pipeline.days import counts
+from tests.pipeline.helpers import record, rows
+from tests.schedule.daily import DAYS, state_of, write_day
+
+FIRST = {"a": "red river", "b": "bank", "c": "of"}
+SECOND = {"a": "red river", "b": "seven stars", "d": "money"}
+THIRD = {"c": "of", "d": "money", "e": "vault"}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for day, texts in zip(DAYS, (FIRST, SECOND, THIRD), strict=True):
+        write_day(tmp_path / "texts", day, texts)
+    return tmp_path
+
+
+@pytest.fixture
+def run_day(corpus, tiny_bundle):
+    def run(day, *flags, **changes):
+        values = {"input": f"{corpus}/texts/{{day}}", "output": f"{corpus}/vectors"} | changes
+        words = [f"--{name}={value}" for name, value in values.items()]
+        return main([*words, f"--day={day}", "--", f"--model={tiny_bundle}", *flags])
+
+    return run
+
+
+def compared_with(output):
+    found = record(output)["input"]["skip_existing"] or []
+    return [each["output"].rpartition("/")[2] for each in found]
+
+
+def test_a_day_embeds_what_no_day_before_has(corpus, run_day):
+    assert [run_day(day) for day in DAYS] == [0, 0, 0]
+    embedded = [rows(corpus / "vectors" / day)["id"] for day in DAYS]
+    assert embedded == [["a", "b", "c"], ["b", "d"], ["e"]]
+    assert [compared_with(corpus / "vectors" / day) for day in DAYS] == [
+        [],
+        [*DAYS[:1]],
+        [*DAYS[:2]],
+    ]
+
+
+def test_a_day_again_changes_nothing_whatever_was_run_since(corpus, run_day):
+    """The third day ran before the second was there; filling that in makes it no other run."""
+    assert run_day(DAYS[0]) == run_day(DAYS[2]) == 0
+    assert run_day(DAYS[1]) == 0
+    assert compared_with(corpus / "vectors" / DAYS[1]) == [DAYS[0]]
+    assert compared_with(corpus / "vectors" / DAYS[2]) == [DAYS[0]]
+    before = state_of(corpus / "vectors")
+    assert [run_day(day) for day in DAYS] == [0, 0, 0]
+    assert state_of(corpus / "vectors") == before
+
+
+def test_the_output_may_be_moved_between_days(corpus, run_day):
+    assert run_day(DAYS[0]) == run_day(DAYS[1]) == 0
+    shutil.move(corpus / "vectors", corpus / "moved")
+    before = state_of(corpus / "moved")
+    assert run_day(DAYS[1], output=corpus / "moved") == 0
+    assert state_of(corpus / "moved") == before
+    assert run_day(DAYS[2], output=corpus / "moved") == 0
+    assert rows(corpus / "moved" / DAYS[2])["id"] == ["e"]
+
+
+def test_fewer_days_are_compared_with_if_so_asked(corpus, run_day):
+    assert run_day(DAYS[0]) == run_day(DAYS[1], earlier=0) == 0
+    assert counts(corpus / "vectors" / DAYS[1]) == (3, 3, 0, 0)
+    assert run_day(DAYS[2], earlier=1) == 0  # across the 29th of February
+    assert compared_with(corpus / "vectors" / DAYS[2]) == [DAYS[1]]
+    assert rows(corpus / "vectors" / DAYS[2])["id"] == ["c", "e"]
+
+
+def test_an_output_of_before_the_first_day_may_be_named_in_the_flags(corpus, run_day):
+    assert run_day(DAYS[1], output=corpus / "base") == 0
+    base = f"--skip_existing={corpus}/base/{DAYS[1]}"
+    assert run_day(DAYS[0], base) == run_day(DAYS[2], base) == 0
+    assert rows(corpus / "vectors" / DAYS[2])["id"] == ["e"]
+    before = state_of(corpus / "vectors")
+    assert run_day(DAYS[2], base) == 0
+    assert state_of(corpus / "vectors") == before
+
+
+def test_a_day_waits_for_its_input(corpus, run_day, capsys):
+    assert run_day("2024-03-02") == 66
+    assert f"2024-03-02 has no {corpus}/texts/2024-03-02" in capsys.readouterr().err
+    ready = f"{corpus}/texts/{{day}}/.ready"
+    assert run_day(DAYS[0], ready=ready) == 66
+    assert not (corpus / "vectors").exists()
+    (corpus / "texts" / DAYS[0] / ".ready").touch()
+    assert run_day(DAYS[0], ready=ready) == 0
+
+
+def test_a_day_waits_for_the_days_before_it(corpus, run_day, capsys):
+    assert run_day(DAYS[0]) == 0
+    path = corpus / "vectors" / DAYS[0] / "run.json"
+    done = path.read_bytes()
+    path.write_text(json.dumps(json.loads(done) | {"status": "failed"}))
+    assert run_day(DAYS[1]) == 69
+    assert f"{DAYS[0]} comes before {DAYS[1]} and is not finished" in capsys.readouterr().err
+    assert not (corpus / "vectors" / DAYS[1]).exists()
+    assert run_day(DAYS[0]) == run_day(DAYS[1]) == 0
+
+
+def test_a_day_that_is_replaced_compares_with_the_days_of_now(corpus, run_day, capsys):
+    assert run_day(DAYS[1]) == 0
+    assert run_day(DAYS[0]) == 0
+    write_day(corpus / "texts", f"{DAYS[1]}/late", {"f": "seven"})
+    assert run_day(DAYS[1]) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert run_day(DAYS[1], "--overwrite") == 0
+    assert compared_with(corpus / "vectors" / DAYS[1]) == [DAYS[0]]
+    assert rows(corpus / "vectors" / DAYS[1])["id"] == ["f", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "message"),
+    [
+        ({"input": "/data/texts"}, [], "must say with {day} where the date stands"),
+        ({"earlier": "some"}, [], "EARLIER must be all or a number of days"),
+        ({}, ["--poling=cls"], "did you mean --pooling"),
+    ],
+)
+def test_wrong_settings_are_named(run_day, capsys, changes, flags, message):
+    assert run_day(DAYS[0], *flags, **changes) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
+    assert run_day(DAYS[0], "--leave_out=0") == 0
+    assert counts(corpus / "vectors" / DAYS[0]) == (3, 0, 0, 3)
+    before = state_of(corpus / "vectors")
+    assert run_day(DAYS[0]) == 0
+    assert state_of(corpus / "vectors") == before
+    assert run_day(DAYS[0], "--overwrite") == 0
+    assert rows(corpus / "vectors" / DAYS[0])["id"] == ["a", "b", "c"]
+
+
+def test_flags_may_hold_the_date(corpus, run_day):
+    assert run_day(DAYS[0], f"--tfrecord_output={corpus}/examples/{{day}}") == 0
+    assert list((corpus / "examples" / DAYS[0]).glob("examples-*"))
+
+
+def test_days_lie_in_cloud_storage(corpus, run_day, gcs):
+    places = {"input": gcs.put_folder(corpus / "texts", "daily-texts", "t") + "/{day}"}
+    gcs.client.bucket("daily-vectors").create()
+    places["output"] = "gs://daily-vectors/v"
+    assert [run_day(day, **places) for day in DAYS] == [0, 0, 0]
+    there = gcs.root / "daily-vectors" / "v"
+    assert counts(there / DAYS[2]) == (3, 1, 2, 0)
+    before = state_of(there)
+    assert [run_day(day, **places) for day in (DAYS[0], DAYS[2])] == [0, 0]
+    assert state_of(there) == before
+    assert run_day("2024-03-02", **places) == 66
