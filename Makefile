@@ -2,9 +2,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 OUT := build/language_reference
+BEAM := $(shell sed -n 's/^apache-beam.*==//p' requirements.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed test flink test-flink test-airflow check bench dataflow clean
+.PHONY: help install model embed prism prism-if-go test flink test-flink test-airflow check bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -37,7 +38,18 @@ build/bqemulator-venv/made: tests/bigquery_server.txt .venv/dev
 	$(BIN)/python -m tests.bigquery_server
 	@touch $@
 
-test: .venv/dev model build/bqemulator-venv/made  ## run the tests
+build/prism: requirements.txt
+	@mkdir -p build
+	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+	@touch $@
+
+prism: build/prism  ## build Prism, a runner of Beam's; needs Go
+
+# Without Go, or where it cannot fetch, the tests that need Prism say that they are skipped.
+prism-if-go:
+	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism || true
+
+test: .venv/dev model build/bqemulator-venv/made prism-if-go  ## run the tests
 	$(BIN)/python -m pytest
 
 build/flink/job_server: deploy/flink/pom.xml
@@ -53,7 +65,7 @@ build/flink/libraries: deploy/flink/requirements.txt .venv/runtime
 
 build/flink/bin/container: requirements.txt
 	@command -v go >/dev/null || { echo "Go 1.21 or newer is needed (go), to build Beam's boot program"; exit 1; }
-	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/python/container@v2.77.0
+	GOBIN=$(CURDIR)/$(@D) GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
 	@touch $@
 
 flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs

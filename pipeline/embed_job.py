@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -19,7 +20,7 @@ from pipeline.dataflow import (
 )
 from pipeline.embed_run import EmbedRun
 from pipeline.job_input import job_input
-from pipeline.options import DEFAULT_RUNNER
+from pipeline.local_runners import beam_flags, run_pipeline
 from pipeline.worker_model import bundle_for_workers
 from transforms.accounting import AccountBlocks, AccountError, BlockReport, Verdict
 from transforms.inference import BertModelHandler, EmbedBlocks
@@ -100,18 +101,16 @@ def run_graph(run: EmbedRun, record: dict[str, Any], build: Callable[..., None])
     Raises:
         JobGoesOn: The job runs on elsewhere, and shall not be waited for.
     """
-    flags = job_flags(run)
-    if not any(flag.split("=")[0] == "--runner" for flag in flags):
-        flags.append(f"--runner={DEFAULT_RUNNER}")
+    flags = beam_flags(run.options, job_flags(run))
     bundle = bundle_for_workers(run.bundle, run.options)
+    work = partial(build, run=replace(run, bundle=bundle), record=record)
     options = PipelineOptions(flags)
-    pipeline = beam.Pipeline(options=options)
     if is_dataflow(run.options):
-        build(pipeline, replace(run, bundle=bundle), record)
+        pipeline = beam.Pipeline(options=options)
+        work(pipeline)
         run_on_dataflow(pipeline, flags)
         return
-    with pipeline:  # runs it, and waits for its end unless told otherwise
-        build(pipeline, replace(run, bundle=bundle), record)
+    run_pipeline(options, work)  # waits for its end unless told otherwise
     if options.view_as(StandardOptions).no_wait_until_finish:
         now = run_record.read_record(run.output)
         if now is not None and now["status"] == "running":

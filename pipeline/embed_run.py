@@ -25,6 +25,7 @@ from pipeline.example_input import (
 )
 from pipeline.job_server import check_job_server
 from pipeline.load import find_load
+from pipeline.local_runners import check_local_runner
 from pipeline.options import EXAMPLES, EmbedOptions, UsageError
 from pipeline.sizes import Widths, block_bytes, estimated_bytes, estimated_documents, part_docs
 from pipeline.specs import text_spec, vector_spec
@@ -227,6 +228,7 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
     check_job_server(options)
+    check_local_runner(options)
     if options.beam_args:  # such as whom to act for, in Cloud Storage, too
         FileSystems.set_options(PipelineOptions(list(options.beam_args)))
     check_increments(options)
@@ -295,8 +297,7 @@ def _check_left_out(run: EmbedRun) -> None:
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
-    specs = list(plan_blocks(files, request.block_bytes, request.read_through))
-    return planned_work(files, specs)
+    return planned_work(files, plan_blocks(files, request.block_bytes, request.read_through))
 
 
 def run_fingerprint(run: EmbedRun) -> str:

@@ -17,6 +17,7 @@ from transforms.part import Part
 
 _FORMAT = 1
 LENGTH_BIN = 16  # tokens a bin of the length histogram
+_FILE_NAME = re.compile(r"[a-z]+-([0-9]+-[0-9]+)(?:\.[a-z0-9]+)+")
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
 
 
@@ -137,8 +138,9 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         counts += [*report.lengths, report.end_of_file or 0]
         whole = all(type(count) is int and count >= 0 for count in counts)
         whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
-        own = re.compile(rf"[a-z]+-{part_name(report.block, report.part)}(\.[a-z0-9]+)+")
-        named = all(own.fullmatch(name) for name in report.files)
+        own = part_name(report.block, report.part)
+        found = [_FILE_NAME.fullmatch(name) for name in report.files]
+        named = all(match is not None and match[1] == own for match in found)
     except (AccountError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return report if whole and named else None
@@ -188,7 +190,9 @@ class Totals:
         seconds: Sums by room, over all workers.
         lengths: Sum of the histograms.
         covered: Bytes covered of each file.
-        parts: Part numbers seen of each block.
+        parts: Part numbers seen of each block, as bits: an object for each would weigh more than
+            all else.
+        doubled: Blocks of which a part was seen twice.
         ends: For each block read through: what its readers saw, records a file.
         records: For each block read through: records of its parts.
         lasts: Reports that were their reader's last.
@@ -199,7 +203,8 @@ class Totals:
     seconds: Counter = field(default_factory=Counter)
     lengths: list[int] = field(default_factory=list)
     covered: Counter = field(default_factory=Counter)
-    parts: dict[int, list[int]] = field(default_factory=dict)
+    parts: dict[int, int] = field(default_factory=dict)
+    doubled: set[int] = field(default_factory=set)
     ends: dict[int, list[int]] = field(default_factory=dict)
     records: Counter = field(default_factory=Counter)
     lasts: int = 0
@@ -236,9 +241,9 @@ class SumReports(beam.CombineFn):
             totals.counts["new_tokens"] += report.tokens
         totals.rejected.update(report.rejected)
         totals.seconds.update(report.seconds)
-        totals.lengths = _added(totals.lengths, report.lengths)
         totals.covered.update(report.covered)
-        totals.parts.setdefault(report.block, []).append(report.part)
+        totals.lengths = _added(totals.lengths, report.lengths)
+        _add_parts(totals, report.block, 1 << report.part)
         if report.end_of_file is not None:
             totals.ends.setdefault(report.block, []).append(report.end_of_file)
         if not report.covered:
@@ -247,13 +252,15 @@ class SumReports(beam.CombineFn):
         return totals
 
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
-        merged = Totals()
-        for each in accumulators:
+        rest = iter(accumulators)
+        merged = next(rest, None) or self.create_accumulator()  # which Beam lets us change
+        for each in rest:
             for name in ("counts", "rejected", "seconds", "covered", "records"):
                 getattr(merged, name).update(getattr(each, name))
             merged.lengths = _added(merged.lengths, each.lengths)
             for block, parts in each.parts.items():
-                merged.parts.setdefault(block, []).extend(parts)
+                _add_parts(merged, block, parts)
+            merged.doubled |= each.doubled
             for block, ends in each.ends.items():
                 merged.ends.setdefault(block, []).extend(ends)
             merged.lasts += each.lasts
@@ -261,6 +268,13 @@ class SumReports(beam.CombineFn):
 
     def extract_output(self, totals: Totals) -> Totals:
         return totals
+
+
+def _add_parts(totals: Totals, block: int, parts: int) -> None:
+    seen = totals.parts.get(block, 0)
+    totals.parts[block] = seen | parts
+    if seen & parts:
+        totals.doubled.add(block)
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:
@@ -311,9 +325,13 @@ def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
         yield f"{missing} of {planned.blocks} planned blocks have no report"
     if totals.lasts != planned.readers:
         yield f"{totals.lasts} readers reported their last part, {planned.readers} were planned"
-    gaps = (b for b, parts in totals.parts.items() if sorted(parts) != list(range(len(parts))))
+    gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}
     yield from _named(
-        (f"block {block:07d} has parts missing or doubled" for block in sorted(gaps)), "blocks"
+        (
+            f"block {block:07d} has parts missing or doubled"
+            for block in sorted(gaps | totals.doubled)
+        ),
+        "blocks",
     )
 
 

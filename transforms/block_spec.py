@@ -1,11 +1,15 @@
 """BlockSpec: where to read a block; the files it is cut from, and what all of them add up to."""
 
+import pickle
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import zstandard
 
 from transforms.files import FileInfo
 
+_PICKLE = 5  # which knows long strings of bytes
 READ_THROUGH_FORMATS = ("tfrecord",)  # nobody can begin in the middle of these
 
 
@@ -35,7 +39,7 @@ class Footer:
     groups: tuple[RowGroup, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InputFile:
     """A file of the input.
 
@@ -76,7 +80,7 @@ class InputFile:
         return sum(group.size for group in self.footer.groups) * self.stop // max(rows, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slice:
     """Bytes `[start, stop)` of a file: the lines that begin there; or such rows of Parquet.
 
@@ -91,7 +95,7 @@ class Slice:
     stop: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BlockSpec:
     """Where to read a block.
 
@@ -143,6 +147,15 @@ class PlannedWork:
     blocks: int
     stops: tuple[int | None, ...]
     paths: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels as one element, which a service bounds: names of files pack well."""
+        packed = zstandard.compress(pickle.dumps((self.stops, self.paths), _PICKLE))
+        return _unpacked_work, (self.readers, self.blocks, packed)
+
+
+def _unpacked_work(readers: int, blocks: int, packed: bytes) -> PlannedWork:
+    return PlannedWork(readers, blocks, *pickle.loads(zstandard.decompress(packed)))
 
 
 def part_name(block: int, part: int) -> str:

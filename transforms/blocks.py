@@ -315,7 +315,7 @@ class _Plan(beam.DoFn):
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
     ]:
         files = list_again(request)
-        specs = list(plan_blocks(files, request.block_bytes, request.read_through))
+        specs = CountedSpecs(plan_blocks(files, request.block_bytes, request.read_through))
         if self._run and request.output is not None:
             for spec, reports in complete_readers(request.output, self._run, specs):
                 yield from (beam.pvalue.TaggedOutput("finished", each) for each in reports)
@@ -323,7 +323,7 @@ class _Plan(beam.DoFn):
                     yield spec
         else:
             yield from specs
-        yield beam.pvalue.TaggedOutput("planned", planned_work(files, specs))
+        yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
 
 
 def list_again(request: PlanRequest) -> list[InputFile]:
@@ -338,12 +338,36 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     return files_to_read(files, request.text_column, request.limit)
 
 
-def planned_work(files: Sequence[InputFile], specs: Sequence[BlockSpec]) -> PlannedWork:
+class CountedSpecs:
+    """BlockSpecs in their order, counted as they pass: a large plan is never held as a whole."""
+
+    def __init__(self, specs: Iterable[BlockSpec]) -> None:
+        self._specs = specs
+        self._readers = self._blocks = 0
+        self._read_through: set[int] = set()
+
+    def __iter__(self) -> Iterator[BlockSpec]:
+        for spec in self._specs:
+            self._readers += 1
+            self._blocks = spec.number + 1
+            if spec.read_through:
+                self._read_through.add(spec.slices[0].file)
+            yield spec
+
+    def planned(self, files: Sequence[InputFile]) -> PlannedWork:
+        """What the reports of a complete run must add up to, once all have passed."""
+        whole = self._read_through
+        return PlannedWork(
+            readers=self._readers,
+            blocks=self._blocks,
+            stops=tuple(None if n in whole else file.stop for n, file in enumerate(files)),
+            paths=tuple(file.info.path for file in files),
+        )
+
+
+def planned_work(files: Sequence[InputFile], specs: Iterable[BlockSpec]) -> PlannedWork:
     """What the reports of a complete run must add up to."""
-    counted = {spec.slices[0].file for spec in specs if spec.read_through}
-    return PlannedWork(
-        readers=len(specs),
-        blocks=len({spec.number for spec in specs}),
-        stops=tuple(None if n in counted else file.stop for n, file in enumerate(files)),
-        paths=tuple(file.info.path for file in files),
-    )
+    counted = CountedSpecs(specs)
+    for _ in counted:
+        continue
+    return counted.planned(files)

@@ -11,7 +11,7 @@ class StorageError(OSError):
     """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """A file of a listing.
 

@@ -278,7 +278,11 @@ def sizes_in(folder: str) -> dict[str, int]:
 
 def names_in(folder: str) -> list[str]:
     """Names of the files directly in a folder, sorted."""
-    return sorted(sizes_in(folder))
+    if is_remote(folder):
+        return sorted(sizes_in(folder))
+    if not os.path.isdir(folder):
+        return []
+    return sorted(e.name for e in os.scandir(folder) if e.is_symlink() or e.is_file())
 
 
 def make_folder(folder: str) -> None:

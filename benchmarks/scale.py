@@ -1,0 +1,172 @@
+"""Scale-out: `python -m benchmarks.scale [--rounds 3] [--real]`: do twice the workers do twice?
+
+The same text on one and on two worker processes of one thread each, in turn. The model sleeps for
+each token, so that cores that are shared or too few do not stand in the way; all else is the real
+pipeline. The clock runs from when every worker has its model and has begun its first block to the
+end of the last block: start-up is left out, the wait of a worker that got less to do is not. With
+`--real` the model computes, and what counts are processor seconds a token, which a second worker
+must not raise.
+
+Load: the same on one huge file beside many small ones. Beam's local runner deals the blocks out
+beforehand; a service hands a block to whoever is free, which is computed here from the blocks'
+bytes for more workers than one machine has.
+"""
+
+import argparse
+import heapq
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
+from benchmarks.scale_plan import listed
+from benchmarks.sides.watched_blocks import NAME
+from transforms.blocks import default_block_bytes, plan_blocks
+
+WORK = FOLDER / "scale"
+_SMALL_FILES = 400
+_WORKERS = (10, 100, 1000)
+
+
+def main() -> None:
+    """Runs both and prints the tables and the JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--tokens_a_second", type=float, default=20_000.0)
+    parser.add_argument("--real", action="store_true")
+    args = parser.parse_args()
+    speed = None if args.real else args.tokens_a_second
+    inputs = {"one file": text_file(args.sentences), "one huge, many small": mixed(args.sentences)}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for turn in range(args.rounds):
+        for name, text in inputs.items():
+            for workers in (1, 2):
+                done = worked(text, workers, speed)
+                found.setdefault(f"{name}, {workers}", []).append(done)
+                print(f"round {turn + 1} of {args.rounds}: {name}, {workers}: {done}", flush=True)
+    rows = [_row(name, rounds, found) for name, rounds in found.items()]
+    header = ["input, workers", "blocks of each", "tokens/s", "times as fast", "idle"]
+    header += ["processor s a million tokens"]
+    record = {"benchmark": "scale", "model": "real" if args.real else "sleeps", "rounds": found}
+    measure.report(record, header, rows)
+    planned = [_planned_row(kind, files) for kind, files in simulated_inputs().items()]
+    header = ["input", "blocks", *(f"idle with {workers} workers" for workers in _WORKERS)]
+    measure.report({"benchmark": "load"}, header, planned)
+
+
+def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
+    """Runs the pipeline on so many workers; what they did from the first block to the last.
+
+    Returns:
+        `tokens_a_second` by the clock, `blocks` of each worker, the `idle` share of the workers'
+        time, `cpu`, the model's processor seconds a million tokens.
+    """
+    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+        command = [sys.executable, "-m", "benchmarks.sides.watched_blocks", "--input", str(text)]
+        command += ["--output", folder, "--workers", str(workers), "--block_bytes", "32768"]
+        if speed is not None:
+            command.append(f"--tokens_a_second={speed}")
+        measure.run(command)
+        lines = (Path(folder) / NAME).read_text(encoding="utf-8").splitlines()
+    return summary([json.loads(line) for line in lines], workers)
+
+
+def summary(notes: list[Mapping[str, Any]], workers: int) -> dict[str, Any]:
+    """What the notes of all blocks come to, from when every worker had begun.
+
+    >>> notes = [{"process": p, "start": 0, "stop": 1 + p, "cpu": 1, "tokens": 6} for p in (0, 1)]
+    >>> summary(notes, 2)
+    {'tokens_a_second': 6.0, 'blocks': [1, 1], 'idle': 0.25, 'cpu': 166666.7}
+    """
+    begun: dict[int, float] = {}
+    for each in sorted(notes, key=lambda note: note["start"]):
+        begun.setdefault(each["process"], each["start"])
+    start, stop = max(begun.values()), max(each["stop"] for each in notes)
+    busy = [max(0.0, each["stop"] - max(each["start"], start)) for each in notes]
+    spent = [each["stop"] - each["start"] for each in notes]
+    shares = zip(notes, busy, spent, strict=True)
+    tokens = sum(each["tokens"] * here / whole for each, here, whole in shares)
+    cpu = sum(each["cpu"] for each in notes) / sum(each["tokens"] for each in notes)
+    return {
+        "tokens_a_second": round(tokens / (stop - start), 1),
+        "blocks": sorted(Counter(each["process"] for each in notes).values()),
+        "idle": round(1 - sum(busy) / (workers * (stop - start)), 4),
+        "cpu": round(1e6 * cpu, 1),
+    }
+
+
+def _row(name: str, rounds: list[dict[str, Any]], found: dict[str, list[Any]]) -> list[str]:
+    alone = found[name[:-1] + "1"]
+    rates = [each["tokens_a_second"] for each in rounds]
+    ratio = [rate / one["tokens_a_second"] for one, rate in zip(alone, rates, strict=True)]
+    idle = max(each["idle"] for each in rounds)
+    times = measure.Figure.of(ratio)
+    return [
+        name,
+        " and ".join(map(str, rounds[0]["blocks"])),
+        f"{measure.Figure.of(rates).median:,.0f}",
+        f"{times.median:.2f} (spread {times.spread:.2f})",
+        f"{100 * idle:.1f}%",
+        f"{measure.Figure.of([each['cpu'] for each in rounds]).median:.1f}",
+    ]
+
+
+def text_file(sentences: int) -> Path:
+    """One file of so many sentences."""
+    return write_lines(WORK / "one.txt", numbered_sentences(sentences)).absolute()
+
+
+def mixed(sentences: int) -> Path:
+    """A folder with half of the sentences in one file and half in many small ones."""
+    folder = WORK / "mixed"
+    shutil.rmtree(folder, ignore_errors=True)
+    lines = list(numbered_sentences(sentences))
+    half = sentences // 2
+    write_lines(folder / "huge.txt", lines[:half])
+    for number in range(_SMALL_FILES):
+        write_lines(folder / f"small-{number:04d}.txt", lines[half + number :: _SMALL_FILES])
+    return folder.absolute()
+
+
+def simulated_inputs() -> dict[str, list[int]]:
+    """Bytes of the blocks of inputs that are not there, as the plan would cut them."""
+    huge, many = [100 << 30], [200_000] * 500_000
+    return {
+        "100 GiB in one file": _block_bytes(listed(huge)),
+        "100 GB in 500,000 files": _block_bytes(listed(many)),
+        "one of 50 GiB, 250,000 small": _block_bytes(listed([50 << 30, *many[::2]])),
+    }
+
+
+def _block_bytes(files: list[Any]) -> list[int]:
+    block_bytes = default_block_bytes(sum(file.text_bytes for file in files))
+    plan = plan_blocks(files, block_bytes)
+    return [sum(piece.stop - piece.start for piece in spec.slices) for spec in plan]
+
+
+def _planned_row(kind: str, blocks: list[int]) -> list[str]:
+    shares = [f"{100 * idle_share(blocks, workers):.2f}%" for workers in _WORKERS]
+    return [kind, f"{len(blocks):,}", *shares]
+
+
+def idle_share(blocks: Iterable[int], workers: int) -> float:
+    """The share of all workers' time that none has a block, if whoever is free takes the next one.
+
+    >>> idle_share([2, 2, 2], 2)
+    0.25
+    """
+    busy = [0] * workers
+    for block in blocks:
+        heapq.heapreplace(busy, busy[0] + block)
+    return 1 - sum(busy) / (workers * max(busy))
+
+
+if __name__ == "__main__":
+    main()

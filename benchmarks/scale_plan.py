@@ -1,0 +1,186 @@
+"""Plan and account of large corpora: `python -m benchmarks.scale_plan [--files N] [CASE ...]`.
+
+The files are not there, their listing is made up; cutting it into blocks, the hash of it, the
+reports' sum and the verdict are the real ones. Each case runs in a process of its own, which tells
+processor seconds and the peak of its memory. `reports` is on the disk: the reports of a tenth as
+many finished blocks, which the next attempt finds.
+"""
+
+import argparse
+import json
+import pickle
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from benchmarks import measure
+from transforms import finished
+from transforms.accounting import BlockReport, SumReports, report_bytes, verdict
+from transforms.block_spec import BlockSpec, InputFile
+from transforms.blocks import CountedSpecs, listing_digest, plan_blocks
+from transforms.file_info import FileInfo
+from transforms.files import join
+from transforms.finished import complete_readers
+
+_BLOCK = 1 << 20
+_RUN = "0" * 32
+_PARTIAL = 1000  # reports that one worker sums before its sum goes to the account
+
+
+def main() -> None:
+    """Runs the cases and prints the table and the JSON line; or runs one, for its own process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--files", type=int, default=1_000_000)
+    parser.add_argument("--here", action="store_true", help="in this process, for one case")
+    args = parser.parse_args()
+    unknown = sorted(set(args.cases) - set(CASES))
+    if unknown:
+        parser.error(f"no case is called {unknown[0]}")
+    if args.here:
+        print(json.dumps(CASES[args.cases[0]](args.files)))
+        return
+    found = {name: _apart(name, args.files) for name in args.cases or CASES}
+    rows = [
+        [name, what, f"{seconds:.1f}", f"{peak:,.0f}", f"{size / 1e6:,.2f}"]
+        for name, steps in found.items()
+        for what, (seconds, peak, size) in steps.items()
+    ]
+    header = ["case", "step", "processor s", "peak MiB so far", "largest element, MB"]
+    measure.report({"benchmark": "plan", "files": args.files, "cases": found}, header, rows)
+
+
+def _apart(name: str, files: int) -> dict[str, list[float]]:
+    command = [sys.executable, "-m", "benchmarks.scale_plan", name, f"--files={files}", "--here"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Steps:
+    """What each step took: processor seconds, MiB at most until then, bytes of its element."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, list[float]] = {"start-up": [time.process_time(), _peak(), 0]}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[list[float]]:
+        """Measures a step; the element that it gives is put into the list that it is given."""
+        start, given = time.process_time(), [0.0]
+        yield given
+        self.taken[name] = [time.process_time() - start, _peak(), max(given)]
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def listed(sizes: Iterable[int], name: Callable[[int], str] = "{:08d}".format) -> list[InputFile]:
+    """A listing of files in Cloud Storage that are not there."""
+    infos = (
+        FileInfo(f"gs://bucket/corpus/part-{name(n)}.jsonl", size, 1.7e9 + n / 1000, n)
+        for n, size in enumerate(sizes)
+    )
+    return [InputFile(info, "jsonl", None, info.size) for info in infos]
+
+
+def _random_name(number: int) -> str:
+    return sha256(b"%d" % number).hexdigest()
+
+
+def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[float]]:
+    """Plans a corpus, sums the reports that its blocks would have, and holds them against it."""
+    steps = Steps()
+    with steps.step("listing, held"):
+        every = files()
+    with steps.step("hash of the listing"):
+        listing_digest(every)
+    with steps.step("plan") as size:
+        specs = CountedSpecs(plan_blocks(every, _BLOCK))
+        for spec in specs:
+            if spec.number % 1000 == 0:
+                size.append(len(pickle.dumps(spec)))
+        planned = specs.planned(every)
+    with steps.step("plan, as the account gets it") as size:
+        size.append(len(pickle.dumps(planned)))
+    with steps.step("account: reports summed, a worker at a time") as size:
+        sums = list(_sums(plan_blocks(every, _BLOCK), size))
+    with steps.step("account: sums of all workers") as size:
+        total = SumReports().merge_accumulators(sums)
+        size.append(len(pickle.dumps(total)))
+    with steps.step("account: verdict"):
+        problems = verdict(total, planned).problems
+    if problems:
+        raise RuntimeError("; ".join(problems))
+    return steps.taken
+
+
+def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[object]:
+    summing = SumReports()
+    total = summing.create_accumulator()
+    for count, spec in enumerate(specs, 1):
+        total = summing.add_input(total, _report(spec))
+        if count % _PARTIAL == 0:
+            size.append(len(pickle.dumps(total)))
+            yield total
+            total = summing.create_accumulator()
+    yield total
+
+
+def _report(spec: BlockSpec, files: dict[str, int] | None = None) -> BlockReport:
+    covered = {piece.file: piece.stop - piece.start for piece in spec.slices}
+    seconds = {"read": 0.1, "tokenize": 0.2, "infer": 60.0, "write": 0.1}
+    return BlockReport(
+        block=spec.number,
+        part=0,
+        last=True,
+        records=10_000,
+        covered=covered,
+        end_of_file=None,
+        embedded=10_000,
+        tokens=200_000,
+        lengths=[1000] * 10,
+        files=files or {f"embeddings-{spec.number:07d}-00000.parquet": 15_000_000},
+        seconds=seconds,
+    )
+
+
+def finished_reports(files: int) -> dict[str, list[float]]:
+    """An attempt that finds all blocks done: the listing of their reports, and reading them."""
+    with tempfile.TemporaryDirectory(dir="build") as folder:
+        (Path(folder) / "blocks").mkdir()
+        specs = list(plan_blocks(listed([_BLOCK] * files), _BLOCK))
+        for spec in specs:
+            name = f"embeddings-{spec.number:07d}-00000.parquet"
+            report = report_bytes(_report(spec, {name: 0}), _RUN)
+            (Path(folder) / "blocks" / f"{spec.number:07d}-00000.json").write_bytes(report)
+            (Path(folder) / name).touch()
+        steps = Steps()
+        with steps.step("reports listed, left to the workers"):
+            _found(join(folder, ""), specs)
+        finished._MOST_READ_HERE = files
+        with steps.step("reports read where the plan is made"):
+            if _found(join(folder, ""), specs) != files:
+                raise RuntimeError("a finished block was not found")
+        return steps.taken
+
+
+def _found(folder: str, specs: list[BlockSpec]) -> int:
+    return sum(bool(reports) for _, reports in complete_readers(folder, _RUN, specs))
+
+
+CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {
+    "blocks": lambda files: plan_and_account(lambda: listed([_BLOCK] * files)),
+    "packed": lambda files: plan_and_account(lambda: listed([1000] * files)),
+    "random names": lambda files: plan_and_account(lambda: listed([_BLOCK] * files, _random_name)),
+    "reports": lambda files: finished_reports(files // 10),
+}
+
+
+if __name__ == "__main__":
+    main()
