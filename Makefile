@@ -5,7 +5,7 @@ OUT := build/language_reference
 BEAM := $(shell sed -n 's/^apache-beam.*==//p' requirements.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed prism prism-if-go test test-airflow check bench dataflow clean
+.PHONY: help install model embed prism prism-if-go test flink test-flink test-airflow check bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -51,6 +51,27 @@ prism-if-go:
 
 test: .venv/dev model build/bqemulator-venv/made prism-if-go  ## run the tests
 	$(BIN)/python -m pytest
+
+build/flink/job_server: deploy/flink/pom.xml
+	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
+	rm -rf $@
+	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
+	@touch $@
+
+build/flink/libraries: deploy/flink/requirements.txt .venv/runtime
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ -r $<
+	@touch $@
+
+build/flink/bin/container: requirements.txt
+	@command -v go >/dev/null || { echo "Go 1.21 or newer is needed (go), to build Beam's boot program"; exit 1; }
+	GOBIN=$(CURDIR)/$(@D) GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
+	@touch $@
+
+flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs
+
+test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
+	$(BIN)/python -m pytest tests/flink
 
 build/airflow-venv/made: deploy/airflow/requirements.txt
 	$(PYTHON) -m venv --clear build/airflow-venv

@@ -125,9 +125,9 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
     from pipeline.dataflow import JobFailed, JobGoesOn
     from pipeline.deaths import death_lines
-    from pipeline.options import command_of
+    from pipeline.job_errors import root_message, was_interrupted
     from pipeline.progress import Progress
-    from pipeline.secrets import hide_in_flags, hide_secrets
+    from pipeline.secrets import hide_secrets
 
     if run.kind == "examples":
         from pipeline.tokenize_job import run_job
@@ -140,11 +140,7 @@ def _run(run: Any, record: dict[str, Any]) -> int:
         return _goes_on(run, job)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
-            run_record.fail(run.output, record, "interrupted")
-            command = shlex.join(hide_in_flags(command_of(run.options)))
-            print("\ninterrupted; finished blocks are kept. Continue with:", file=sys.stderr)
-            print(f"  {command}", file=sys.stderr)
-            return INTERRUPTED
+            return _interrupted(run, record)
         message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
         if not isinstance(error, (ValueError, OSError, JobFailed)):
@@ -163,6 +159,23 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     return _judge(done, run.options.max_rejected)
 
 
+def _interrupted(run: Any, record: dict[str, Any]) -> int:
+    """Says how to go on. Ctrl-C ends a local job, but not one that a cluster has."""
+    from pipeline import run_record
+    from pipeline.options import command_of
+    from pipeline.secrets import hide_in_flags
+    from pipeline.worker_model import runs_here
+
+    if runs_here(run.options):
+        run_record.fail(run.output, record, "interrupted")
+        said = "finished blocks are kept"
+    else:
+        said = "a job that was handed over goes on, unless it is cancelled where it runs"
+    print(f"\ninterrupted; {said}. Continue with:", file=sys.stderr)
+    print(f"  {shlex.join(hide_in_flags(command_of(run.options)))}", file=sys.stderr)
+    return INTERRUPTED
+
+
 def _goes_on(run: Any, job: Any) -> int:
     """Says what becomes of a job that this command does not see the end of."""
     if job.why == "running":
@@ -179,38 +192,6 @@ def _print_statements(record: dict[str, Any]) -> None:
         from pipeline.load import statements
 
         print(statements(record))
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error; Beam wraps it like any other that a step raises."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
-def root_message(error: BaseException) -> str:
-    """The sentence of the error that started it, out of a runner's wrapping.
-
-    Beam's local runner puts the worker's whole traceback into the message of another error; its
-    last line is the error itself, with the step's name behind it.
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    line = lines[-1].partition(" [while running")[0]
-    kind, colon, message = line.partition(": ")
-    plain = kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY
-    return message if colon and plain else line
-
-
-_TOLD_PLAINLY = (
-    "ValueError",
-    "RuntimeError",
-    "AccountError",
-    "StorageError",
-    "PermissionError",
-    "FileNotFoundError",
-)
 
 
 def _judge(record: dict[str, Any], allowed: str | None) -> int:

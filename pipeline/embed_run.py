@@ -23,6 +23,7 @@ from pipeline.example_input import (
     text_options,
     with_long_text,
 )
+from pipeline.job_server import check_job_server
 from pipeline.load import find_load
 from pipeline.local_runners import check_local_runner
 from pipeline.options import EXAMPLES, EmbedOptions, UsageError
@@ -226,6 +227,7 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
 def _prepare(options: EmbedOptions) -> EmbedRun:
     output = absolute(options.output)
+    check_job_server(options)
     check_local_runner(options)
     if options.beam_args:  # such as whom to act for, in Cloud Storage, too
         FileSystems.set_options(PipelineOptions(list(options.beam_args)))

@@ -13,7 +13,7 @@ from pipeline.flags import add_embed_flags, add_tokenize_flags
 
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
-_FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 MOST_CONFIG = 1 << 20  # characters of a --config file
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
@@ -102,13 +102,14 @@ class EmbedOptions:
 
     @property
     def runner(self) -> str:
-        """Name of Beam's runner."""
+        """Name of Beam's runner; the last one that is given counts, as for Beam itself."""
+        name = DEFAULT_RUNNER
         for flag, following in itertools.pairwise((*self.beam_args, "")):
             if flag.startswith("--runner="):
-                return flag.partition("=")[2]
-            if flag == "--runner":
-                return following
-        return DEFAULT_RUNNER
+                name = flag.partition("=")[2]
+            elif flag == "--runner":
+                name = following
+        return name
 
 
 class _Parser(argparse.ArgumentParser):
@@ -272,7 +273,7 @@ def _as_flags(name: str, value: Any) -> list[str]:
 
 def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
     """Refuses what neither we nor Beam know."""
-    if not options.beam_args or options.runner in _FOREIGN_RUNNERS:
+    if not options.beam_args or options.runner in FOREIGN_RUNNERS:
         return
     from apache_beam.options.pipeline_options import PipelineOptions
 

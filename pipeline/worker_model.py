@@ -23,7 +23,7 @@ _LOCAL_RUNNERS = (
 def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
     """ValueError if the model, or this machine where it runs here, cannot compute so."""
     check_model(options.precision, bundle, options.device)
-    if _runner(options) in _LOCAL_RUNNERS:
+    if runs_here(options):
         check_machine(options.precision, options.device)
 
 
@@ -33,7 +33,7 @@ def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:
     Local runners keep the local folder, as do others without a `--temp_location`: their workers
     share this machine's files, or fetch the bundle where `--model gs://…` has it.
     """
-    if _runner(options) in _LOCAL_RUNNERS:
+    if runs_here(options):
         return bundle
     temp_location = _temp_location(options)
     if temp_location:
@@ -41,6 +41,11 @@ def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:
     if is_remote(options.model) and read_bytes(join(options.model, METADATA)) is not None:
         return replace(bundle, path=options.model.rstrip("/"))
     return bundle
+
+
+def runs_here(options: EmbedOptions) -> bool:
+    """Whether the job runs in this process, and ends with it."""
+    return _runner(options) in _LOCAL_RUNNERS
 
 
 def _runner(options: EmbedOptions) -> str:

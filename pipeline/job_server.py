@@ -1,0 +1,48 @@
+"""The job server of a portable runner: its address in, a sentence out if nobody answers there."""
+
+import socket
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+
+from pipeline.options import EmbedOptions, UsageError
+
+_SECONDS = 10.0  # Beam itself would wait for minutes, and then not say for whom
+_STARTED_BY_BEAM = ("embed", "[local]", "[auto]")
+
+
+def check_job_server(options: EmbedOptions) -> None:
+    """UsageError if the job server, or the cluster, that a job is to go to does not answer."""
+    if options.dry_run:
+        return
+    given = PipelineOptions(list(options.beam_args))
+    runner = options.runner.rpartition(".")[2]
+    if runner not in ("PortableRunner", "FlinkRunner"):
+        return
+    endpoint = given.view_as(PortableOptions).job_endpoint
+    if endpoint is not None:
+        _check("--job_endpoint", endpoint, "start the job server first")
+    elif runner == "FlinkRunner":
+        master = given.view_as(FlinkRunnerOptions).flink_master
+        _check("--flink_master", master, "start the JobManager first")
+    else:
+        raise UsageError(
+            "--job_endpoint is missing: --runner PortableRunner needs the address of a job "
+            "server, such as localhost:8099"
+        )
+
+
+def _check(flag: str, address: str, what_to_do: str) -> None:
+    if address in _STARTED_BY_BEAM:
+        return
+    host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
