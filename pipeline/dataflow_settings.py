@@ -11,7 +11,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.dataflow_machines import accelerator_type, device_of
 from pipeline.options import EmbedOptions
 
-_RUNNERS = ("dataflow", "dataflowrunner")  # Beam takes either, in any case
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 _SERVICE = "worker_accelerator="
 _HINTS = ("accelerator=", "beam:resources:accelerator:v1=")
@@ -20,7 +19,7 @@ _IMAGES = ("sdk_container_image", "worker_harness_container_image")
 
 def is_dataflow(options: EmbedOptions) -> bool:
     """Whether a run goes to Dataflow."""
-    return options.runner.rpartition(".")[2].lower() in _RUNNERS
+    return options.runner_name == "dataflowrunner"
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,13 @@ _STARTED_BY_BEAM = ("embed", "[local]", "[auto]")
 
 def check_job_server(options: EmbedOptions) -> None:
     """UsageError if the job server, or the cluster, that a job is to go to does not answer."""
-    if options.dry_run:
+    if options.dry_run or options.runner_name not in ("portablerunner", "flinkrunner"):
         return
     given = PipelineOptions(list(options.beam_args))
-    runner = options.runner.rpartition(".")[2]
-    if runner not in ("PortableRunner", "FlinkRunner"):
-        return
     endpoint = given.view_as(PortableOptions).job_endpoint
     if endpoint is not None:
         _check("--job_endpoint", endpoint, "start the job server first")
-    elif runner == "FlinkRunner":
+    elif options.runner_name == "flinkrunner":
         master = given.view_as(FlinkRunnerOptions).flink_master
         _check("--flink_master", master, "start the JobManager first")
     else:

@@ -41,7 +41,7 @@ def check_local_runner(options: EmbedOptions) -> None:
         UsageError: Prism has no program to run; more workers are asked for than would run; or the
             runner is Beam's old one.
     """
-    name = _name(options.runner)
+    name = options.runner_name
     given = PipelineOptions(list(options.beam_args))
     if name == "bundlebaseddirectrunner":
         raise UsageError(
@@ -80,7 +80,7 @@ def beam_flags(options: EmbedOptions, flags: Sequence[str]) -> list[str]:
         flags: Beam's flags that follow from it.
     """
     name = options.runner
-    if _name(name) in _SWITCHING:
+    if options.runner_name in _SWITCHING:
         _logger.warning(
             "--runner %s would take the runner that it can download; this run takes %s",
             name,
@@ -180,7 +180,3 @@ def _quiet_channels() -> Iterator[None]:
     threading.excepthook = tell
     yield
     threading.excepthook = told
-
-
-def _name(runner: str) -> str:
-    return runner.rpartition(".")[2].lower()

@@ -13,7 +13,7 @@ from pipeline.flags import add_embed_flags, add_tokenize_flags
 
 _NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
 # Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
-FOREIGN_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")
 MOST_CONFIG = 1 << 20  # characters of a --config file
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
 
@@ -110,6 +110,12 @@ class EmbedOptions:
             elif flag == "--runner":
                 name = following
         return name
+
+    @property
+    def runner_name(self) -> str:
+        """The runner as one word, however it was spelt: Beam takes `flink` and a path, too."""
+        name = self.runner.rpartition(".")[2].lower()
+        return name if name.endswith("runner") else f"{name}runner"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -273,7 +279,7 @@ def _as_flags(name: str, value: Any) -> list[str]:
 
 def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
     """Refuses what neither we nor Beam know."""
-    if not options.beam_args or options.runner in FOREIGN_RUNNERS:
+    if not options.beam_args or options.runner_name in FOREIGN_RUNNERS:
         return
     from apache_beam.options.pipeline_options import PipelineOptions
 

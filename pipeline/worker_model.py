@@ -11,12 +11,11 @@ from transforms.files import absolute, is_remote, join, read_bytes
 from transforms.worker_bundles import publish_bundle
 
 _LOCAL_RUNNERS = (
-    "FnApiRunner",
-    "DirectRunner",
-    "BundleBasedDirectRunner",
-    "SwitchingDirectRunner",
-    "PrismRunner",
-    "InteractiveRunner",
+    "fnapirunner",
+    "directrunner",
+    "switchingdirectrunner",
+    "prismrunner",
+    "interactiverunner",
 )
 
 
@@ -45,11 +44,7 @@ def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:
 
 def runs_here(options: EmbedOptions) -> bool:
     """Whether the job runs in this process, and ends with it."""
-    return _runner(options) in _LOCAL_RUNNERS
-
-
-def _runner(options: EmbedOptions) -> str:
-    return options.runner.rpartition(".")[2]
+    return options.runner_name in _LOCAL_RUNNERS
 
 
 def _temp_location(options: EmbedOptions) -> str | None:
