@@ -2,7 +2,7 @@
 
 from pipeline.embed_run import EmbedRun
 from pipeline.secrets import hide_secrets
-from transforms.under_way import deaths
+from transforms.under_way import Death, deaths
 
 _MOST_NAMED = 5
 
@@ -17,14 +17,17 @@ def death_lines(run: EmbedRun) -> list[str]:
     except OSError:
         return []
     suspects = [each for each in found if each.block not in run.options.leave_out]
-    lines = [
-        f"note: block {each.block} ({hide_secrets(each.place)}) was under way when its process "
-        f"died{'' if each.times == 1 else f', {each.times} times'}"
-        for each in suspects[:_MOST_NAMED]
-    ]
+    lines = [_line(each) for each in suspects[:_MOST_NAMED]]
     if len(suspects) > _MOST_NAMED:
         lines.append(f"note: and {len(suspects) - _MOST_NAMED} further blocks")
     if suspects:
         numbers = ",".join(map(str, (*run.options.leave_out, suspects[0].block)))
         lines.append(f"note: if it kills every process, do without it: --leave_out {numbers}")
     return lines
+
+
+def _line(death: Death) -> str:
+    times = "" if death.times == 1 else f", {death.times} times"
+    unsure = "" if death.certain else ", unless it still is, on another machine"
+    place = hide_secrets(death.place)
+    return f"note: block {death.block} ({place}) was under way when its process died{times}{unsure}"

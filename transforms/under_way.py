@@ -12,10 +12,9 @@ import os
 import socket
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -50,11 +49,13 @@ class Death:
         block: Its number.
         times: In how many processes.
         place: What it was to read.
+        certain: Whether they died on this host; of others it is only known that they did not end.
     """
 
     block: int
     times: int
     place: str
+    certain: bool
 
 
 @contextlib.contextmanager
@@ -103,21 +104,18 @@ def place_of(spec: BlockSpec) -> str:
 def deaths(output: str, run: str) -> list[Death]:
     """The blocks of a run that were under way when a process died and are not done since.
 
-    Marks of processes of this host that are alive do not count. Of a process that died elsewhere
-    no one can be sure: a job that runs there at this moment looks the same.
+    Marks of processes of this host that are alive do not count. Of other hosts no one can be sure:
+    a job that runs there at this moment looks the same.
     """
-    found: Counter[int] = Counter()
-    places: dict[int, str] = {}
+    found: dict[int, Death] = {}
     for name in names_in(join(output, _FOLDER)):
         mark = _read(join(output, f"{_FOLDER}/{name}"), run)
         if mark is not None:
-            found[mark.block] += 1
-            places[mark.block] = mark.place
-    return [
-        Death(block, times, places[block])
-        for block, times in sorted(found.items(), key=lambda each: (-each[1], each[0]))
-        if not _is_done(output, run, block)
-    ]
+            last = found.get(mark.block, replace(mark, times=0))
+            both = last.certain and mark.certain
+            found[mark.block] = replace(mark, times=last.times + 1, certain=both)
+    ordered = sorted(found.values(), key=lambda each: (-each.times, each.block))
+    return [each for each in ordered if not _is_done(output, run, each.block)]
 
 
 def forget_deaths(output: str) -> None:
@@ -138,7 +136,7 @@ def _read(path: str, run: str) -> Death | None:
         here = mark["host"] == socket.gethostname()
         if here and is_running(int(mark["process"])):
             return None
-        return Death(int(mark["block"]), 1, str(mark["place"]))
+        return Death(int(mark["block"]), 1, str(mark["place"]), here)
     except (KeyError, TypeError, ValueError):
         return None  # cut off when the process died, or not ours
 

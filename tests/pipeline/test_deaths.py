@@ -1,5 +1,6 @@
 """A block that hangs is given up, one that kills its process is named; the rest finishes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -156,6 +157,17 @@ def test_each_death_counts(tmp_path, corpus, poison, tiny_bundle):
     assert code == -9
     assert "was under way when its process died, 2 times\n" in told
     assert f"do without it: --leave_out {poison}\n" in told
+
+
+def test_a_mark_of_another_machine_may_be_of_work_that_goes_on(
+    tmp_path, corpus, poison, tiny_bundle
+):
+    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
+    assert run_deadly(tiny_bundle, *flags)[0] == -9
+    (mark,) = (tmp_path / "out" / "under_way").iterdir()
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"host": "elsewhere"}))
+    _, told = run_deadly(tiny_bundle, *flags)
+    assert "was under way when its process died, unless it still is, on another machine" in told
 
 
 def test_deaths_are_told_of_runs_in_cloud_storage(tmp_path, corpus, poison, tiny_bundle, gcs):
