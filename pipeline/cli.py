@@ -8,6 +8,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import bert
@@ -35,11 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Returns:
-        0 done; 1 the job failed; 2 the command line or configuration is wrong; 3 done, but more
-        records were rejected than `--max_rejected` allows; 130 interrupted.
+        0 done; 1 the job failed, or a store did not answer; 2 the command line or configuration is
+        wrong; 3 done, but more records were rejected than `--max_rejected` allows; 130 interrupted.
     """
     from pipeline.options import UsageError
     from pipeline.secrets import hide_secrets
+    from transforms.file_info import StorageError
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -53,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
         return USAGE
+    except StorageError as error:  # nothing was started, and the command is not to blame
+        print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
@@ -123,16 +128,18 @@ def _start(options: Any) -> int:
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
-    from pipeline.dataflow import JobFailed, JobGoesOn
+    from pipeline.dataflow import JobGoesOn
     from pipeline.deaths import death_lines
-    from pipeline.job_errors import root_message, was_interrupted
+    from pipeline.job_errors import explains_itself, root_message, was_interrupted
     from pipeline.progress import Progress
     from pipeline.secrets import hide_secrets
+    from transforms.under_way import marks
 
     if run.kind == "examples":
         from pipeline.tokenize_job import run_job
     else:
         from pipeline.embed_job import run_job
+    before = marks(run.output)
     try:
         with Progress(run.output, run.to_cover):
             run_job(run, record)
@@ -140,10 +147,10 @@ def _run(run: Any, record: dict[str, Any]) -> int:
         return _goes_on(run, job)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         if was_interrupted(error):
-            return _interrupted(run, record)
+            return _interrupted(run, record, before)
         message = hide_secrets(root_message(error))
         run_record.fail(run.output, record, message)
-        if not isinstance(error, (ValueError, OSError, JobFailed)):
+        if not explains_itself(error):
             sys.stderr.write(hide_secrets(traceback.format_exc()))
         print(f"error: the job failed: {message}", file=sys.stderr)
         for line in death_lines(run):
@@ -159,15 +166,18 @@ def _run(run: Any, record: dict[str, Any]) -> int:
     return _judge(done, run.options.max_rejected)
 
 
-def _interrupted(run: Any, record: dict[str, Any]) -> int:
+def _interrupted(run: Any, record: dict[str, Any], marks_before: frozenset[str]) -> int:
     """Says how to go on. Ctrl-C ends a local job, but not one that a cluster has."""
     from pipeline import run_record
     from pipeline.options import command_of
     from pipeline.secrets import hide_in_flags
     from pipeline.worker_model import runs_here
+    from transforms.under_way import forget_deaths
 
     if runs_here(run.options):
         run_record.fail(run.output, record, "interrupted")
+        with suppress(OSError):  # workers were ended here, no block is to blame
+            forget_deaths(run.output, marks_before)
         said = "finished blocks are kept"
     else:
         said = "a job that was handed over goes on, unless it is cancelled where it runs"
@@ -266,17 +276,20 @@ def _summary(output: str, record: dict[str, Any]) -> str:
     rooms = ", ".join(f"{room} {spent:.1f}" for room, spent in seconds.items() if room != "elapsed")
     kind = "vectors" if "vectors" in record else "examples"
     done = "embedded" if kind == "vectors" else "tokenized"
+    again = counts["parts_reused"] > 0
     lines = [
         f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}",
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
-        f"{seconds['elapsed']:.1f} s: {record['documents_per_second']:,.0f} documents/s, "
-        f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room: {rooms})",
+        f"{seconds['elapsed']:.1f} s{' this time' if again else ''}: "
+        f"{record['documents_per_second']:,.0f} documents/s, "
+        f"{record['tokens_per_second']:,.0f} tokens/s (seconds in each room"
+        f"{', of all attempts' if again else ''}: {rooms})",
         f"{kind} in {output}, everything about the run in {output}/run.json",
     ]
     lines[1:1] = increment_lines(record)
-    if counts["parts_reused"]:
+    if again:
         lines.insert(
             1, f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before"
         )

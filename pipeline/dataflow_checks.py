@@ -1,6 +1,7 @@
 """Dataflow's contradictions: flags that its service would take and go wrong with later."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 
@@ -91,6 +92,9 @@ def _network(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
     if {"--use_public_ips", "--no_use_public_ips"} <= set(given.words):
         yield "--use_public_ips cannot go with --no_use_public_ips, give only one"
     least, most = given["num_workers"], given["max_num_workers"]
+    for name, count in (("num_workers", least), ("max_num_workers", most)):
+        if count is not None and count < 1:
+            yield f"--{name} {count} must be at least 1"
     if least and most and least > most:
         yield f"--num_workers {least} is more than --max_num_workers {most}"
 
@@ -187,6 +191,12 @@ def _machines(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
 
 
 def _packaging(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
+    for name in ("setup_file", "requirements_file"):
+        if given[name] and not os.path.isfile(given[name]):
+            yield f"--{name} {given[name]} is not there"
+    for package in given["extra_packages"] or ():
+        if not is_remote(package) and not os.path.isfile(package):
+            yield f"--extra_package {package} is not there"
     if given.image:
         return
     chosen = ACCELERATORS.get(options.accelerator or "")

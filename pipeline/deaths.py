@@ -22,7 +22,8 @@ def death_lines(run: EmbedRun) -> list[str]:
         lines.append(f"note: and {len(suspects) - _MOST_NAMED} further blocks")
     if suspects:
         numbers = ",".join(map(str, (*run.options.leave_out, suspects[0].block)))
-        lines.append(f"note: if it kills every process, do without it: --leave_out {numbers}")
+        which = "it kills" if len(suspects) == 1 else "one kills"
+        lines.append(f"note: if {which} every process, do without it: --leave_out {numbers}")
     return lines
 
 

@@ -43,6 +43,7 @@ from transforms.blocks import (
 from transforms.earlier import EarlierOutput
 from transforms.example_rows import ExampleReading
 from transforms.examples import ExampleSettings
+from transforms.file_info import StorageError
 from transforms.files import (
     absolute,
     check_writable,
@@ -216,10 +217,11 @@ def prepare(options: EmbedOptions) -> EmbedRun:
 
     Raises:
         UsageError: One clear sentence that names the flag or file.
+        StorageError: A store does not answer at this moment.
     """
     try:
         return _prepare(options)
-    except UsageError:
+    except (UsageError, StorageError):
         raise
     except (ValueError, OSError, RuntimeError) as error:
         raise UsageError(str(error)) from error
@@ -337,6 +339,8 @@ def _check_writable(flag: str, asked: str, folder: str, run: EmbedRun) -> None:
     if is_remote(folder):
         try:
             check_writable(folder)
+        except StorageError:
+            raise
         except OSError as error:
             raise UsageError(f"--{flag} {asked} cannot be written: {error}") from error
         return

@@ -49,6 +49,8 @@ def _at_least_zero(text: str) -> int:
 def _share(text: str) -> str:
     if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
         raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
+    if text.endswith("%") and float(text[:-1]) > 100:
+        raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
     return text
 
 

@@ -2,6 +2,8 @@
 
 import re
 
+from pipeline.dataflow import JobFailed
+
 # What a runner in Java says when the connection to a worker breaks.
 _LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")
 _TOLD_PLAINLY = (
@@ -12,6 +14,7 @@ _TOLD_PLAINLY = (
     "PermissionError",
     "FileNotFoundError",
 )
+_ABOUT_A_BLOCK = re.compile(r"block \d+, ")  # so begins what the model's step says itself
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -27,13 +30,23 @@ def root_message(error: BaseException) -> str:
     Beam's local runner puts the worker's whole traceback into the message of another error; its
     last line is the error itself, with the step's name behind it.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    line = lines[-1].partition(" [while running")[0]
+    line = _last_line(error)
     lost = _LOST_WORKER.search(line)
     if lost:
         return f"a worker process died ({lost[1]})"
     kind, colon, message = line.partition(": ")
-    plain = kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY
-    return message if colon and plain else line
+    return message if colon and kind.rsplit(".", 1)[-1] in _TOLD_PLAINLY else line
+
+
+def explains_itself(error: BaseException) -> bool:
+    """Whether the sentence is one of ours, so that a traceback adds nothing."""
+    if isinstance(error, (ValueError, OSError, JobFailed)):
+        return True
+    kind = _last_line(error).partition(": ")[0].rsplit(".", 1)[-1]
+    known = kind in _TOLD_PLAINLY and kind != "RuntimeError"
+    return known or _ABOUT_A_BLOCK.match(root_message(error)) is not None
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].partition(" [while running")[0] if lines else type(error).__name__

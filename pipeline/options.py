@@ -297,7 +297,7 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
         raise UsageError(
             f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
         )
-    hint = f"did you mean {nearest[0]}?" if nearest else "see {parser.prog} --help"
+    hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
     raise UsageError(f"unknown flag {name}; {hint}")
 
 

@@ -19,6 +19,7 @@ from pipeline.options import UsageError
 from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from transforms.accounting import Totals, Verdict, read_report
 from transforms.dead_letter import LEFT_OUT
+from transforms.file_info import StorageError
 from transforms.files import (
     create_exclusive,
     is_remote,
@@ -85,11 +86,14 @@ def start(run: EmbedRun) -> dict[str, Any]:
     Raises:
         UsageError: The folder holds another run, or files of one without its record, or is no
             folder to be written to.
+        StorageError: A store does not answer at this moment.
     """
     try:
         _refuse_links(run)
         claim(run)
         return _start(run)
+    except StorageError:
+        raise
     except OSError as error:
         raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from transforms.file_info import StorageError
+
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
@@ -170,7 +172,10 @@ def told(what: str) -> Iterator[None]:
     except exceptions.GoogleAPICallError as error:
         raise ValueError(f"{what}: {reason(error)}") from error
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
-        raise ValueError(f"{what}: BigQuery cannot be reached ({type(error).__name__})") from error
+        kind = type(error).__name__
+        raise StorageError(
+            f"{what}: BigQuery cannot be reached ({kind}), try again later"
+        ) from error
 
 
 def reason(error: Any) -> str:

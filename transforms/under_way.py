@@ -39,6 +39,7 @@ _REMOTE_THREADS = 4  # marks of a store are written and removed beside the work,
 _lock = threading.Lock()
 _mine: dict[str, Future | None] = {}  # marks of this process that stand; of a store their upload
 _pool: ThreadPoolExecutor | None = None
+_ended = False  # threads may still begin a block while the process ends
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def deaths(output: str, run: str) -> list[Death]:
     a job that runs there at this moment looks the same.
     """
     found: dict[int, Death] = {}
-    for name in names_in(join(output, _FOLDER)):
+    for name in sorted(marks(output)):
         mark = _read(join(output, f"{_FOLDER}/{name}"), run)
         if mark is not None:
             last = found.get(mark.block, replace(mark, times=0))
@@ -118,10 +119,20 @@ def deaths(output: str, run: str) -> list[Death]:
     return [each for each in ordered if not _is_done(output, run, each.block)]
 
 
-def forget_deaths(output: str) -> None:
-    """Removes all marks of a folder: everything is done, or another run begins."""
+def marks(output: str) -> frozenset[str]:
+    """The names of all marks of a folder."""
+    return frozenset(names_in(join(output, _FOLDER)))
+
+
+def forget_deaths(output: str, but: frozenset[str] = frozenset()) -> None:
+    """Removes the marks of a folder: everything is done, or what died since was meant to.
+
+    Args:
+        output: Folder of the run.
+        but: Marks that stay.
+    """
     folder = join(output, _FOLDER)
-    remove([join(folder, name) for name in names_in(folder)])
+    remove([join(folder, name) for name in sorted(marks(output) - but)])
     if not is_remote(output):
         with contextlib.suppress(OSError):  # another process marked a block just now
             os.rmdir(folder)
@@ -151,11 +162,13 @@ def _is_done(output: str, run: str, block: int) -> bool:
 
 def _put(path: str, data: bytes) -> None:
     with _lock:
-        if not _mine:
-            atexit.register(_withdraw)
-        _mine[path] = _threads().submit(_write, path, data) if is_remote(path) else None
-    if not is_remote(path):
-        _write(path, data)
+        if _ended:
+            return
+        if is_remote(path):
+            _mine[path] = _threads().submit(_write, path, data)
+        else:
+            _mine[path] = None
+            _write(path, data)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -175,8 +188,6 @@ def _take_away(path: str) -> None:
         if path not in _mine:
             return
         written = _mine.pop(path)
-        if not _mine:
-            atexit.unregister(_withdraw)
         if written is not None:
             with contextlib.suppress(RuntimeError):  # the process ends, no thread may begin
                 _threads().submit(_remove, path, written)
@@ -200,9 +211,12 @@ def _threads() -> ThreadPoolExecutor:
     return _pool
 
 
+@atexit.register
 def _withdraw() -> None:
     """At the orderly end of a process, after an error or Ctrl-C: it did not die."""
+    global _ended
     with _lock:
+        _ended = True
         left = dict(_mine)
         _mine.clear()
     for path, written in left.items():

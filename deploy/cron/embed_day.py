@@ -19,6 +19,7 @@ from pipeline import cli
 from pipeline.options import UsageError, parse_embed
 from pipeline.run_record import read_record, record_path
 from pipeline.secrets import hide_secrets
+from transforms.file_info import StorageError
 from transforms.files import absolute, join, list_files
 
 NO_INPUT, EARLIER_UNFINISHED = 66, 69
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return reason.code
     except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {hide_secrets(str(error))}\n")
-        return cli.USAGE
+        return cli.FAILED if isinstance(error, StorageError) else cli.USAGE
     except KeyboardInterrupt:
         return cli.INTERRUPTED
     return cli.main(["embed", *words])

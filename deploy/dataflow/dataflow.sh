@@ -22,6 +22,7 @@ read_variables() {
     [[ -z $name || $name == \#* ]] && continue
     [[ $name =~ ^(PROJECT|REGION|BUCKET|REPOSITORY|INPUT|OUTPUT|ACCELERATOR|MODEL|MAX_WORKERS|SERVICE_ACCOUNT|SUBNETWORK|FLAGS|BUILD|TAG)$ ]] \
       || die "$1: $name is none of the variables of variables.env.example"
+    [[ $value != *[\"\']* ]] || die "$1: $name has quotes, leave them out: its value is all behind the ="
     printf -v "$name" '%s' "$value"
   done < "$1"
   for name in PROJECT REGION BUCKET REPOSITORY INPUT OUTPUT; do
@@ -33,7 +34,8 @@ choose_image() { # worker|template
   case $ACCELERATOR in
     "") device=cpu ;;
     v5e | v6e) device=tpu ;;
-    *) device=gpu ;;
+    t4 | l4 | a100 | a100-80gb | h100) device=gpu ;;
+    *) die "ACCELERATOR $ACCELERATOR is none of t4, l4, a100, a100-80gb, h100, v5e, v6e" ;;
   esac
   tpu_type=v5litepod-1
   [[ $ACCELERATOR != v6e ]] || tpu_type=v6e-1
@@ -84,11 +86,35 @@ write_template() {
     --metadata-file deploy/dataflow/metadata.json
 }
 
+# A launcher takes only the parameters that the template's metadata lists.
+add_parameters() {
+  local words word name
+  read -r -a words <<< "$FLAGS"
+  while ((${#words[@]})); do
+    word=${words[0]}
+    words=("${words[@]:1}")
+    [[ $word == --?* ]] || die "FLAGS: $word is no flag"
+    name=${word#--}
+    name=${name%%=*}
+    grep -q "\"name\": \"$name\"" deploy/dataflow/metadata.json \
+      || die "FLAGS: --$name is no parameter of the template; see deploy/dataflow/metadata.json"
+    if [[ $word == *=* ]]; then
+      parameters+=";$name=${word#*=}"
+    elif ((${#words[@]})) && [[ ${words[0]} != --* ]]; then
+      parameters+=";$name=${words[0]}"
+      words=("${words[@]:1}")
+    else
+      die "FLAGS: --$name has no value, which a template's parameter needs"
+    fi
+  done
+}
+
 launch() {
   choose_image template
   local parameters="input=$INPUT;output=$OUTPUT;sdk_container_image=$image"
   [[ -z $ACCELERATOR ]] || parameters+=";accelerator=$ACCELERATOR"
   [[ -z $MODEL ]] || parameters+=";model=$MODEL"
+  add_parameters
   local flags=(--project "$PROJECT" --region "$REGION" --temp-location "$BUCKET/tmp")
   flags+=(--template-file-gcs-location "$template")
   [[ -z $MAX_WORKERS ]] || flags+=(--max-workers "$MAX_WORKERS")

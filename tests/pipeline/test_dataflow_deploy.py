@@ -149,10 +149,12 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
         "build",
         "gs://my-bucket/templates/bert-embed-cpu.json",
     ]
-    code, [launch], _ = printed(tmp_path, ("TAG=", "TAG=7"), do="launch")
+    flags = ("FLAGS=", "FLAGS=--precision int8 --max_rejected=1%")
+    code, [launch], _ = printed(tmp_path, ("TAG=", "TAG=7"), flags, do="launch")
     given = launch[launch.index("--parameters") + 1].removeprefix("^;^").split(";")
     parameters = dict(each.split("=", 1) for each in given)
     assert parameters["sdk_container_image"] == image
+    assert (parameters["precision"], parameters["max_rejected"]) == ("int8", "1%")
     for each in METADATA["parameters"]:
         for pattern in each.get("regexes", []) if each["name"] in parameters else []:
             assert re.search(pattern, parameters[each["name"]])
@@ -163,10 +165,26 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
     [
         (("PROJECT=my-project", "PROJECT="), "PROJECT is empty"),
         (("TAG=", "PROJET=x"), "PROJET is none of the variables"),
+        (("ACCELERATOR=", "ACCELERATOR=t5"), "ACCELERATOR t5 is none of t4, l4"),
+        (("FLAGS=", 'FLAGS="--limit 10"'), "FLAGS has quotes, leave them out"),
     ],
 )
 def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
     code, commands, errors = printed(tmp_path, change)
+    assert (code, commands) == (2, [])
+    assert message in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--limit 10", "--limit is no parameter of the template"),
+        ("--precision", "--precision has no value"),
+        ("precision", "precision is no flag"),
+    ],
+)
+def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path, flags, message):
+    code, commands, errors = printed(tmp_path, ("FLAGS=", f"FLAGS={flags}"), do="launch")
     assert (code, commands) == (2, [])
     assert message in errors
 

@@ -48,6 +48,8 @@ def main_with(*, output=OUTPUT, input=INPUT, without=(), model="minilm", **flags
             {"num_workers": 9, "max_num_workers": 8},
             "--num_workers 9 is more than --max_num_workers 8",
         ),
+        ({"max_num_workers": 0}, "--max_num_workers 0 must be at least 1"),
+        ({"setup_file": "./nosetup.py"}, "--setup_file ./nosetup.py is not there"),
         (
             {"accelerator": "l4", "dataflow_service_options": L4},
             "--accelerator l4 cannot go with --dataflow_service_options worker_accelerator",

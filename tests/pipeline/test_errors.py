@@ -34,6 +34,8 @@ def text(tmp_path):
         ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
         ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
         ({"max_rejected": "many"}, "--max_rejected: must be a number or a share"),
+        ({"max_rejected": "200%"}, "--max_rejected: must be at most 100%"),
+        ({"zzzz": "1"}, "unknown flag --zzzz; see python -m pipeline embed --help"),
         ({"precision": "int4"}, "--precision: invalid choice"),
         ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
         ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),

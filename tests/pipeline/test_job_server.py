@@ -40,6 +40,16 @@ def test_an_address_that_is_none(tmp_path, tiny_bundle, text, capsys, flags, tol
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("runner", ["FlinkRunner", "spark"])
+def test_a_runner_that_would_download_one_is_asked_for_its_address(
+    tmp_path, tiny_bundle, text, capsys, runner
+):
+    assert embed(tmp_path / "out", tiny_bundle, text, runner=runner, dry_run=True) == 2
+    told = capsys.readouterr().err
+    assert f"--job_endpoint is missing: give --runner {runner} the address" in told
+    assert ("--flink_master" in told) == (runner == "FlinkRunner")
+
+
 def test_a_dry_run_asks_nobody(tmp_path, tiny_bundle, text):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

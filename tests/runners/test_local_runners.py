@@ -98,6 +98,7 @@ def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     assert "Traceback" not in errors
     assert not any(os.path.exists(f"/proc/{each}") for each in workers)
     assert 5 <= len(list(output.glob("blocks/0*"))) < 100, "it went on to its end"
+    assert list(output.glob("under_way/*")) == [], "no block is to blame"
     last = errors.strip().splitlines()[-1]
     assert all(flag in last for flag in runner)
 
