@@ -52,12 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     try:
         return _command(words[0])(words[1:])
-    except UsageError as error:
+    except (UsageError, StorageError) as error:
         print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
-        return USAGE
-    except StorageError as error:  # nothing was started, and the command is not to blame
-        print(f"error: {hide_secrets(str(error))}", file=sys.stderr)
-        return FAILED
+        # A store that does not answer is not the command's fault, and nothing was started.
+        return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
@@ -128,9 +126,8 @@ def _start(options: Any) -> int:
 
 def _run(run: Any, record: dict[str, Any]) -> int:
     from pipeline import run_record
-    from pipeline.dataflow import JobGoesOn
     from pipeline.deaths import death_lines
-    from pipeline.job_errors import explains_itself, root_message, was_interrupted
+    from pipeline.job_errors import JobGoesOn, explains_itself, root_message, was_interrupted
     from pipeline.progress import Progress
     from pipeline.secrets import hide_secrets
     from transforms.under_way import marks

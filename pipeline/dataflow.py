@@ -4,7 +4,6 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
@@ -13,34 +12,22 @@ import bert
 from pipeline.dataflow_checks import check_dataflow
 from pipeline.dataflow_machines import (
     ACCELERATOR_DISK_GB,
-    ACCELERATORS,
     CPU_DISK_GB,
     CPU_MACHINE_TYPE,
     FITTED_MACHINE_TYPE,
-    Accelerator,
 )
-from pipeline.dataflow_settings import ONE_PROCESS, DataflowSettings, is_dataflow
+from pipeline.dataflow_settings import (
+    ONE_PROCESS,
+    DataflowSettings,
+    accelerator_of,
+    is_dataflow,
+)
 from pipeline.embed_run import EmbedRun
+from pipeline.job_errors import JobFailed, JobGoesOn
 from pipeline.options import EmbedOptions, UsageError
 
 _LOG = logging.getLogger(__name__)
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
-
-
-class JobGoesOn(Exception):
-    """The command ends and the job does not; the message says where it is to be found.
-
-    Attributes:
-        why: `asked` by --no_wait_until_finish, `interrupted`, or `running` already.
-    """
-
-    def __init__(self, why: Literal["asked", "interrupted", "running"], message: str) -> None:
-        super().__init__(message)
-        self.why = why
-
-
-class JobFailed(RuntimeError):
-    """The service did not take a job, or ended it undone; the message says why or where."""
 
 
 def for_dataflow(options: EmbedOptions) -> EmbedOptions:
@@ -61,11 +48,6 @@ def for_dataflow(options: EmbedOptions) -> EmbedOptions:
     chosen = accelerator_of(options)
     device = chosen.device if chosen else given.device
     return replace(options, device=device) if device else options
-
-
-def accelerator_of(options: EmbedOptions) -> Accelerator | None:
-    """What `--accelerator` names."""
-    return ACCELERATORS[options.accelerator] if options.accelerator else None
 
 
 def model_hints(options: EmbedOptions) -> dict[str, str]:
@@ -119,8 +101,7 @@ def _workers(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
     accelerated = chosen is not None or given.accelerator_type is not None
     if not given["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
-    shared = "use_nvidia_mps" in (given.worker_accelerator or given.hinted_accelerator or "")
-    several = shared or "use_multiple_sdk_containers" in given.experiments
+    several = given.shares_gpu or "use_multiple_sdk_containers" in given.experiments
     if accelerated and not given.one_process and not several:
         yield f"--experiments={ONE_PROCESS}"
 

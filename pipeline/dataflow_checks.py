@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 
 from pipeline.dataflow_machines import (
-    ACCELERATORS,
     LEAST_ACCELERATOR_DISK_GB,
     device_of,
     family_of,
 )
-from pipeline.dataflow_settings import ONE_PROCESS, DataflowSettings
+from pipeline.dataflow_settings import ONE_PROCESS, DataflowSettings, accelerator_of
 from pipeline.options import EmbedOptions, UsageError
 from pipeline.tables import names_table
 from transforms.bigquery import looks_like_table
@@ -115,7 +114,7 @@ def _accelerators(options: EmbedOptions, given: DataflowSettings) -> Iterator[st
             "--dataflow_service_options worker_accelerator cannot go with --resource_hints "
             "accelerator: the service takes one or the other"
         )
-    chosen = ACCELERATORS.get(options.accelerator or "")
+    chosen = accelerator_of(options)
     device = chosen.device if chosen else given.device
     by_hint = options.right_fitting or hinted
     if device == "tpu" and by_hint:
@@ -131,8 +130,7 @@ def _accelerators(options: EmbedOptions, given: DataflowSettings) -> Iterator[st
 
 
 def _processes(device: str | None, given: DataflowSettings) -> Iterator[str]:
-    shared = "use_nvidia_mps" in (given.worker_accelerator or given.hinted_accelerator or "")
-    if shared and given.one_process:
+    if given.shares_gpu and given.one_process:
         yield (
             f"use_nvidia_mps is for several processes on a GPU, --experiments {ONE_PROCESS} keeps "
             "a worker to one; give only one of them"
@@ -145,7 +143,7 @@ def _processes(device: str | None, given: DataflowSettings) -> Iterator[str]:
 
 
 def _devices(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
-    chosen = ACCELERATORS.get(options.accelerator or "")
+    chosen = accelerator_of(options)
     device = chosen.device if chosen else given.device
     named = f"--accelerator {options.accelerator}" if chosen else f"{given.accelerator_type}"
     if device is None and options.device in _NOT_ON:
@@ -166,7 +164,7 @@ def _devices(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
 
 
 def _machines(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
-    chosen = ACCELERATORS.get(options.accelerator or "")
+    chosen = accelerator_of(options)
     type_name = chosen.type if chosen else given.accelerator_type
     if type_name is None:
         return
@@ -199,7 +197,7 @@ def _packaging(options: EmbedOptions, given: DataflowSettings) -> Iterator[str]:
             yield f"--extra_package {package} is not there"
     if given.image:
         return
-    chosen = ACCELERATORS.get(options.accelerator or "")
+    chosen = accelerator_of(options)
     type_name = chosen.type if chosen else given.accelerator_type
     if type_name:
         libraries = "a TPU's" if device_of(type_name) == "tpu" else "CUDA's"

@@ -8,7 +8,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.dataflow_machines import accelerator_type, device_of
+from pipeline.dataflow_machines import ACCELERATORS, Accelerator, accelerator_type, device_of
 from pipeline.options import EmbedOptions
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
@@ -20,6 +20,11 @@ _IMAGES = ("sdk_container_image", "worker_harness_container_image")
 def is_dataflow(options: EmbedOptions) -> bool:
     """Whether a run goes to Dataflow."""
     return options.runner_name == "dataflowrunner"
+
+
+def accelerator_of(options: EmbedOptions) -> Accelerator | None:
+    """What `--accelerator` names."""
+    return ACCELERATORS[options.accelerator] if options.accelerator else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ class DataflowSettings:
         """What the whole pipeline's resource hint asks for, in the service's words."""
         found = (_after(self["resource_hints"], name) for name in _HINTS)
         return next(filter(None, found), None)
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether several processes are to compute on one GPU."""
+        return "use_nvidia_mps" in (self.worker_accelerator or self.hinted_accelerator or "")
 
     @property
     def accelerator_type(self) -> str | None:

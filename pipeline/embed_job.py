@@ -11,7 +11,6 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from pipeline import run_record
 from pipeline.dataflow import (
-    JobGoesOn,
     is_dataflow,
     job_flags,
     model_hints,
@@ -19,6 +18,7 @@ from pipeline.dataflow import (
     run_on_dataflow,
 )
 from pipeline.embed_run import EmbedRun
+from pipeline.job_errors import JobGoesOn
 from pipeline.job_input import job_input
 from pipeline.local_runners import beam_flags, run_pipeline
 from pipeline.worker_model import bundle_for_workers

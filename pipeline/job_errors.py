@@ -1,8 +1,7 @@
 """Errors of a job: what a runner raises in, the sentence that a person can use out."""
 
 import re
-
-from pipeline.dataflow import JobFailed
+from typing import Literal
 
 # What a runner in Java says when the connection to a worker breaks.
 _LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")
@@ -15,6 +14,22 @@ _TOLD_PLAINLY = (
     "FileNotFoundError",
 )
 _ABOUT_A_BLOCK = re.compile(r"block \d+, ")  # so begins what the model's step says itself
+
+
+class JobGoesOn(Exception):
+    """The command ends and the job does not; the message says where it is to be found.
+
+    Attributes:
+        why: `asked` by --no_wait_until_finish, `interrupted`, or `running` already.
+    """
+
+    def __init__(self, why: Literal["asked", "interrupted", "running"], message: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+class JobFailed(RuntimeError):
+    """The service did not take a job, or ended it undone; the message says why or where."""
 
 
 def was_interrupted(error: BaseException | None) -> bool:
