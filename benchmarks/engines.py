@@ -5,34 +5,74 @@ is a process of its own with one thread; they take turns, and each is shown at i
 of padded tokens a batch. The batches are the same for all. The rows are those of `--sentences`
 sentences, sorted by length and cut to groups of 4,096 tokens, of which every `--every`th is taken.
 "limit" is the share of the tokens that large float32 products alone would allow, filling not
-counted; "kept" says how many of 32 vectors stay the same bit for bit with other neighbours, alone,
-and padded to twice their length.
+counted.
 """
 
 import argparse
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.engine_models import (
-    ENGINES,
-    Engine,
-    EngineProcess,
-    exported,
-    row_file,
-    vectors_of,
-)
-from benchmarks.peers import peer_versions
+from benchmarks.corpus import FOLDER, english_sentences
+from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS
+from bert.graph.load import load_tokenizer
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "ai-edge-litert", "sentence-transformers")
 _PACKAGES += ("torch",)
 BUDGETS = (256, 512, 1024, 2048, 4096)
 _HEADER = (
     *("engine", "tokens a batch", "tokens/CPU s", "spread", "ours is", "tokens/s", "padding"),
-    *("limit", "cosine mean, min", "kept", "peak MiB", f"tokens/CPU s at {BUDGETS}"),
+    *("limit", "cosine mean, min", "peak MiB", f"tokens/CPU s at {BUDGETS}"),
 )
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_GROUP = 4096  # tokens
+_CALIBRATION = 6000  # sentences that calibrated models choose from
+_FOLDER = FOLDER / "engines"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs an engine, which of the exported files it reads, and its precision."""
+
+    backend: str
+    file: str
+    precision: str
+
+    def start(self, models: Path, rows: Path) -> measure.Child:
+        """Starts the engine's process over a file of rows."""
+        model = models / self.file if self.file else minilm_folder()
+        flags = ["--engine", self.backend, "--precision", self.precision]
+        flags += ["--model", str(model), "--rows", str(rows)]
+        return (
+            peer("engine", *flags, **_ONE_THREAD)
+            if self.backend != OURS
+            else measure.Child("engine", *flags, environment={**os.environ, **_ONE_THREAD})
+        )
+
+
+ENGINES = {
+    "float32": {
+        OURS: Engine(OURS, "", "float32"),
+        "ONNX Runtime, fused": Engine("onnxruntime", "fused.onnx", "float32"),
+        "OpenVINO": Engine("openvino", "plain.xml", "float32"),
+        "CTranslate2": Engine("ctranslate2", "ctranslate2", "float32"),
+        "LiteRT": Engine("litert", "float32.tflite", "float32"),
+        "sentence-transformers, torch": Engine("torch", "", "float32"),
+    },
+    "int8": {
+        OURS: Engine(OURS, "", "int8"),
+        "ONNX Runtime, dynamic": Engine("onnxruntime", "int8.onnx", "int8"),
+        "OpenVINO, dynamic": Engine("openvino", "weights.xml", "int8"),
+        "OpenVINO, calibrated": Engine("openvino", "int8.xml", "int8"),
+        "CTranslate2": Engine("ctranslate2", "ctranslate2", "int8"),
+    },
+}
 
 Passes = dict[int, list[dict[str, float]]]
 
@@ -50,9 +90,13 @@ def main() -> None:
     engines = ENGINES[args.precision]
     swept, limit = sweep(engines, models, rows, args.rounds)
     results = {name: summary(passes, limit) for name, passes in swept.items()}
-    reference = float32_vectors(models, rows)
+    reference, _ = examined(ENGINES["float32"][OURS], models, rows, 1024)
     for name, result in results.items():
-        result |= examined(engines[name], models, rows, int(result["batch_tokens"]), reference)
+        vectors, peak = examined(engines[name], models, rows, int(result["batch_tokens"]))
+        cosine = (vectors * reference).sum(axis=1)
+        result["peak_mib"] = round(peak / 2**20)
+        result["cosine_mean"] = round(float(cosine.mean()), 6)
+        result["cosine_min"] = round(float(cosine.min()), 6)
         ours = results[OURS]["tokens_per_cpu_second"]
         result["ours_is"] = round(ours / result["tokens_per_cpu_second"], 3)
     record = {
@@ -70,16 +114,16 @@ def sweep(
     engines: dict[str, Engine], models: Path, rows: Path, rounds: int
 ) -> tuple[dict[str, Passes], float]:
     """Returns every pass of every engine by budget, and the tokens a CPU second of the limit."""
-    processes = {name: EngineProcess(engine, models, rows) for name, engine in engines.items()}
+    processes = {name: engine.start(models, rows) for name, engine in engines.items()}
     every: dict[str, Passes] = {name: {} for name in engines}
     limits = []
     for budget in BUDGETS:
         for turn in range(rounds + 1):
             for name, process in processes.items():
-                taken = process.ask(**{"pass": budget})
+                taken = process.ask({"pass": budget})
                 if turn:  # the first pass meets every shape for the first time
                     every[name].setdefault(budget, []).append(taken)
-            limits.append(processes[OURS].ask(limit=[])["tokens_per_cpu_second"])
+            limits.append(processes[OURS].ask({"limit": []})["tokens_per_cpu_second"])
         rates = [f"{name} {_rate(passes[budget]):.0f}" for name, passes in every.items()]
         print(f"{budget} tokens a batch: {', '.join(rates)}; limit {limits[-1]:.0f}", flush=True)
     for process in processes.values():
@@ -107,33 +151,57 @@ def summary(passes: Passes, limit: float) -> dict[str, object]:
     }
 
 
-def float32_vectors(models: Path, rows: Path) -> np.ndarray:
-    """Returns the vectors that all others are compared with: ours in float32."""
-    process = EngineProcess(ENGINES["float32"][OURS], models, rows)
-    vectors, _ = vectors_of(process, "reference", 1024)
+def examined(engine: Engine, models: Path, rows: Path, budget: int) -> tuple[np.ndarray, int]:
+    """Returns what a fresh process gives, float32 `[rows, hidden]`, and the bytes that it holds."""
+    process = engine.start(models, rows)
+    file = (_FOLDER / "vectors.npy").absolute()
+    taken = process.ask({"vectors": budget, "file": str(file)})
     process.close()
-    return vectors
+    return np.load(file), taken["peak"]
 
 
-def examined(
-    engine: Engine, models: Path, rows: Path, budget: int, reference: np.ndarray
-) -> dict[str, object]:
-    """Returns what a fresh process of an engine holds at most, and how good its vectors are."""
-    process = EngineProcess(engine, models, rows)
-    vectors, taken = vectors_of(process, "vectors", budget)
-    kept = process.ask(neighbours=[])
-    process.close()
-    cosine = (vectors * reference).sum(axis=1)
-    return {
-        "peak_mib": round(taken["peak"] / 2**20),
-        "cosine_mean": round(float(cosine.mean()), 6),
-        "cosine_min": round(float(cosine.min()), 6),
-        "neighbours": kept,
-    }
+def row_file(sentences: int, every: int) -> Path:
+    """Returns the file of token rows, sorted by length, of one in `every` groups of 4,096 tokens.
+
+    The rows of each group stay together, so that padding is that of the whole.
+    """
+    path = (_FOLDER / f"rows-{sentences}-{every}.npz").absolute()
+    if path.exists():
+        return path
+    from bert.bundle.find import resolve_model
+    from bert.rows.build import build_rows
+
+    bundle = resolve_model("minilm")
+    tokenizer = load_tokenizer(bundle)
+    flat, splits = tokenizer.encode_flat(english_sentences(sentences))
+    rows = build_rows(flat, splits, bundle.max_seq_length, tokenizer.cls_id, tokenizer.sep_id)
+    lengths = np.diff(rows.row_splits)
+    order = np.argsort(-lengths, kind="stable")
+    group = np.cumsum(lengths[order]) // _GROUP
+    chosen = order[group % every == every // 2]
+    ids = [rows.input_ids[rows.row_splits[row] : rows.row_splits[row + 1]] for row in chosen]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, input_ids=np.concatenate(ids), row_splits=np.cumsum([0, *map(len, ids)]))
+    return path
+
+
+def exported() -> Path:
+    """Returns the folder of the exported models, which is filled once (a minute)."""
+    rows, here = row_file(_CALIBRATION, 1), Path(__file__).parent
+    recipe = [*sorted((here / "sides").glob("export_*.py")), here / "requirements.txt"]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in recipe)).hexdigest()[:12]
+    folder = (_FOLDER / f"models-{digest}").absolute()
+    last = folder / "float32.tflite"
+    if not last.exists():
+        print("exporting the model for every engine", flush=True)
+        command = [peer_python(), "-m", "benchmarks.sides.export_engines", "--rows", rows]
+        flags = ["--model", minilm_folder(), "--output", folder]
+        measure.run([*command, *flags], peer_environment())
+        measure.run([sys.executable, "-m", "benchmarks.sides.export_litert", last])
+    return folder
 
 
 def _row(name: str, result: dict) -> list[str]:
-    kept = result["neighbours"]
     return [
         name,
         f"{result['batch_tokens']}",
@@ -144,7 +212,6 @@ def _row(name: str, result: dict) -> list[str]:
         f"{result['padding']:.1%}",
         f"{result['share_of_limit']:.0%}",
         f"{result['cosine_mean']:.5f}, {result['cosine_min']:.5f}",
-        ", ".join(str(each["equal"]) for each in kept.values()),
         f"{result['peak_mib']}",
         " ".join(str(rate) for rate in result["by_budget"].values()),
     ]

@@ -2,36 +2,33 @@
 
 `python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3]`, all cases by default; the largest
 needs 10 GB of disk and some minutes. The whole pipeline runs with the model that costs nothing, in
-one process on one core; vectors are short, so that the outputs stay small. What is found is kept in
-docs/growth.json, from which `benchmarks.growth_plots` draws docs/growth.md. Each case runs in turn,
-`--rounds` times, but those of more than a million documents once.
+one process on one core; vectors are short, so that the outputs stay small. Each case runs
+`--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents takes is
+start-up, taken off every other case.
 """
 
 import argparse
 import gzip
-import json
-import os
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.corpus import every_sentence, numbered_sentences, write_lines
-from benchmarks.null_model import WORK, line_file, profile
+from benchmarks.null_model import BLOCKS, WORK, line_file, run
 
-RESULTS = Path("docs/growth.json")
-_SMALL = 1000  # documents of the run that all others are compared with
+_SMALL = "1000 documents"
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _WORDS = 1_000_000
 _TINY = 10_000
 _BYTES = 5 << 30
-_SENTENCES_A_LINE = 25
+_LARGE = 500 << 20  # bytes of an input that runs once
 
 
 def main() -> None:
-    """Runs the cases and adds what they took to the results."""
+    """Runs the cases and prints the table and the JSON line."""
     cases = all_cases()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)}")
@@ -41,48 +38,55 @@ def main() -> None:
     unknown = sorted(set(args.cases) - set(cases))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # the processes inherit it
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cases": {}}
-    for name in args.cases or cases:
-        found["cases"][name] = case(name, cases[name], args.dim, args.rounds)
-        print(name, json.dumps(found["cases"][name]), flush=True)
-        found |= {"machine": measure.machine(), "versions": measure.versions()}
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    measure.one_core()
+    chosen = dict.fromkeys([_SMALL, *(args.cases or cases)])
+    found = {name: case(cases[name](), args.dim, args.rounds) for name in chosen}
+    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
+    header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
+    header += ["MB of input a CPU s", "peak MiB", "runs"]
+    startup = found[_SMALL]["cpu_seconds"]
+    measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
 
 
 def all_cases() -> dict[str, Callable[[], Path]]:
     """The cases by name: each makes its input and returns the file or folder."""
-    sizes = {f"{size} documents": lambda size=size: line_file(size) for size in (_SMALL, *_SIZES)}
+    sizes = {f"{size} documents": lambda size=size: line_file(size) for size in (1000, *_SIZES)}
     return sizes | {
         "one document of 1000000 words": long_document,
         "10000 files of one document": tiny_files,
-        "one file of 5 GB": large_file,
-        "one file of 5 GB, gzip": compressed_file,
+        "one file of 5 GB": lambda: large_file(WORK / "large.txt"),
+        "one file of 5 GB, gzip": lambda: large_file(WORK / "large.txt.gz"),
     }
 
 
-def case(name: str, make: Callable[[], Path], dim: int, rounds: int) -> dict[str, object]:
-    """Runs one case; an input of gigabytes once, and removes it then."""
-    text = make()
+def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
+    """Runs one case."""
     size = sum(f.stat().st_size for f in text.glob("*")) if text.is_dir() else text.stat().st_size
-    once = size > 500 << 20
-    runs = [profile(text, dim) for _ in range(1 if once else rounds)]
-    if once:
+    runs = [run(BLOCKS, text, f"--dim={dim}") for _ in range(1 if size > _LARGE else rounds)]
+    seconds = [spent.cpu for spent, _, _ in runs]
+    if size > _LARGE:
         text.unlink()
-    seconds = [run["everything"] - run["start-up"] for run in runs]
+    record = runs[0][2]
     return {
-        "date": measure.machine()["date"],
-        "dim": dim,
         "bytes": size,
-        "documents": runs[0]["embedded"],
-        "tokens": runs[0]["tokens"],
-        "blocks": runs[0]["blocks"],
+        "documents": record["counts"]["embedded"],
+        "tokens": record["tokens"],
+        "blocks": record["files"]["blocks"],
         "rounds": len(runs),
         "cpu_seconds": round(statistics.median(seconds), 3),
         "spread": round(max(seconds) / min(seconds), 2),
-        "startup_cpu_seconds": round(statistics.median(run["start-up"] for run in runs), 2),
-        "peak_mib": round(statistics.median(run["peak"] for run in runs) / 2**20, 1),
+        "peak_mib": round(statistics.median(spent.peak for spent, _, _ in runs) / 2**20, 1),
     }
+
+
+def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
+    seconds = one["cpu_seconds"] - startup
+    each = ["", ""]
+    if seconds > 0:
+        each = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
+    counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
+    cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
+    return [name, *counts, cpu, *each, peak, f"{one['rounds']}"]
 
 
 def long_document() -> Path:
@@ -101,31 +105,17 @@ def tiny_files() -> Path:
     return folder
 
 
-def large_file() -> Path:
-    """A file of long lines."""
-    path = (WORK / "large.txt").absolute()
-    with path.open("wb") as file:
-        file.writelines(_long_lines())
-    return path
-
-
-def compressed_file() -> Path:
-    """The same, compressed."""
-    path = (WORK / "large.txt.gz").absolute()
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.writelines(_long_lines())
-    return path
-
-
-def _long_lines() -> Iterator[bytes]:
+def large_file(path: Path) -> Path:
+    """A file of lines of 25 sentences, compressed if its name says so."""
     sentences = every_sentence()
-    starts = range(0, len(sentences), _SENTENCES_A_LINE)
-    lines = [" ".join(sentences[at : at + _SENTENCES_A_LINE]) for at in starts]
+    lines = [" ".join(sentences[at : at + 25]) for at in range(0, len(sentences), 25)]
     written = turn = 0
-    while written < _BYTES:
-        block = "".join(f"{turn}. {line}\n" for line in lines).encode()
-        written, turn = written + len(block), turn + 1
-        yield block
+    with gzip.open(path, "wb", 1) if path.suffix == ".gz" else path.open("wb") as file:
+        while written < _BYTES:
+            block = "".join(f"{turn}. {line}\n" for line in lines).encode()
+            written, turn = written + len(block), turn + 1
+            file.write(block)
+    return path.absolute()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ WriteToParquet. What a process takes for the first 1,000 sentences is start-up, 
 """
 
 import argparse
-import os
 from collections.abc import Callable
 from functools import partial
 
@@ -22,7 +21,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # the processes inherit it
+    measure.one_core()
     whole, small = line_file(args.sentences), line_file(_SMALL)
     sides: dict[str, Callable[[], measure.Spent]] = {}
     for name in (BLOCKS, ROWS):

@@ -7,11 +7,13 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
@@ -73,6 +75,70 @@ def run(command: Sequence[object], environment: Mapping[str, str] | None = None)
     return Spent(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
+class Child:
+    """A process that answers each JSON line on its standard input with one on its standard output.
+
+    Args:
+        module: What of `benchmarks.sides` runs.
+        *flags: Its command line.
+        python: The interpreter of its environment.
+        environment: Its variables; None for those of this process.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *flags: object,
+        python: Path | str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._process = subprocess.Popen(
+            [str(python), "-m", f"benchmarks.sides.{module}", *map(str, flags)],
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, question: object) -> None:
+        """Sends a question."""
+        assert self._process.stdin is not None
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+
+    def answer(self) -> Any:
+        """Waits for the answer to the last question.
+
+        Raises:
+            RuntimeError: The process ended; standard error has its reason.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def ask(self, question: object) -> Any:
+        """Sends a question and waits for its answer."""
+        self.tell(question)
+        return self.answer()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+
+def answer_lines(answer: Callable[[Any], object]) -> None:
+    """Is the other end of `Child`: answers until the input ends; other prints go to stderr."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+
+
+def one_core() -> None:
+    """Keeps this process, and those that it starts, on one core."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
 def in_turn(sides: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
     """Runs every side once a round, so that a change of the machine's mood meets them all."""
     spent: dict[str, list[Spent]] = {name: [] for name in sides}
@@ -110,10 +176,18 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _VERSIONS}
 
 
-def report(record: dict[str, object], header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table for people, then one JSON line with machine and versions added."""
-    where = machine()
+def report(
+    record: Mapping[str, object], header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """Prints a table for people, then one JSON line that holds it, the machine and the versions."""
+    where, table = machine(), [list(header), *map(list, rows)]
     print(f"\n{record['benchmark']}: {where['processor']}, {where['cores']} cores, {where['date']}")
-    for row in (header, ["---"] * len(header), *rows):
-        print("| " + " | ".join(row) + " |")
-    print(json.dumps({**record, "machine": where, "versions": versions()}), flush=True)
+    print("\n".join(table_lines(table)))
+    whole = {**record, "table": table, "machine": where, "versions": versions()}
+    print(json.dumps(whole), flush=True)
+
+
+def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table of Markdown, from its rows; the first is the header."""
+    header, *rows = table
+    return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]

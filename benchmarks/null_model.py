@@ -2,10 +2,9 @@
 
 import json
 import shutil
-import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
 
 BLOCKS, ROWS = "ours, blocks", "Beam, rows"
-_SIDES = {BLOCKS: "null_blocks", ROWS: "null_rows"}
+_SIDES = {BLOCKS: ("null_pipeline",), ROWS: ("beam_rows", "--model=null")}
 WORK = FOLDER / "null_model"
 
 
@@ -27,52 +26,38 @@ def line_file(count: int) -> Path:
 def embed(name: str, text: Path) -> measure.Spent:
     """Runs one way over a file, and returns what the process took once every row is there.
 
-    The output is removed at once: files that stay take memory that was never used before, which
-    costs a virtual machine several times as much as pages that were just given back.
-
     Raises:
         RuntimeError: It failed, or wrote another number of rows.
     """
-    output = (WORK / f"{_SIDES[name]}-{text.stem}").absolute()
-    shutil.rmtree(output, ignore_errors=True)
-    target = output if name == BLOCKS else output / "rows"
-    command = (sys.executable, "-m", f"benchmarks.sides.{_SIDES[name]}")
-    spent = measure.run([*command, "--input", text, "--output", target])
-    rows = sum(pq.read_metadata(path).num_rows for path in output.glob("*.parquet"))
-    shutil.rmtree(output)
+    spent, rows, _ = run(name, text)
     if rows != int(text.stem):
         raise RuntimeError(f"{name} wrote {rows} rows, not {text.stem}")
     return spent
 
 
-def profile(text: Path, dim: int | None = None) -> dict[str, float]:
-    """Runs our way over a file or folder, and returns what it took.
+def run(name: str, text: Path, *flags: str) -> tuple[measure.Spent, int, dict[str, Any]]:
+    """Runs one way over a file or folder.
+
+    The output is removed at once: files that stay take memory that was never used before, which
+    costs a virtual machine several times as much as pages that were just given back.
 
     Returns:
-        Processor seconds of each room, of the `start-up` before the first, and of `everything`;
-        the `peak` of memory in bytes; how many documents were `embedded`, in how many `blocks`.
+        What the process took, the rows that it wrote, and the run's record, {} of Beam's way.
 
     Raises:
-        subprocess.CalledProcessError: It failed.
+        RuntimeError: It failed.
     """
-    output = (WORK / f"profile-{text.stem}").absolute()
-    command = [sys.executable, "-m", "benchmarks.sides.null_profile"]
-    command += ["--input", str(text), "--output", str(output)]
-    done = subprocess.run(
-        command if dim is None else [*command, f"--dim={dim}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
-    record = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    module, *own = _SIDES[name]
+    output = (WORK / f"{module}-{text.stem}").absolute()
+    shutil.rmtree(output, ignore_errors=True)
+    target = output if name == BLOCKS else output / "rows"
+    command = (sys.executable, "-m", f"benchmarks.sides.{module}", *own, *flags)
+    spent = measure.run([*command, "--input", text, "--output", target])
+    rows = sum(pq.read_metadata(path).num_rows for path in output.rglob("*.parquet"))
+    record = output / "run.json"
+    found = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     shutil.rmtree(output)
-    found = Counter(json.loads(done.stdout.splitlines()[-1]))
-    return found | {
-        "embedded": record["counts"]["embedded"],
-        "tokens": record["tokens"],
-        "blocks": record["files"]["blocks"],
-    }
+    return spent, rows, found
 
 
 def noise(rows: int, width: int) -> np.ndarray:

@@ -1,4 +1,10 @@
-"""The environment of the peers, and processes in it: `python -m benchmarks.peers` makes it."""
+"""Environments of the peers, and processes in them: `python -m benchmarks.peers` makes the first.
+
+For Linux the package index has only the torch that is linked to CUDA. Its CUDA packages take 6 GB,
+yet on a processor nothing is called in most of them: the loader merely wants files of these names.
+So without a GPU torch is installed with --no-deps, and the C compiler makes an empty library of
+each name. A call into CUDA would end the process: these environments are for benchmarks only.
+"""
 
 import os
 import shutil
@@ -6,9 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.measure import Child
+
 _HERE = Path(__file__).parent
-_FOLDER = Path("build/bench-venv")
-_RECIPE = (_HERE / "requirements.txt", _HERE / "cpu_torch.py")
+_LIST = _HERE / "requirements.txt"
+_CUDA = (
+    *("cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cufft.so.12", "cufile.so.0"),
+    *("cupti.so.13", "cusolver.so.12", "cusparse.so.12", "cusparseLt.so.0", "nccl.so.2"),
+    *("nvrtc.so.13", "nvshmem_host.so.3"),
+)
+# The one variable that the loader asks for at once, whatever library it is in.
+_VARIABLE = "long nvshmem_selected_device_transport;"
 
 
 def peer_python() -> Path:
@@ -16,22 +30,53 @@ def peer_python() -> Path:
 
     It takes two minutes and 2.8 GB. The product's own environment never holds the peers.
     """
-    python = _FOLDER.absolute() / "bin" / "python"
-    recipe = "".join(path.read_text(encoding="utf-8") for path in _RECIPE)
-    mark = _FOLDER / "made-from"
-    if not mark.exists() or mark.read_text(encoding="utf-8") != recipe:
-        shutil.rmtree(_FOLDER, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", _FOLDER], check=True)
+    return environment("bench-venv", _LIST.read_text(encoding="utf-8"))
+
+
+def environment(name: str, packages: str, cuda: bool = False) -> Path:
+    """Returns the Python of an environment under build/, made anew if its packages changed.
+
+    Args:
+        name: Of its folder.
+        packages: Pins of all packages, as in a file of requirements.
+        cuda: Whether a GPU is to be used; else torch must be in the list, and runs without CUDA.
+    """
+    folder = Path("build") / name
+    python = folder.absolute() / "bin" / "python"
+    mark = folder / "made-from"
+    if not mark.exists() or mark.read_text(encoding="utf-8") != packages:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        (folder / "packages.txt").write_text(packages, encoding="utf-8")
         pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        subprocess.run([*pip, "--no-deps", "-r", _RECIPE[0]], check=True)
-        subprocess.run([python, _RECIPE[1]], check=True)
-        mark.write_text(recipe, encoding="utf-8")
+        deps = () if cuda else ("--no-deps",)
+        subprocess.run([*pip, *deps, "-r", folder / "packages.txt"], check=True)
+        if not cuda:
+            _leave_out_cuda(next(folder.glob("lib/python*/site-packages")))
+        mark.write_text(packages, encoding="utf-8")
     return python
+
+
+def _leave_out_cuda(packages: Path) -> None:
+    """Writes empty libraries beside torch's; none is written over a real one."""
+    for name in _CUDA:
+        path = packages / "torch" / "lib" / f"lib{name}"
+        if not path.exists():
+            command = ["cc", "-shared", f"-Wl,-soname,{path.name}", "-x", "c", "-", "-o", path]
+            code = _VARIABLE if name == _CUDA[0] else ""
+            subprocess.run(command, input=code, text=True, check=True)
+    lazy = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
+    (packages / "cpu_torch.pth").write_text(lazy, encoding="ascii")
+
+
+def peer(module: str, *flags: object, **variables: str) -> Child:
+    """Starts a module of `benchmarks.sides` in the peers' environment."""
+    return Child(module, *flags, python=peer_python(), environment=peer_environment() | variables)
 
 
 def peer_versions(*names: str) -> dict[str, str]:
     """Returns the versions of packages as the environment is pinned to them."""
-    lines = _RECIPE[0].read_text(encoding="utf-8").splitlines()
+    lines = _LIST.read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     return {name: pins[name] for name in names}
 

@@ -7,55 +7,18 @@ while the others live: PSS counts what processes share once, RSS in each of them
 """
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
-from bert.row_runner import available_cores
+from bert.engines.cores import available_cores
 
 OUTPUTS = ("sentence", "token")
 _PRECISIONS = ("float32", "int8")
 _FIGURES = ("tokens_per_second", "pss_mib", "rss_mib")
 
 Rounds = list[dict[str, float]]
-
-
-class Worker:
-    """A process of `benchmarks.sides.worker`."""
-
-    def __init__(self, text: Path, share: str, threads: int, precision: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.sides.worker", "--input", str(text)]
-        self._process = subprocess.Popen(
-            [*command, "--share", share, "--threads", str(threads), "--precision", precision],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def tell(self, word: str) -> None:
-        """Says what to do next."""
-        assert self._process.stdin is not None
-        print(word, file=self._process.stdin, flush=True)
-
-    def answer(self) -> dict[str, float]:
-        """Waits for what came of it.
-
-        Raises:
-            RuntimeError: The process ended; what it said of it stands on standard error.
-        """
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a worker ended with exit code {self._process.wait()}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.communicate()
 
 
 def main() -> None:
@@ -93,12 +56,13 @@ def together(
 ) -> dict[str, dict[str, float]]:
     """Returns by output what processes do that share a text's lines and start together."""
     shares = [f"{number}/{processes}" for number in range(processes)]
-    workers = [Worker(text, share, threads, precision) for share in shares]
+    flags = ("--input", text, "--threads", threads, "--precision", precision)
+    workers = [measure.Child("worker", *flags, "--share", share) for share in shares]
     figures = {}
     for output in OUTPUTS:
-        _all_answer(workers, f"warm {output}")
-        spent = _all_answer(workers, f"run {output}")
-        held = _all_answer(workers, "memory")
+        _all_answer(workers, {"embed": output})  # to warm up
+        spent = _all_answer(workers, {"embed": output})
+        held = _all_answer(workers, {"memory": []})
         wall = max(each["stop"] for each in spent) - min(each["start"] for each in spent)
         figures[output] = {
             "tokens_per_second": sum(each["tokens"] for each in spent) / wall,
@@ -110,9 +74,9 @@ def together(
     return figures
 
 
-def _all_answer(workers: Sequence[Worker], word: str) -> Rounds:
+def _all_answer(workers: Sequence[measure.Child], question: object) -> Rounds:
     for worker in workers:
-        worker.tell(word)
+        worker.tell(question)
     return [worker.answer() for worker in workers]
 
 

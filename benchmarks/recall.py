@@ -1,26 +1,21 @@
 """What output types and fewer numbers cost a search: recall@10 and bytes of a vector.
 
-`python -m benchmarks.recall [--sentences 20000] [--queries 500] [--model minilm] [--write]`. Real
+`python -m benchmarks.recall [--sentences 20000] [--queries 500] [--model minilm]`. Real
 sentences and other sentences as queries. For each query the ten nearest vectors by cosine, among
 what was stored and restored, are compared with the ten nearest of full float32 vectors; the query
-itself stays float32, as in `search`. `--write` puts the table into docs/output_types.md.
+itself stays float32, as in `search`.
 """
 
 import argparse
-import contextlib
-import io
 import itertools
-from pathlib import Path
 
 import numpy as np
 
 import bert
 from benchmarks import measure
 from benchmarks.corpus import english_sentences
-from benchmarks.run import section, with_section
-from bert.output_types import OUTPUT_DTYPES, restored, stored
+from bert.formats.number_types import OUTPUT_DTYPES, restored, stored
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "output_types.md"
 _K = 10
 _SHARES = (1, 2, 4)  # all numbers of a vector, half of them, a quarter
 
@@ -31,7 +26,6 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=20000)
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--write", action="store_true", help=f"the table into docs/{PAGE.name}")
     args = parser.parse_args()
     vectors = bert.load(args.model).encode(english_sentences(args.sentences + args.queries))
     results = measured(vectors[: args.sentences], vectors[args.sentences :])
@@ -39,14 +33,7 @@ def main() -> None:
     record: dict[str, object] = {"benchmark": "recall", "data": data, "model": args.model, "k": _K}
     record["results"] = results
     header = ["`--output_dtype`", "`--dim`", "bytes a vector", "smaller", f"recall@{_K}"]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        measure.report(record, header, [_row(one, vectors.shape[1]) for one in results])
-    print(printed.getvalue(), end="")
-    if args.write:
-        page = PAGE.read_text(encoding="utf-8")
-        new = section(printed.getvalue().splitlines())
-        PAGE.write_text(with_section(page, "recall", new), encoding="utf-8")
+    measure.report(record, header, [_row(one, vectors.shape[1]) for one in results])
 
 
 def measured(corpus: np.ndarray, queries: np.ndarray) -> list[dict[str, object]]:

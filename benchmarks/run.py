@@ -1,8 +1,9 @@
 """All benchmarks, one after the other: `make bench`, or `python -m benchmarks.run [NAME ...]`.
 
-Each is a process of its own. What it prints is shown; its table and JSON line take the place of
-the last ones between the markers of benchmarks/README.md. `--quick` takes small inputs and one
-round, to see that everything works: it measures nothing, and the README stays as it is.
+Each is a process of its own. Its JSON line goes to `benchmarks/results/<processor>.json`, in the
+place of the last one of that benchmark on that processor; then the tables between the markers of
+the pages are written anew, from the results of all processors. `--quick` takes small inputs and
+one round, to see that everything works: it measures nothing and keeps nothing.
 """
 
 import argparse
@@ -11,46 +12,68 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-README = Path(__file__).parent / "README.md"
-_MODULES = {"engines_int8": ("engines", "--precision=int8")}  # others are their own
+from benchmarks.measure import table_lines
+
+_HERE = Path(__file__).parent
+RESULTS = _HERE / "results"
+PAGES = (_HERE / "README.md", *sorted((_HERE.parent / "docs").glob("*.md")))
+_MODULES = {
+    "engines_int8": ("engines", "--precision=int8"),
+    "padding": ("gpu.padding",),
+}  # others are their own
 _QUICK = {
     "end_to_end": ("--sentences=600", "--small=100", "--rounds=1"),
     "host_path": ("--sentences=20000", "--rounds=1"),
-    "host_profile": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
-    "encoder": ("--sentences=500", "--rounds=1"),
-    "encoder_profile": ("--sentences=300", "--rounds=1"),
     "engines": ("--sentences=300", "--every=2", "--rounds=1"),
     "engines_int8": ("--sentences=300", "--every=2", "--rounds=1"),
     "processes": ("--sentences=300", "--rounds=1"),
     "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
 }
+_WHEN_NAMED = {
+    "growth": ("1000 documents", "10000 documents", "--rounds=1"),
+    "scale": ("--sentences=3000", "--rounds=1"),
+    "scale_plan": ("--files=20000",),
+    "recall": ("--sentences=2000", "--queries=50"),
+    "padding": (),
+    "gpu": ("--quick",),
+}
 
 
 def main() -> int:
     """Runs the benchmarks that were named, or all; returns the exit code."""
+    every = _QUICK | _WHEN_NAMED
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_QUICK)}")
-    parser.add_argument("--quick", action="store_true", help="small inputs, nothing written")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}")
+    parser.add_argument("--quick", action="store_true", help="small inputs, nothing kept")
+    parser.add_argument("--tables", action="store_true", help="only write the pages anew")
     args = parser.parse_args()
-    unknown = sorted(set(args.names) - set(_QUICK))
+    unknown = sorted(set(args.names) - set(every))
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]}")
-    if not args.quick and os.getloadavg()[0] > 0.5:
-        print("this machine is busy: figures of a busy machine favour one side or the other")
-    failed = []
-    for name in args.names or _QUICK:
-        code, printed = run(name, _QUICK[name] if args.quick else ())
-        if code != 0:
-            failed.append(name)
-        elif not args.quick:
-            text = README.read_text(encoding="utf-8")
-            README.write_text(with_section(text, name, section(printed)), encoding="utf-8")
+    failed = [] if args.tables else _run_all(args.names or [*_QUICK], args.quick, every)
+    if not args.quick:
+        write_pages()
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _run_all(names: list[str], quick: bool, flags: Mapping[str, tuple[str, ...]]) -> list[str]:
+    if not quick and os.getloadavg()[0] > 0.5:
+        print("this machine is busy: figures of a busy machine favour one side or the other")
+    failed = []
+    for name in names:
+        code, printed = run(name, flags[name] if quick else ())
+        if code != 0:
+            failed.append(name)
+        elif not quick:
+            keep(json.loads(printed[-1]))
+    return failed
 
 
 def run(name: str, flags: tuple[str, ...]) -> tuple[int, list[str]]:
@@ -67,37 +90,57 @@ def run(name: str, flags: tuple[str, ...]) -> tuple[int, list[str]]:
     return process.returncode, printed
 
 
-def section(printed: list[str]) -> str:
-    """Returns what the README says of a run: where and when, the table, the JSON line.
+def file_of(processor: str) -> Path:
+    """Returns the file of a processor's results.
 
-    Raises:
-        ValueError: The run printed no table or no JSON line.
+    >>> file_of("Intel(R) Xeon(R) Processor (cpu family 6, model 207)").name
+    'intel-xeon-processor-cpu-family-6-model-207.json'
     """
-    table = [line for line in printed if line.startswith("|")]
-    records = [line for line in printed if line.startswith("{")]
-    if not table or not records:
-        raise ValueError(f"a benchmark must print a table and a JSON line, got {printed[-3:]}")
-    record = json.loads(records[-1])
+    plain = re.sub(r"\((R|TM)\)", "", processor, flags=re.IGNORECASE).lower()
+    return RESULTS / f"{'-'.join(re.findall('[a-z0-9]+', plain))}.json"
+
+
+def keep(record: Mapping[str, Any]) -> None:
+    """Puts a record into its processor's file, which other machines' runs leave alone."""
+    path = file_of(record["machine"]["processor"])
+    path.parent.mkdir(exist_ok=True)
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept[record["benchmark"]] = record
+    lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def write_pages() -> None:
+    """Writes the tables of every page that has markers for a benchmark's results."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*"))]
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = text
+        for name in sorted(set().union(*results)):
+            found = [section(one[name]) for one in results if name in one]
+            new = with_section(new, name, "\n\n".join(found))
+        if new != text:
+            page.write_text(new, encoding="utf-8")
+
+
+def section(record: Mapping[str, Any]) -> str:
+    """Returns what a page says of a result: where and when, and the table."""
     machine = record["machine"]
     libraries = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    where = f"{machine['processor']}, {' '.join(machine['instructions'])}, {machine['cores']} cores"
-    about = f"{machine['date']}, {where}, Python {machine['python']}; {libraries}."
-    lines = [about, "", *table, "", "```json", records[-1]]
-    return "\n".join([*lines, "```"])
+    cores = f"{machine['cores']} core{'s' if machine['cores'] > 1 else ''}"
+    about = [machine["processor"], " ".join(machine.get("instructions", ())), cores]
+    where = ", ".join(filter(None, about))
+    about_run = f"{machine['date']}, {where}, Python {machine['python']}; {libraries}."
+    return "\n".join([about_run, "", *table_lines(record["table"])])
 
 
 def with_section(text: str, name: str, new: str) -> str:
-    """Returns the README with what stands between the markers of `name` replaced.
-
-    Raises:
-        ValueError: The README has no such markers.
+    """Returns a page with what stands between the markers of `name` replaced, if it has them.
 
     >>> with_section("a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb", "x", "new")
     'a\\n<!-- x -->\\nnew\\n<!-- /x -->\\nb'
     """
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"README.md has no markers <!-- {name} --> and <!-- /{name} -->")
     return pattern.sub(lambda found: f"{found[1]}{new}\n{found[2]}", text, count=1)
 
 

@@ -26,8 +26,8 @@ from typing import Any
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences, write_lines
 from benchmarks.scale_plan import listed
-from benchmarks.sides.watched_blocks import NAME
-from transforms.blocks import default_block_bytes, plan_blocks
+from benchmarks.sides.null_pipeline import NAME
+from transforms.plan.cut import default_block_bytes, plan_blocks
 
 WORK = FOLDER / "scale"
 _SMALL_FILES = 400
@@ -52,13 +52,16 @@ def main() -> None:
                 found.setdefault(f"{name}, {workers}", []).append(done)
                 print(f"round {turn + 1} of {args.rounds}: {name}, {workers}: {done}", flush=True)
     rows = [_row(name, rounds, found) for name, rounds in found.items()]
-    header = ["input, workers", "blocks of each", "tokens/s", "times as fast", "idle"]
+    header = ["input, workers", "blocks per worker", "tokens/s", "speed-up", "idle"]
     header += ["processor s a million tokens"]
-    record = {"benchmark": "scale", "model": "real" if args.real else "sleeps", "rounds": found}
-    measure.report(record, header, rows)
     planned = [_planned_row(kind, files) for kind, files in simulated_inputs().items()]
-    header = ["input", "blocks", *(f"idle with {workers} workers" for workers in _WORKERS)]
-    measure.report({"benchmark": "load"}, header, planned)
+    load = [
+        ["input", "blocks", *(f"idle with {workers} workers" for workers in _WORKERS)],
+        *planned,
+    ]
+    print("\n".join(measure.table_lines(load)))
+    record = {"benchmark": "scale", "model": "real" if args.real else "sleeps"}
+    measure.report(record | {"rounds": found, "load": load}, header, rows)
 
 
 def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
@@ -69,12 +72,12 @@ def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
         time, `cpu`, the model's processor seconds a million tokens.
     """
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        command = [sys.executable, "-m", "benchmarks.sides.watched_blocks", "--input", str(text)]
-        command += ["--output", folder, "--workers", str(workers), "--block_bytes", "32768"]
-        if speed is not None:
-            command.append(f"--tokens_a_second={speed}")
+        command = [sys.executable, "-m", "benchmarks.sides.null_pipeline", "--input", str(text)]
+        command += ["--output", f"{folder}/out", "--workers", str(workers), "--notes"]
+        command += ["--block_bytes=32768"]
+        command.append("--real" if speed is None else f"--tokens_a_second={speed}")
         measure.run(command)
-        lines = (Path(folder) / NAME).read_text(encoding="utf-8").splitlines()
+        lines = (Path(folder) / "out" / NAME).read_text(encoding="utf-8").splitlines()
     return summary([json.loads(line) for line in lines], workers)
 
 

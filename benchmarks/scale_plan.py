@@ -7,26 +7,29 @@ many finished blocks, which the next attempt finds.
 """
 
 import argparse
-import json
+import multiprocessing
 import pickle
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 from benchmarks import measure
-from transforms import finished
-from transforms.accounting import BlockReport, SumReports, report_bytes, verdict
-from transforms.block_spec import BlockSpec, InputFile
-from transforms.blocks import CountedSpecs, listing_digest, plan_blocks
-from transforms.file_info import FileInfo
-from transforms.files import join
-from transforms.finished import complete_readers
+from storage.file_info import FileInfo
+from transforms.output_folder import OutputFile, OutputFolder, part_name
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import listing_digest
+from transforms.plan.plan import CountedSpecs
+from transforms.reconcile.totals import SumReports
+from transforms.reconcile.verdict import verdict
+from transforms.records import finished
+from transforms.records.finished import complete_readers
+from transforms.records.report import BlockReport, report_bytes
+from transforms.records.spec import BlockSpec, InputFile
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32
@@ -34,18 +37,14 @@ _PARTIAL = 1000  # reports that one worker sums before its sum goes to the accou
 
 
 def main() -> None:
-    """Runs the cases and prints the table and the JSON line; or runs one, for its own process."""
+    """Runs the cases and prints the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}")
     parser.add_argument("--files", type=int, default=1_000_000)
-    parser.add_argument("--here", action="store_true", help="in this process, for one case")
     args = parser.parse_args()
     unknown = sorted(set(args.cases) - set(CASES))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
-    if args.here:
-        print(json.dumps(CASES[args.cases[0]](args.files)))
-        return
     found = {name: _apart(name, args.files) for name in args.cases or CASES}
     rows = [
         [name, what, f"{seconds:.1f}", f"{peak:,.0f}", f"{size / 1e6:,.2f}"]
@@ -53,13 +52,13 @@ def main() -> None:
         for what, (seconds, peak, size) in steps.items()
     ]
     header = ["case", "step", "processor s", "peak MiB so far", "largest element, MB"]
-    measure.report({"benchmark": "plan", "files": args.files, "cases": found}, header, rows)
+    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": found}, header, rows)
 
 
 def _apart(name: str, files: int) -> dict[str, list[float]]:
-    command = [sys.executable, "-m", "benchmarks.scale_plan", name, f"--files={files}", "--here"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    """Runs a case in a process of its own, for its peak of memory."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_case, name, files).result()
 
 
 class Steps:
@@ -132,7 +131,7 @@ def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[object]:
     yield total
 
 
-def _report(spec: BlockSpec, files: dict[str, int] | None = None) -> BlockReport:
+def _report(spec: BlockSpec, size: int = 15_000_000) -> BlockReport:
     covered = {piece.file: piece.stop - piece.start for piece in spec.slices}
     seconds = {"read": 0.1, "tokenize": 0.2, "infer": 60.0, "write": 0.1}
     return BlockReport(
@@ -145,32 +144,36 @@ def _report(spec: BlockSpec, files: dict[str, int] | None = None) -> BlockReport
         embedded=10_000,
         tokens=200_000,
         lengths=[1000] * 10,
-        files=files or {f"embeddings-{spec.number:07d}-00000.parquet": 15_000_000},
+        files={_name(spec): OutputFile(size, "AAAAAA==", 10_000)},
         seconds=seconds,
     )
+
+
+def _name(spec: BlockSpec) -> str:
+    return f"embeddings/part-{part_name(spec.number, 0)}.parquet"
 
 
 def finished_reports(files: int) -> dict[str, list[float]]:
     """An attempt that finds all blocks done: the listing of their reports, and reading them."""
     with tempfile.TemporaryDirectory(dir="build") as folder:
-        (Path(folder) / "blocks").mkdir()
+        output = OutputFolder(folder)
+        output.prepare()
+        (Path(folder) / "embeddings").mkdir()
         specs = list(plan_blocks(listed([_BLOCK] * files), _BLOCK))
         for spec in specs:
-            name = f"embeddings-{spec.number:07d}-00000.parquet"
-            report = report_bytes(_report(spec, {name: 0}), _RUN)
-            (Path(folder) / "blocks" / f"{spec.number:07d}-00000.json").write_bytes(report)
-            (Path(folder) / name).touch()
+            output.write_report(spec.number, 0, report_bytes(_report(spec, 0), _RUN))
+            (Path(folder) / _name(spec)).touch()
         steps = Steps()
         with steps.step("reports listed, left to the workers"):
-            _found(join(folder, ""), specs)
-        finished._MOST_READ_HERE = files
+            _found(output, specs)
+        finished.MOST_READ_HERE = files
         with steps.step("reports read where the plan is made"):
-            if _found(join(folder, ""), specs) != files:
+            if _found(output, specs) != files:
                 raise RuntimeError("a finished block was not found")
         return steps.taken
 
 
-def _found(folder: str, specs: list[BlockSpec]) -> int:
+def _found(folder: OutputFolder, specs: list[BlockSpec]) -> int:
     return sum(bool(reports) for _, reports in complete_readers(folder, _RUN, specs))
 
 
@@ -180,6 +183,10 @@ CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {
     "random names": lambda files: plan_and_account(lambda: listed([_BLOCK] * files, _random_name)),
     "reports": lambda files: finished_reports(files // 10),
 }
+
+
+def _case(name: str, files: int) -> dict[str, list[float]]:
+    return CASES[name](files)
 
 
 if __name__ == "__main__":

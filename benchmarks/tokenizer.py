@@ -9,9 +9,7 @@ not. English: docstrings of the pinned dependencies; multilingual: benchmarks/mu
 """
 
 import argparse
-import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,8 +21,8 @@ import tensorflow_text as tf_text
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
 from benchmarks.multilingual import multilingual_sentences
-from benchmarks.peers import minilm_folder, peer_environment, peer_python
-from bert.tokenizer import Tokenizer
+from benchmarks.peers import minilm_folder, peer
+from bert.tokenization.tokenizer import Tokenizer
 
 OURS, FAST_BERT, HUGGING_FACE = "ours", "FastBertTokenizer", "Hugging Face tokenizers"
 _CALL = 2000  # texts a call: the blocks of the pipeline hold thousands
@@ -40,7 +38,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=20_000, help="texts before the first round")
     parser.add_argument("--texts", type=int, default=8_000, help="texts of a round")
     args = parser.parse_args()
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    measure.one_core()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     count = args.warm + args.rounds * args.texts
@@ -141,23 +139,10 @@ def _timed(texts: Sequence[str], call: Callable[[Sequence[str], bool], np.ndarra
 
 
 def _hugging_face(path: Path) -> Side:
-    command = [peer_python(), "-m", "benchmarks.sides.huggingface_tokenizers", "--texts", path]
-    process = subprocess.Popen(
-        [*command, "--tokenizer", minilm_folder() / "tokenizer.json", "--call", str(_CALL)],
-        env=peer_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-    def work(first: int, last: int, offsets: bool) -> tuple[float, int]:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(first, last, int(offsets), file=process.stdin, flush=True)
-        seconds, tokens = process.stdout.readline().split()
-        return float(seconds), int(tokens)
-
-    return work
+    tokenizer = minilm_folder() / "tokenizer.json"
+    flags = ("--texts", path, "--tokenizer", tokenizer, "--call", _CALL)
+    child = peer("huggingface_tokenizers", *flags)
+    return lambda first, last, offsets: child.ask([first, last, offsets])
 
 
 if __name__ == "__main__":

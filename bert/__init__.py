@@ -1,16 +1,32 @@
-"""BERT without Beam: tokenizer, encoder, model bundles. Importing it loads no TensorFlow."""
+"""Turns texts into BERT vectors, without Beam; importing it does not load TensorFlow."""
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+from bert.version import __version__
+from storage.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from bert.encoder import Encoder
+    from bert.results import read, read_spans, read_tokens, read_words
+    from bert.tokenization.tokenizer import Tokenizer
 
-__version__ = "0.1.0"
-
-_LAZY = {
+__all__ = [
+    "Encoder",
+    "InputError",
+    "SettingError",
+    "Tokenizer",
+    "__version__",
+    "load",
+    "read",
+    "read_spans",
+    "read_tokens",
+    "read_words",
+]
+_IMPORTED_ON_USE = {
     "Encoder": "bert.encoder",
-    "Tokenizer": "bert.tokenizer",
+    "Tokenizer": "bert.tokenization.tokenizer",
     "read": "bert.results",
     "read_spans": "bert.results",
     "read_tokens": "bert.results",
@@ -19,7 +35,7 @@ _LAZY = {
 
 
 def load(
-    model: str = "minilm",
+    model: "str | os.PathLike[str]" = "minilm",
     threads: int | None = None,
     prompt: str | None = None,
     precision: str = "float32",
@@ -29,34 +45,37 @@ def load(
     """Loads a model that turns texts into vectors.
 
     Args:
-        model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle of
-            TF Hub.
-        threads: Processor cores to use; None takes all that this process may use.
-        prompt: What stands before each text, or `name:` and the name of one of the model's prompts;
-            None is the model's default, "" none.
-        precision: What the products are computed in: "float32", "int8" on processors, "bfloat16"
-            where the processor has it and on GPUs and TPUs, "float16" on GPUs.
-        device: "cpu", "gpu", "tpu", or "auto": a GPU if TensorFlow sees one, else the processor.
-            On a GPU or TPU the first call takes about a minute: it compiles.
-        **spec: What to change of the model's own settings: `layers`, `layer_combine`, `pooling`,
+        model: "minilm"; a bundle; a model's folder or `.tar.gz`, local or gs://; a TF Hub
+            handle.
+        threads: Number of processor cores to use; None uses all that this process may use.
+        prompt: Text to put before each text, or `name:` followed by the name of one of the model's
+            prompts; None is the model's default, "" is no prompt.
+        precision: Number type of the matrix products: "float32"; "int8" on processors; "bfloat16"
+            on GPUs, TPUs and processors that support it; "float16" on GPUs.
+        device: "cpu", "gpu", "tpu", or "auto" (a GPU if TensorFlow finds one, else the processor).
+            On a GPU or TPU the first call takes about a minute, because it compiles.
+        **spec: Settings that differ from the model's own: `layers`, `layer_combine`, `pooling`,
             `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
-            `bert.vector_spec.VectorSpec`).
+            `bert.specs.VectorSpec`).
 
     Raises:
-        ValueError: No such model, or it cannot give such vectors.
+        SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.
+        InputError: The model is damaged or is not a BERT.
     """
+    from bert.bundle.find import resolve_model
     from bert.encoder import Encoder, spec_with
-    from bert.resolve import resolve_model
 
     bundle = resolve_model(model)
     return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt, precision, device)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_LAZY, "__version__", "load"])
+    return list(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'bert' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name in _IMPORTED_ON_USE:
+            return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
+        raise AttributeError(f"module 'bert' has no attribute {name!r}")

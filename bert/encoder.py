@@ -1,32 +1,36 @@
-"""Encoder: texts in, vectors out, for Python people and for the pipeline's workers."""
+"""Encodes texts as vectors, for users of the Python API and for the pipeline's workers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.bundle import Bundle
-from bert.document_vectors import (
+from bert.arguments import seconds, text_list, text_or_word_lists, whole_number, whole_numbers
+from bert.bundle.bundle import Bundle
+from bert.engines.choose import EngineLoader, load_engine
+from bert.engines.cores import available_cores
+from bert.engines.runner import RowRunner
+from bert.graph.load import fit_texts, load_tokenizer
+from bert.rows.build import Rows
+from bert.rows.documents import tokenize_documents
+from bert.rows.layout import Layout, is_too_long, lay_out
+from bert.rows.to_documents import (
+    EmbeddedRows,
     GranularVectors,
     TextVectors,
     document_vectors,
     per_document,
 )
-from bert.documents import tokenize_documents
-from bert.engine import Wanted
-from bert.layout import Layout, is_too_long, lay_out
-from bert.row_runner import EmbeddedRows, RowRunner, available_cores
-from bert.rows import Rows
-from bert.text_spec import TextSpec
-from bert.vector_spec import VectorSpec
+from bert.specs import OutputSpec, TextSpec, VectorSpec
+from storage.errors import SettingError
 
 if TYPE_CHECKING:
-    from bert.tokenizer import Tokenizer
+    from bert.tokenization.tokenizer import Tokenizer
 
 
 class Encoder:
-    """A model in memory with its tokenizer; it may be called from several threads."""
+    """A loaded model with its tokenizer. Several threads may call it."""
 
     def __init__(
         self,
@@ -37,44 +41,47 @@ class Encoder:
         precision: str = "float32",
         device: str = "auto",
         inference_timeout: float | None = None,
+        load_engine: EngineLoader = load_engine,
     ) -> None:
         """Loads the weights.
 
         Args:
             bundle: The model.
-            spec: How vectors are made; None is the model's own way.
-            threads: Processor cores to use; None takes all that this process may use.
-            prompt: What stands before each text, a text or `name:` and the name that the model
-                gives it; None is the model's default prompt, "" none.
-            precision: What the products are computed in, one of `bert.engine.PRECISIONS`; vectors
-                are float32 all the same.
-            device: What computes, one of `bert.engine.DEVICES`.
-            inference_timeout: Seconds after which a call gives up, with NoProgressError, if no
-                batch ended meanwhile; None waits for ever.
+            spec: How vectors are computed; None is the model's own settings.
+            threads: Number of processor cores to use; None uses all that this process may use.
+            prompt: Text to put before each text, or `name:` followed by the name of one of the
+                model's prompts; None is the model's default, "" is no prompt.
+            precision: Number type of the matrix products, one of
+                `bert.engines.choose.PRECISIONS`; vectors are always float32.
+            device: One of `bert.engines.choose.DEVICES`.
+            inference_timeout: Seconds without a finished batch after which a call raises
+                NoProgressError; None waits for ever.
+            load_engine: Loads the engine that runs the batches.
 
         Raises:
-            ValueError: The model cannot give such vectors, or not in this precision on this
-                machine, or its files are damaged.
+            SettingError: The model does not support such vectors, or this machine the precision.
+            InputError: The model's files are damaged.
         """
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
         bundle.check(self.spec)
         self.prompt = bundle.prompt_text(prompt)
-        self.threads = available_cores() if threads is None else threads
-        if self.threads < 1:
-            raise ValueError(f"--threads must be at least 1, got {self.threads}")
-        self.tokenizer: Tokenizer = bundle.load_tokenizer()
-        special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        self._runner = RowRunner(
-            bundle, special, self.threads, precision, device, inference_timeout
+        self.threads = (
+            available_cores() if threads is None else whole_number("threads", threads, least=1)
         )
+        if inference_timeout is not None:
+            inference_timeout = seconds("inference_timeout", inference_timeout)
+        self.tokenizer: Tokenizer = load_tokenizer(bundle)
+        special = self.tokenizer.cls_id, self.tokenizer.sep_id
+        engine = load_engine(bundle, special, precision, device)
+        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
 
     def encode(
         self,
-        texts: Sequence[str],
-        texts_b: Sequence[str] | None = None,
+        texts: Iterable[str],
+        texts_b: Iterable[str] | None = None,
         *,
-        layers: Sequence[int] | None = None,
+        layers: int | Sequence[int] | None = None,
         layer_combine: str | None = None,
         pooling: str | None = None,
         pool_special_tokens: bool | None = None,
@@ -86,35 +93,36 @@ class Encoder:
         stride: int | None = None,
         batch_tokens: int | None = None,
     ) -> np.ndarray:
-        """Turns texts, or pairs of texts, into vectors.
+        """Encodes texts, or pairs of texts.
 
-        What is not given is as the encoder was loaded; see `bert.vector_spec.VectorSpec`.
+        Settings that are None are those of the encoder; see `bert.specs.VectorSpec`.
 
         Args:
             texts: Any number of texts.
             texts_b: The second texts of pairs, as many as `texts`.
-            layers: Hidden states taken.
-            layer_combine: How several become one.
-            pooling: How tokens become a vector.
-            pool_special_tokens: Whether [CLS] and [SEP] count.
+            layers: Numbers of the hidden states to use.
+            layer_combine: How several layers become one vector.
+            pooling: How the vectors of tokens become one vector.
+            pool_special_tokens: Whether [CLS] and [SEP] count in the pooling.
             normalize: Whether vectors have unit length.
-            dim: Only the first so many numbers.
-            prompt: What stands before each text, or `name:` and a name of the model's.
-            max_seq_length: Most tokens of a row, special tokens included.
-            long_text: "truncate", or "window" for the mean over windows of longer texts.
-            stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
+            dim: How many of the first numbers of a vector to keep.
+            prompt: Text to put before each text, or `name:` and the name of a model's prompt.
+            max_seq_length: Maximum number of tokens of a row, special tokens included.
+            long_text: "truncate", "window" for the mean over windows of longer texts, or "reject".
+            stride: Number of tokens that neighbouring windows share; None is 64, or half of a short
+                window.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
 
         Returns:
-            float32 `[texts, width]`, of a stack `[texts, layers, width]`.
+            float32 `[texts, width]`, for a stack `[texts, layers, width]`.
 
         Raises:
-            ValueError: A setting this model cannot follow, or texts that are no list of str.
+            SettingError: The model does not support a setting, or `texts` is not a list of str.
             RuntimeError: The model failed on a text.
         """
         spec = spec_with(
             self.spec,
-            layers=_listed_layers(layers),
+            layers=layers,
             layer_combine=layer_combine,
             pooling=pooling,
             pool_special_tokens=pool_special_tokens,
@@ -123,47 +131,45 @@ class Encoder:
         )
         before = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
         length = self._length(max_seq_length)
-        made = TextSpec(length, long_text=long_text, stride=stride, prompt=before)
-        _, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
+        text_spec = TextSpec(length, long_text=long_text, stride=stride, prompt=before)
+        _, vectors = self._encode(spec, text_spec, batch_tokens, **_columns(texts, texts_b))
         assert vectors.sentences is not None
         return vectors.sentences.reshape(-1, *spec.shape(self.bundle.config))
 
     def encode_tokens(
         self,
-        texts: Sequence[str],
-        texts_b: Sequence[str] | None = None,
+        texts: Iterable[str],
+        texts_b: Iterable[str] | None = None,
         *,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         layer_combine: str | None = None,
         dim: int | None = None,
         normalize: bool = False,
         max_seq_length: int | None = None,
         batch_tokens: int | None = None,
     ) -> list[TextVectors]:
-        """Turns texts into the vectors of their tokens, [CLS] and [SEP] among them.
+        """Encodes the tokens of texts, [CLS] and [SEP] included.
 
         Args:
-            texts: Any number of texts; longer ones are cut.
+            texts: Any number of texts; longer ones are truncated.
             texts_b: The second texts of pairs, as many as `texts`.
-            layers: Hidden states taken.
-            layer_combine: How several become one; to be said for several.
-            dim: Only the first so many numbers.
+            layers: Numbers of the hidden states to use.
+            layer_combine: How several layers become one vector; required for several.
+            dim: How many of the first numbers of a vector to keep.
             normalize: Whether vectors have unit length.
-            max_seq_length: Most tokens of a row, special tokens included.
-            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
+            max_seq_length: Maximum number of tokens of a row, special tokens included.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
 
         Returns:
-            For each text its tokens, their places in it (-1 for special tokens), and float32
-            `[tokens, width]`, of a stack `[tokens, layers, width]`.
+            For each text its tokens, their spans in it (-1 for special tokens), and float32
+            `[tokens, width]`, for a stack `[tokens, layers, width]`.
 
         Raises:
-            ValueError, RuntimeError: As `encode`.
+            SettingError, RuntimeError: As `encode`.
         """
-        made = TextSpec(self._length(max_seq_length), ("token",), normalize_tokens=normalize)
-        spec = spec_with(
-            VectorSpec(), layers=_listed_layers(layers), layer_combine=layer_combine, dim=dim
-        )
-        layout, vectors = self._encode(spec, made, batch_tokens, **_columns(texts, texts_b))
+        text_spec = TextSpec(self._length(max_seq_length), ("token",), normalize_tokens=normalize)
+        spec = spec_with(VectorSpec(), layers=layers, layer_combine=layer_combine, dim=dim)
+        layout, vectors = self._encode(spec, text_spec, batch_tokens, **_columns(texts, texts_b))
         tokens = layout.tokens
         assert tokens is not None
         assert vectors.tokens is not None
@@ -173,9 +179,9 @@ class Encoder:
 
     def encode_words(
         self,
-        texts: Sequence[str | Sequence[str]],
+        texts: Iterable[str | Iterable[str]],
         *,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         layer_combine: str | None = None,
         word_pooling: str = "mean",
         dim: int | None = None,
@@ -183,54 +189,49 @@ class Encoder:
         max_seq_length: int | None = None,
         batch_tokens: int | None = None,
     ) -> list[TextVectors]:
-        """Turns texts into the vectors of their words.
+        """Encodes the words of texts.
 
         Args:
-            texts: Texts, whose words stand between white space, with punctuation as words of its
-                own; or lists of words, which are kept one to one.
-            layers: Hidden states taken.
-            layer_combine: How several become one.
-            word_pooling: How the tokens of a word become one vector.
-            dim: Only the first so many numbers.
+            texts: Texts, which are split at white space and punctuation; or lists of words.
+            layers: Numbers of the hidden states to use.
+            layer_combine: How several layers become one vector; required for several.
+            word_pooling: How the vectors of a word's tokens become one vector.
+            dim: How many of the first numbers of a vector to keep.
             normalize: Whether vectors have unit length.
-            max_seq_length: Most tokens of a row, special tokens included.
-            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
+            max_seq_length: Maximum number of tokens of a row, special tokens included.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
 
         Returns:
-            For each text its words, their places in it (a list of words is a text with a space
-            between them), and float32 `[words, width]`; NaN for a word of a list that has no
-            token, or none within `max_seq_length`.
+            For each text its words, their spans in it (for a list of words, in the words joined by
+            spaces), and float32 `[words, width]`; NaN for a word of a list that has no token, or
+            none within `max_seq_length`.
 
         Raises:
-            ValueError, RuntimeError: As `encode`.
+            SettingError, RuntimeError: As `encode`.
         """
-        made = TextSpec(
+        text_spec = TextSpec(
             self._length(max_seq_length),
             ("word",),
             word_pooling=word_pooling,
             normalize_tokens=normalize,
         )
-        spec = spec_with(
-            VectorSpec(), layers=_listed_layers(layers), layer_combine=layer_combine, dim=dim
-        )
-        words = [None if isinstance(text, str) else _listed("words", text) for text in texts]
-        joined = [
-            text if isinstance(text, str) else " ".join(own or ())
-            for text, own in zip(texts, words, strict=True)
-        ]
+        spec = spec_with(VectorSpec(), layers=layers, layer_combine=layer_combine, dim=dim)
+        listed = text_or_word_lists("texts", texts)
+        words = [None if isinstance(text, str) else text for text in listed]
+        joined = [text if isinstance(text, str) else " ".join(text) for text in listed]
         given = words if any(own is not None for own in words) else None
         columns = _columns(joined) | {"words": given}
-        layout, vectors = self._encode(spec, made, batch_tokens, **columns)
-        found = layout.words
-        assert found is not None
+        layout, vectors = self._encode(spec, text_spec, batch_tokens, **columns)
+        ranges = layout.words
+        assert ranges is not None
         assert vectors.words is not None
-        vectors.words[found.first == found.last] = np.nan
-        units = found.texts
+        vectors.words[ranges.first == ranges.last] = np.nan
+        units = ranges.texts
         shaped = vectors.words.reshape(-1, *spec.token_shape(self.bundle.config))
         return per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
 
-    def _length(self, asked: int | None) -> int:
-        return self.bundle.max_seq_length if asked is None else asked
+    def _length(self, requested: int | None) -> int:
+        return self.bundle.max_seq_length if requested is None else requested
 
     def embed_rows(
         self,
@@ -239,65 +240,66 @@ class Encoder:
         token_type_ids: np.ndarray | None = None,
         batch_tokens: int | None = None,
     ) -> EmbeddedRows:
-        """Embeds rows that hold their [CLS] and [SEP], as the encoder's `spec` says.
+        """Embeds rows that include [CLS] and [SEP], with the encoder's `spec`.
 
         Args:
             input_ids: int32 `[tokens]`, all rows end to end.
             row_splits: int64 `[rows + 1]`, where each row begins and ends.
             token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
-            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
 
         Returns:
             float32 `[rows, width]` in `vectors`.
 
         Raises:
-            ValueError: A row over the model's positions, or an id out of its vocabulary.
-            RuntimeError: Every one of several rows failed: the model is broken, not a row.
+            InputError: A row has more tokens than the model has positions, or an id is not in its
+                vocabulary.
+            RuntimeError: All of several rows failed, so the model is at fault.
         """
         rows = input_ids, row_splits, token_type_ids
-        return self._runner.run(self.spec, Wanted(), *rows, batch_tokens)
+        return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
 
     def embed_documents(
         self,
         rows: Rows,
         row: np.ndarray,
         layout: Layout,
-        made: TextSpec,
+        text_spec: TextSpec,
         batch_tokens: int | None = None,
         spec: VectorSpec | None = None,
     ) -> tuple[EmbeddedRows, GranularVectors]:
-        """Embeds the rows that documents were cut to, all granularities in one pass.
+        """Embeds the rows of documents, all granularities in one pass of the model.
 
         Args:
             rows: The distinct rows.
-            row: int `[rows of the layout]`, which of these each is equal to.
-            layout: How documents were cut to rows.
-            made: What is wanted of them.
-            batch_tokens: Most tokens of a batch, filling included; None is what is fast.
-            spec: What a vector is made of; None is the encoder's own.
+            row: int `[rows of the layout]`, the number of the equal distinct row.
+            layout: How documents were split into rows.
+            text_spec: What is requested of the documents.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+            spec: How vectors are computed; None is the encoder's own.
 
         Returns:
-            What became of the rows, and the vectors of the documents; those of a document with a
-            row that failed mean nothing.
+            The result of the rows, and the vectors of the documents; those of documents with a
+            failed row are undefined.
 
         Raises:
-            ValueError, RuntimeError: As `embed_rows`.
+            InputError, RuntimeError: As `embed_rows`.
         """
         spec = spec or self.spec
-        wanted = Wanted(
-            sentences="sentence" in made.granularity,
-            finished=made.long_text != "window" or made.keeps_windows,
-            tokens=made.needs_tokens,
+        outputs = OutputSpec(
+            sentences="sentence" in text_spec.granularity,
+            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
+            tokens=text_spec.needs_tokens,
         )
         embedded = self._runner.run(
             spec,
-            wanted,
+            outputs,
             rows.input_ids,
             rows.row_splits,
             rows.token_type_ids,
             batch_tokens,
-            self.tokenizer.prompt_length(made.prompt),
-            made.max_seq_length,
+            self.tokenizer.prompt_length(text_spec.prompt),
+            text_spec.max_seq_length,
         )
         stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
         vectors = document_vectors(
@@ -305,29 +307,34 @@ class Encoder:
             embedded,
             row,
             rows.row_splits,
-            made,
+            text_spec,
             lambda pooled: self._runner.finish(spec, pooled),
             stacked,
         )
         return embedded, vectors
 
     def _encode(
-        self, spec: VectorSpec, made: TextSpec, batch_tokens: int | None, **columns: Any
+        self, spec: VectorSpec, text_spec: TextSpec, batch_tokens: int | None, **columns: Any
     ) -> tuple[Layout, GranularVectors]:
-        """Embeds columns as `tokenize_documents` takes them; an empty text is [CLS] and [SEP]."""
+        """Embeds texts; `columns` are arguments of `tokenize_documents`. Texts may be empty."""
         self.bundle.check(spec)
-        made = self.bundle.fit_texts(made, self.tokenizer)
+        text_spec = fit_texts(self.bundle, text_spec, self.tokenizer)
         documents = tokenize_documents(
-            self.tokenizer, offsets=made.needs_tokens, prompt=made.prompt, **columns
+            self.tokenizer, offsets=text_spec.needs_tokens, prompt=text_spec.prompt, **columns
         )
-        if made.long_text == "reject" and (too_long := is_too_long(documents, made)).any():
-            raise ValueError(
-                f"texts number {int(np.argmax(too_long))} is longer than {made.max_seq_length} "
-                "tokens; long_text truncate or window takes it"
+        if (
+            text_spec.long_text == "reject"
+            and (too_long := is_too_long(documents, text_spec)).any()
+        ):
+            raise SettingError(
+                "texts",
+                f"number {int(np.argmax(too_long))} is longer than {text_spec.max_seq_length} "
+                "tokens; set long_text to truncate or window",
+                "long_text",
             )
-        rows, layout = lay_out(documents, made, self.tokenizer)
+        rows, layout = lay_out(documents, text_spec, self.tokenizer)
         every = np.arange(len(rows.row_splits) - 1)
-        embedded, vectors = self.embed_documents(rows, every, layout, made, batch_tokens, spec)
+        embedded, vectors = self.embed_documents(rows, every, layout, text_spec, batch_tokens, spec)
         if embedded.failed:
             row, reason = min(embedded.failed.items())
             texts = every if layout.windows is None else layout.windows.document
@@ -340,41 +347,28 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
     """Returns `spec` with some fields changed; None leaves a field as it is.
 
     Raises:
-        ValueError: An unknown field, a value it cannot have, or several layers without a word on
-            how they become one vector.
+        SettingError: An unknown field, a wrong value, or several layers without `layer_combine`.
     """
-    names = {one.name for one in fields(VectorSpec)}
+    names = {field.name for field in fields(VectorSpec)}
     unknown = sorted(set(changes) - names)
     if unknown:
-        raise ValueError(f"{unknown[0]} is no setting, those are {', '.join(sorted(names))}")
+        raise SettingError(unknown[0], f"is not a setting, those are {', '.join(sorted(names))}")
     given = {name: value for name, value in changes.items() if value is not None}
-    layers = given.get("layers", ())
-    if not isinstance(layers, int) and len(layers) > 1 and "layer_combine" not in given:
-        raise ValueError(
-            f"--layers names {len(layers)} layers: say how they become one vector, "
-            "--layer_combine sum, mean, concat, stack, or last for the highest of them"
-        )
+    if "layers" in given:
+        given["layers"] = layers = whole_numbers("layers", given["layers"])
+        if len(layers) > 1 and "layer_combine" not in given:
+            raise SettingError(
+                "layers",
+                f"names {len(layers)} layers: say how they become one vector, layer_combine sum, "
+                "mean, concat, stack, or last for the highest of them",
+                "layer_combine",
+            )
     return replace(spec, **given)
 
 
-def _listed_layers(layers: Sequence[int] | None) -> tuple[int, ...] | None:
-    if isinstance(layers, str):
-        raise ValueError(f"layers must be a list of numbers, such as [-1, -2], got {layers!r}")
-    return None if layers is None else tuple(layers)
-
-
-def _columns(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> dict[str, Any]:
-    first = _listed("texts", texts)
-    second = None if texts_b is None else _listed("texts_b", texts_b)
+def _columns(texts: Iterable[str], texts_b: Iterable[str] | None = None) -> dict[str, Any]:
+    first = text_list("texts", texts)
+    second = None if texts_b is None else text_list("texts_b", texts_b)
     if second is not None and len(second) != len(first):
-        raise ValueError(f"texts_b must be {len(first)} texts, got {len(second)}")
+        raise SettingError("texts_b", f"must be {len(first)} texts, got {len(second)}")
     return {"texts": first, "texts_b": second}
-
-
-def _listed(name: str, texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"{name} must be a list of texts, got one {type(texts).__name__}")
-    for place, text in enumerate(listed := list(texts)):
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be str, number {place} is {type(text).__name__}")
-    return listed

@@ -1,43 +1,64 @@
-"""Quiet: keeps the notes that TensorFlow and LiteRT print at their start off the terminal."""
+"""Keeps the notes that TensorFlow and LiteRT print at their start off the terminal."""
 
 import contextlib
 import os
+import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
+
+_NOTES = (
+    rb"absl::InitializeLog\(\)|cudart_stub\.cc|cuda_platform\.cc.*\(303\)"  # no NVIDIA driver here
+    rb"|computation_placer\.cc|cpu_feature_guard\.cc|rebuild TensorFlow with"
+    rb"|Created TensorFlow Lite XNNPACK delegate"
+)
+# A separate process, so that the last output is shown even if this process is killed.
+_FILTER = f"""
+import os, re, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+notes = re.compile({_NOTES!r})
+while data := os.read(0, 65536):
+    os.write(2, b"".join(l for l in data.splitlines(True) if not notes.search(l)))
+"""
+_PATIENCE = 1.0  # seconds to wait for the filter; a child process may hold the pipe open for longer
 
 _lock = threading.RLock()
 
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Holds back what the process writes to stderr while TensorFlow is first loaded.
+    """Leaves known notes out of stderr while TensorFlow is first imported.
 
-    Its C++ side prints notes about the machine before any setting of its own could stop it. If
-    the block raises, they are shown all the same; once TensorFlow is loaded nothing is held back.
+    Its C++ code prints notes about the machine before any setting could stop it.
     """
     with _lock:
         if "tensorflow" in sys.modules:
             yield
             return
-        with held_stderr():
+        with without_notes():
             yield
 
 
 @contextlib.contextmanager
-def held_stderr() -> Iterator[None]:
-    """Holds back what the process writes to stderr, and shows it only if the block raises."""
-    with _lock, tempfile.TemporaryFile() as said:
+def without_notes() -> Iterator[None]:
+    """Leaves known notes out of stderr of this process; all other output is shown at once."""
+    with _lock:
+        command = [sys.executable, "-I", "-S", "-c", _FILTER]
+        try:
+            shown = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)
+        except OSError:  # no process can be started: the notes are shown
+            yield
+            return
+        assert shown.stdin is not None
         sys.stderr.flush()
         stderr = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(shown.stdin.fileno(), 2)
+        shown.stdin.close()
         try:
             yield
-        except BaseException:
-            said.seek(0)
-            os.write(stderr, said.read())
-            raise
         finally:
+            sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                shown.wait(_PATIENCE)

@@ -1,10 +1,10 @@
-"""Ragged columns: flat values whose rows are told by splits; which values some rows have."""
+"""Computes with ragged columns: flat values, and splits that say where each row begins."""
 
 import numpy as np
 
 
 def splits_of(lengths: np.ndarray) -> np.ndarray:
-    """Lengths of rows, int `[rows]`, to int64 `[rows + 1]`: where each begins and ends.
+    """Returns where each row begins and ends, int64 `[rows + 1]`, from lengths, int `[rows]`.
 
     >>> splits_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
@@ -13,7 +13,7 @@ def splits_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The ranges `[start, start + length)` one after the other, int64 `[sum of lengths]`.
+    """Returns the ranges `[start, start + length)` end to end, int64 `[sum of lengths]`.
 
     >>> places(np.array([7, 1]), np.array([2, 3])).tolist()
     [7, 8, 1, 2, 3]
@@ -23,7 +23,7 @@ def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def sums_of(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The sum of each row's values, int64 `[rows]`; 0 for a row that has none.
+    """Returns the sum of each row's values, int64 `[rows]`; 0 for an empty row.
 
     >>> sums_of(np.array([1, 2, 3]), np.array([2, 0, 1])).tolist()
     [3, 0, 3]
@@ -36,6 +36,6 @@ def sums_of(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def take_rows(row_splits: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the values of some rows stand, int64, and the splits of these rows alone."""
+    """Returns the places of the values of some rows, int64, and the splits of these rows alone."""
     lengths = np.diff(row_splits)[rows]
     return places(row_splits[rows], lengths), splits_of(lengths)

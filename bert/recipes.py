@@ -1,13 +1,14 @@
-"""Recipes of the literature: a name in, the VectorSpec it stands for out."""
+"""Names the VectorSpecs of well-known recipes."""
 
-from bert.vector_spec import VectorSpec
+from bert.specs import VectorSpec
+from storage.errors import SettingError
 
 _LAST_FOUR = (-1, -2, -3, -4)
 _SPECS = {
     # McCormick and Ryan, "BERT Word Embeddings Tutorial" (2019).
     "second-to-last-mean": VectorSpec(layers=(-2,), pooling="mean"),
     # Devlin et al., "BERT" (arXiv 1810.04805), table 7: layers as features for NER. It weights
-    # its sums; the tutorials that made them known do not.
+    # its sums; the tutorials that use them do not.
     "sum-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="sum", pooling="mean"),
     "concat-last-four": VectorSpec(layers=_LAST_FOUR, layer_combine="concat", pooling="mean"),
     # The same paper's section 3: the final hidden state of [CLS] stands for the sequence.
@@ -20,22 +21,23 @@ RECIPES = (*_SPECS, _SUM_ALL)
 
 
 def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
-    """Returns what a recipe stands for in a model of so many layers; vectors are not normalized.
+    """Returns the VectorSpec of a recipe for a model of so many layers, without normalization.
 
     >>> recipe_spec("sum-all", 3).layers
     (1, 2, 3)
 
     Raises:
-        ValueError: No such recipe, or the model has too few layers for it.
+        SettingError: There is no such recipe, or the model has too few layers for it.
     """
     if name == _SUM_ALL:
         every = tuple(range(1, num_hidden_layers + 1))
         return VectorSpec(layers=every, layer_combine="sum", pooling="mean")
     if name not in _SPECS:
-        raise ValueError(f"--recipe must be one of {', '.join(RECIPES)}, got {name!r}")
+        raise SettingError("recipe", f"must be one of {', '.join(RECIPES)}, got {name!r}")
     spec = _SPECS[name]
     if num_hidden_layers < -min(spec.layers):
-        raise ValueError(
-            f"--recipe {name} needs {-min(spec.layers)} layers, this model has {num_hidden_layers}"
+        raise SettingError(
+            "recipe",
+            f"{name} requires {-min(spec.layers)} layers, this model has {num_hidden_layers}",
         )
     return spec

@@ -1,8 +1,8 @@
-"""Results: a run's output folder in, ids and vectors out, of texts, tokens, words or spans."""
+"""Reads ids and vectors of texts, tokens, words or spans from a run's output folder."""
 
 import json
 import os
-import re
+import tempfile
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -10,147 +10,279 @@ from typing import Any
 
 import numpy as np
 
-from bert.remote import SCHEME, read_remote, remote_files
-from bert.result_files import FILE_STEMS, METADATA_KEY, DocumentUnits, read_sentences, read_units
+from bert.bundle.gcs_models import download, list_folder, store_errors
+from bert.formats.output_files import (
+    KINDS,
+    REPORT_FOLDER,
+    RUN_FILE,
+    VECTOR_ENDINGS,
+    parse_name,
+    report_name,
+    vector_kinds,
+)
+from bert.formats.result_files import METADATA_KEY, DocumentUnits, read_sentences, read_units
+from storage.checksums import crc32c_of
+from storage.errors import InputError
+from storage.files import join, names_in, read_bytes
+from storage.gcs import SCHEME
 
-_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
-_PART = re.compile(r"[a-z]+-\d{7,}-\d{5,}(\.[a-z]+){1,2}")
+_Folder = str | os.PathLike[str]
 
 
-def read(folder: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
+def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]:
     """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
         folder: Output folder of a run, local or gs://.
+        partial: Whether to read the finished parts of an incomplete run.
 
     Returns:
-        The ids, and float32 `[documents, dim]`, or `[documents, layers, dim]` for a stack, decoded
-        whatever type they were stored as. Where windows were kept a row is a window and its
-        document's id is repeated.
+        The ids, strings or integers as in the input, and float32 `[documents, dim]`, or
+        `[documents, layers, dim]` for a stack, decoded from the type they were stored as. Where
+        windows were kept, each row is a window, and its document's id is repeated.
 
     Raises:
-        ValueError: The folder holds no such vectors, or a file is damaged.
+        InputError: The folder has no such vectors, its run is not complete, or its files are not
+            those that the run wrote.
     """
     settings = granular_settings(folder, "sentence")
-    ids: list[str] = []
+    ids: list[Any] = []
     vectors: list[np.ndarray] = []
-    for path in vector_files(folder):
-        found = read_sentences(path, settings)
-        ids += found.ids
-        vectors.append(found.vectors)
+    for path in vector_files(folder, partial=partial):
+        part = read_sentences(path, settings)
+        ids += part.ids
+        vectors.append(part.vectors)
     joined = np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), "f4")
     return ids, joined.reshape(-1, *settings["shape"])
 
 
-def read_tokens(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
-    """Reads the vectors of every document's tokens, in the input's order, a file at a time.
+def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's tokens, in the input's order, one file at a time.
 
     Args:
         folder: Output folder of a run.
+        partial: Whether to read the finished parts of an incomplete run.
 
     Yields:
-        A document's id, its tokens, where they stand, and their vectors.
+        A document's id, its tokens, their spans in the text, and their vectors.
 
     Raises:
-        ValueError: The folder holds no such vectors, or a file is damaged.
+        InputError: As `read`.
     """
-    return _read_units(folder, "token")
+    return _read_units(folder, "token", partial)
 
 
-def read_words(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
+def read_words(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's words; otherwise as `read_tokens`."""
-    return _read_units(folder, "word")
+    return _read_units(folder, "word", partial)
 
 
-def read_spans(folder: str | os.PathLike[str]) -> Iterator[DocumentUnits]:
+def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
     """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
-    return _read_units(folder, "span")
+    return _read_units(folder, "span", partial)
 
 
-def is_remote(folder: str | os.PathLike[str]) -> bool:
-    """Whether a run's folder lies in Cloud Storage."""
+def is_remote(folder: _Folder) -> bool:
+    """Returns whether a run's folder is in Cloud Storage."""
     return isinstance(folder, str) and folder.startswith(SCHEME)
 
 
-def _read_units(folder: str | os.PathLike[str], granularity: str) -> Iterator[DocumentUnits]:
+def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
     settings = granular_settings(folder, granularity)
-    files = vector_files(folder, granularity)
+    check_complete(folder, partial)  # now, not when the first document is read
+    files = vector_files(folder, granularity, partial)
     return chain.from_iterable(read_units(path, granularity, settings) for path in files)
 
 
-def vector_files(folder: str | os.PathLike[str], granularity: str = "sentence") -> Iterator[Path]:
-    """The files of one kind of vectors of a run, sorted, which is the input's order.
-
-    Of a folder in Cloud Storage each is a copy, which lies there until the next is asked for.
-    """
-    stem = f"{FILE_STEMS[granularity]}-"
-
-    def is_ours(name: str) -> bool:
-        return name.endswith(_ENDINGS) and _PART.fullmatch(name) is not None
-
-    if is_remote(folder):
-        yield from remote_files(os.fspath(folder), stem, is_ours)
-        return
-    yield from sorted(path for path in Path(folder).glob(f"{stem}*") if is_ours(path.name))
-
-
-def granular_settings(folder: str | os.PathLike[str], granularity: str) -> dict[str, Any]:
-    """What `vector_settings` gives, of a run that made this kind of vectors.
+def check_complete(folder: _Folder, partial: bool = False) -> None:
+    """Checks that a run is complete, unless `partial` allows an incomplete one.
 
     Raises:
-        ValueError: It made others; they are named.
+        InputError: The run is not complete.
+    """
+    record = read_run(folder)
+    status = "done" if record is None else record.get("status")
+    if status != "done" and not partial:
+        raise InputError(
+            f"{os.fspath(folder)}: the run is not complete (status {status}); run its command "
+            "again, or read what is finished with partial=True"
+        )
+
+
+def vector_files(
+    folder: _Folder, granularity: str = "sentence", partial: bool = False
+) -> Iterator[Path]:
+    """Yields the files of one kind of vectors of a run, in the input's order.
+
+    Each file is compared with the report of its part. A file of Cloud Storage is a local copy that
+    exists until the next one is requested. A folder without `run.json` is read unchecked.
+
+    Args:
+        folder: Output folder of a run.
+        granularity: `sentence`, `token`, `word` or `span`.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Raises:
+        InputError: The run is not complete, or its files are not those that it wrote.
+    """
+    check_complete(folder, partial)
+    record = read_run(folder)
+    for kind in vector_kinds(granularity):
+        for name, path in _files_of_kind(folder, kind, record):
+            if record is None or _is_written(folder, record, name, path):
+                yield path
+
+
+def _files_of_kind(
+    folder: _Folder, kind: str, record: dict[str, Any] | None
+) -> Iterator[tuple[str, Path]]:
+    """Yields names and paths; of a complete run, as many files and bytes as it wrote."""
+    place = join(os.fspath(folder), kind)
+    if not is_remote(folder):
+        entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
+        sizes = {f"{kind}/{path.name}": path.stat().st_size for path in entries}
+        for name in _vector_names(place, kind, sizes, record):
+            yield name, Path(folder, name)
+        return
+    listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
+    sizes = {name: file.size for name, file in listed.items()}
+    for name in _vector_names(place, kind, sizes, record):
+        with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+            copy = Path(temporary, name)
+            download(listed[name], copy)
+            yield name, copy
+
+
+def _vector_names(
+    place: str, kind: str, sizes: dict[str, int], record: dict[str, Any] | None
+) -> list[str]:
+    """Returns the names of the files of vectors, sorted.
+
+    Raises:
+        InputError: The run is complete and wrote other files, or its record is damaged.
+    """
+    found = {name: size for name, size in sizes.items() if _holds_vectors(name)}
+    if record is not None and record.get("status") == "done":
+        try:
+            written = record["written"].get(kind, {"files": 0, "bytes": 0})
+            expected = written["files"], written["bytes"]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{place.removesuffix(kind)}{RUN_FILE} is not the record of a run"
+            ) from error
+        if (len(found), sum(found.values())) != expected:
+            raise InputError(
+                f"{place} holds {len(found)} files of {sum(found.values())} bytes, its run "
+                f"wrote {expected[0]} of {expected[1]}: `bert-embed verify` lists what is missing "
+                "or extra"
+            )
+    return sorted(found)
+
+
+def _holds_vectors(name: str) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in VECTOR_ENDINGS
+
+
+def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) -> bool:
+    """Returns whether a file is finished; files of a run in progress may not be.
+
+    Raises:
+        InputError: No report names the file, or size or checksum are not those of its report.
+    """
+    file = _reported(folder, record, name)
+    if file is None:
+        if record.get("status") != "done":
+            return False
+        if not _has_reports(folder):
+            return True
+        raise InputError(_damage(path, "no report of its run names it"))
+    if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
+        raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
+    return True
+
+
+def _reported(folder: _Folder, record: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Returns the entry of a file in the report of its part; None if there is none."""
+    parsed = parse_name(name)
+    assert parsed is not None
+    data = _read_bytes(folder, report_name(parsed.block, parsed.part))
+    try:
+        report = json.loads(data or b"{}")
+        file = report.get("files", {}).get(name) if report.get("run") == record["run"] else None
+        return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _has_reports(folder: _Folder) -> bool:
+    place = join(os.fspath(folder), REPORT_FOLDER)
+    with store_errors():
+        return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)
+
+
+def _damage(path: Path, what: str) -> str:
+    return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
+
+
+def _read_bytes(folder: _Folder, name: str) -> bytes | None:
+    with store_errors():
+        return read_bytes(join(os.fspath(folder), name))
+
+
+def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
+    """Returns `vector_settings` of a run that wrote this kind of vectors.
+
+    Raises:
+        InputError: The run wrote other kinds; the message names them.
     """
     settings = vector_settings(folder)
-    made = settings.get("granularity", ["sentence"])
-    if granularity not in made:
-        raise ValueError(
-            f"{os.fspath(folder)} holds vectors of {' and '.join(made)}, none of {granularity}: "
-            f"embed with --granularity {granularity} into a folder of its own"
+    kinds = settings.get("granularity", ["sentence"])
+    if granularity not in kinds:
+        raise InputError(
+            f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
+            f"embed with granularity {granularity} into a folder of its own",
+            "granularity",
         )
     return settings
 
 
-def vector_settings(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the vectors of a run are: model fingerprint, layers, pooling, shape and so on.
+def vector_settings(folder: _Folder) -> dict[str, Any]:
+    """Returns what a run says of its vectors: model fingerprint, layers, pooling, shape and so on.
 
-    Read from `run.json`, or from a Parquet file's own metadata where that was not kept.
+    They come from `run.json`, or from the metadata of a Parquet file where there is no `run.json`.
 
     Raises:
-        ValueError: The folder tells nothing of the kind.
+        InputError: The folder is not the output of a run, or holds no vectors.
     """
     record = read_run(folder)
     if record is not None:
         if "vectors" not in record:
-            raise ValueError(
+            raise InputError(
                 f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
                 f"{os.fspath(folder)}`"
             )
         return record["vectors"]
-    for path in (path for name in FILE_STEMS for path in vector_files(folder, name)):
+    for path in (path for name in KINDS for path in vector_files(folder, name)):
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            kept = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
-            if kept is not None:
-                return json.loads(kept)
-    raise ValueError(f"{os.fspath(folder)} is not the output of a run: no run.json, no vectors")
+            settings = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
+            if settings is not None:
+                return json.loads(settings)
+    raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
 
 
-def read_run(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The run's record, `run.json`, or None if it is not there."""
+def read_run(folder: _Folder) -> dict[str, Any] | None:
+    """Returns the run's record, `run.json`, or None if there is none."""
     try:
-        if is_remote(folder):
-            data = read_remote(f"{os.fspath(folder).rstrip('/')}/run.json")
-            if data is None:
-                return None
-            record = json.loads(data)
-        else:
-            record = json.loads(Path(folder, "run.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return None
+        data = _read_bytes(folder, RUN_FILE)
+        if data is None:
+            return None
+        record = json.loads(data)
     except (NotADirectoryError, ValueError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(folder)}/run.json cannot be read: {error}") from error
-    made = record.get("vectors", record.get("examples")) if isinstance(record, dict) else None
-    if not isinstance(made, dict):
-        raise ValueError(f"{os.fspath(folder)}/run.json is not the record of a run")
+        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
+    settings = record.get("vectors", record.get("examples")) if isinstance(record, dict) else None
+    if not isinstance(settings, dict):
+        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} is not the record of a run")
     return record

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.bundle import Bundle
+from bert.bundle.bundle import Bundle
+from bert.bundle.find import resolve_model
+from bert.graph.load import load_encoder, load_tokenizer
 from bert.quiet import quiet_start
-from bert.resolve import resolve_model
 
 SENTENCE = (
     "After stealing money from the bank vault, "
@@ -68,7 +69,7 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
     if not 0 <= token_types < config.type_vocab_size:
         most = config.type_vocab_size - 1
         raise ValueError(f"--token_types must be between 0 and {most}, got {token_types}")
-    tokenizer = bundle.load_tokenizer()
+    tokenizer = load_tokenizer(bundle)
     ids = [tokenizer.cls_id, *tokenizer.encode([SENTENCE])[0].tolist(), tokenizer.sep_id]
     tokens = tokenizer.tokens(ids)
     places = [at for at, token in enumerate(tokens) if token == _WORD]
@@ -82,7 +83,7 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
 def _summed_layers(bundle: Bundle, input_ids: np.ndarray, token_types: int) -> np.ndarray:
     """The sum of the last four hidden states of one row, float32 `[tokens, hidden]`."""
     with quiet_start():
-        encoder = bundle.load_encoder()
+        encoder = load_encoder(bundle)
         row = input_ids[np.newaxis]
         states = encoder.hidden_states(row, np.ones_like(row), np.full_like(row, token_types))
     return np.sum([state.numpy()[0] for state in states[-_LAST_LAYERS:]], axis=0)

@@ -29,10 +29,16 @@ _FEATURES = {
 
 
 def read_labels(path: str) -> dict[str, str]:
-    """Ids to labels, of a file with both in each line and a tab between."""
+    """Reads ids and their labels from a file with one of each in a line, a tab between them."""
+    labels = {}
     with open(path, encoding="utf-8") as file:
-        pairs = (line.rstrip("\n").split("\t") for line in file if line.strip())
-        return {pair[0]: pair[1] for pair in pairs}
+        for number, line in enumerate(file, 1):
+            name, tab, label = line.rstrip("\n").partition("\t")
+            if line.strip() and not tab:
+                raise SystemExit(f"--labels {path}, line {number} has no tab between id and label")
+            if tab:
+                labels[name] = label
+    return labels
 
 
 def rows(folder: str, labels: dict[str, str], classes: Sequence[str]) -> tf.data.Dataset:
@@ -40,9 +46,9 @@ def rows(folder: str, labels: dict[str, str], classes: Sequence[str]) -> tf.data
 
     Rows have different lengths, nothing is filled yet.
     """
-    files = sorted(glob.glob(os.path.join(folder, "examples-*.tfrecord*")))
+    files = sorted(glob.glob(os.path.join(folder, "examples", "part-*.tfrecord*")))
     if not files:
-        raise SystemExit(f"--examples {folder} holds no files examples-*.tfrecord")
+        raise SystemExit(f"--examples {folder} holds no files examples/part-*.tfrecord")
     numbers = {label: number for number, label in enumerate(classes)}
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(
@@ -77,6 +83,23 @@ def batches(data: tf.data.Dataset, held_out: bool, size: int) -> tf.data.Dataset
     return chosen.padded_batch(size).prefetch(tf.data.AUTOTUNE)
 
 
+def check_enough(
+    data: tf.data.Dataset,
+    training: tf.data.Dataset,
+    held_out: tf.data.Dataset,
+    classes: Sequence[str],
+) -> None:
+    """Raises SystemExit unless there are two classes, rows to train on and rows to hold out."""
+    if len(classes) < 2:
+        raise SystemExit(f"--labels names {len(classes)} classes, a classifier needs at least 2")
+    if not all(any(True for _ in part.take(1)) for part in (training, held_out)):
+        rows_found = sum(1 for _ in data)
+        raise SystemExit(
+            f"{rows_found} rows of --examples have a label, too few to train on some and test on "
+            f"others: one text of {_HELD_OUT} is held out, chosen by its id; label more texts"
+        )
+
+
 def classifier(bundle: str, classes: int, train_bert: bool) -> keras.Model:
     """Softmax over the mean of the last layer's token vectors."""
     names = ("input_word_ids", "input_mask", "input_type_ids")
@@ -108,6 +131,7 @@ def main() -> None:
     data = rows(given.examples, labels, classes)
     training = batches(data, held_out=False, size=given.batch_size)
     held_out = batches(data, held_out=True, size=given.batch_size)
+    check_enough(data, training, held_out, classes)
     model = classifier(given.model, len(classes), given.train_bert)
     model.fit(training, epochs=given.epochs, verbose=0)
     _, accuracy = model.evaluate(held_out, verbose=0)

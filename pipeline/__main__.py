@@ -1,9 +1,10 @@
-"""python -m pipeline COMMAND …, also installed as bert-embed."""
+"""Runs `python -m pipeline COMMAND`, which is also installed as `bert-embed`."""
 
 import os
 import sys
 
-from pipeline.cli import DONE, INTERRUPTED, main
+from pipeline.cli import main
+from pipeline.errors import ExitCode
 
 
 def run() -> None:
@@ -12,12 +13,12 @@ def run() -> None:
         code = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output (head, say) has seen enough; the interpreter must not try again.
+        # The reader of our output, such as head, closed it; the interpreter must not write again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = DONE
-    if code == INTERRUPTED:
-        # A worker thread in the middle of a block would be waited for; its files are whole or
-        # not there, so it can be left.
+        code = ExitCode.DONE
+    if code == ExitCode.INTERRUPTED:
+        # The interpreter would wait for a worker thread in the middle of a block. Its files are
+        # whole or absent, so the process can end now.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

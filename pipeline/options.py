@@ -1,99 +1,336 @@
-"""Options: the command line and a YAML file in, checked EmbedOptions and Beam's own flags out."""
+"""Declares every flag of `embed` and `tokenize` once, as a field of EmbedOptions.
+
+The parser, the YAML reader, `--help` and docs/options.md derive from these fields.
+"""
 
 import argparse
-import difflib
-import itertools
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn
+from typing import Any
 
-from pipeline.flags import add_embed_flags, add_tokenize_flags
-
-_NEGATIVE_LIST = re.compile(r"^-\d+(,-?\d+)*$")
-# Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
-FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")
-MOST_CONFIG = 1 << 20  # characters of a --config file
-DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
-
+from bert.engines.choose import DEVICES, PRECISIONS
+from bert.formats.number_types import OUTPUT_DTYPES
+from bert.recipes import RECIPES
+from bert.specs import GRANULARITIES, LAYER_COMBINES, LONG_TEXTS, POOLINGS, WORD_POOLINGS
+from pipeline.accelerators import ACCELERATORS
 
 EXAMPLES = "examples"  # the output format of `tokenize`
-REPEATED = ("input", "skip_existing")  # flags that may be given several times
-# Switches that have no --no_ form.
-_ONLY_ON = (
-    "overwrite",
-    "dry_run",
-    "check_ids",
-    "list_vanished",
-    "allow_untrusted_model",
-    "right_fitting",
-)
+DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
+# Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
+FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")
+INPUT, OUTPUT, COMPUTING, DATAFLOW = "input", "output", "computing", "on Dataflow"
+MODEL = "model and vectors (defaults: the model's own settings)"
+GROUPS = (INPUT, OUTPUT, MODEL, COMPUTING, DATAFLOW)
 
 
-class UsageError(ValueError):
-    """The command line or configuration is wrong; the message says what to do."""
+@dataclass(frozen=True)
+class Flag:
+    """What the command line says of one field of EmbedOptions.
+
+    Attributes:
+        group: Its group in `--help`; None for those that every command has.
+        help: Its help, with the default where that depends on the input or model.
+        metavar: What stands for the value in `--help`.
+        type: Turns the text of the value into the value.
+        choices: The values that are allowed; None for any.
+        repeated: Whether it may be given several times.
+        switch: Whether it is `--name` or `--no_name`, which need no value.
+        embed_only: Whether `tokenize` does not take it.
+    """
+
+    group: str | None
+    help: str
+    metavar: str | None = None
+    type: Callable[[str], Any] = str
+    choices: Iterable[str] | None = None
+    repeated: bool = False
+    switch: bool = False
+    embed_only: bool = False
+
+
+def _flag(
+    group: str | None,
+    text: str,
+    metavar: str | None = None,
+    default: Any = None,
+    **more: Any,
+) -> Any:
+    return field(default=default, metadata={"flag": Flag(group, text, metavar, **more)})
+
+
+def _switch(group: str | None, text: str, default: bool | None = None, **more: Any) -> Any:
+    return _flag(group, text, default=default, switch=True, **more)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _at_least_zero(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
+    return int(text)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"-?\d+(,-?\d+)*", text):
+        raise argparse.ArgumentTypeError(
+            f"must be numbers with commas, such as -1,-2; got {text!r}"
+        )
+    return tuple(int(number) for number in text.split(","))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _blocks(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise argparse.ArgumentTypeError(f"must be block numbers with commas, got {text!r}")
+    return tuple(sorted({int(number) for number in text.split(",")}))
+
+
+def _share(text: str) -> str:
+    if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
+        raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
+    if text.endswith("%") and float(text[:-1]) > 100:
+        raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
+    return text
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """What `embed` was asked for; None where the model or the input decides.
+    """The options of `embed` and `tokenize`; None where the model or the input decides.
 
-    `tokenize` is asked for a part of it; its `output_format` is `examples`.
+    Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags.
     """
 
-    input: tuple[str, ...] = ()
-    output: str = ""
-    input_format: str | None = None
-    text_column: str | None = None
-    text_b_column: str | None = None
-    pair_separator: str | None = None
-    span_columns: tuple[str, ...] | None = None
-    id_column: str | None = None
-    extra_columns: tuple[str, ...] | None = None
-    query: str | None = None
-    temp_dataset: str | None = None
-    output_format: str = "parquet"
-    output_table: str | None = None
-    write_disposition: str | None = None
-    tfrecord_output: str | None = None
-    compression: str = "none"
-    block_bytes: int | None = None
-    block_docs: int | None = None
-    limit: int | None = None
-    model: str = "minilm"
-    allow_untrusted_model: bool = False
-    granularity: tuple[str, ...] = ("sentence",)
-    recipe: str | None = None
-    layers: tuple[int, ...] | None = None
-    layer_combine: str | None = None
-    pooling: str | None = None
-    pool_special_tokens: bool | None = None
-    dense: bool | None = None
-    word_pooling: str = "mean"
-    max_seq_length: int | None = None
-    long_text: str = "truncate"
-    stride: int | None = None
-    merge_windows: bool | None = None
-    prompt: str | None = None
-    dim: int | None = None
-    normalize: bool | None = None
-    output_dtype: str = "float32"
-    precision: str = "float32"
-    device: str = "auto"
-    batch_tokens: int | None = None
-    threads: int | None = None
-    inference_timeout: int = 600
-    leave_out: tuple[int, ...] = ()
-    accelerator: str | None = None
-    right_fitting: bool = False
-    overwrite: bool = False
-    skip_existing: tuple[str, ...] = ()
-    list_vanished: bool = False
-    check_ids: bool = False
-    max_rejected: str | None = None
-    dry_run: bool = False
-    beam_args: tuple[str, ...] = field(default=())
+    input: tuple[str, ...] = _flag(
+        INPUT,
+        "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
+        "GLOB",
+        (),
+        repeated=True,
+    )
+    query: str | None = _flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
+    temp_dataset: str | None = _flag(
+        INPUT,
+        "BigQuery dataset for the query's rows (default: one that this program creates)",
+        "DATASET",
+    )
+    input_format: str | None = _flag(
+        INPUT,
+        "default: by suffix, else text",
+        choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
+    )
+    text_column: str | None = _flag(
+        INPUT, "field or column with a text or a list of words (default: text)", "NAME"
+    )
+    text_b_column: str | None = _flag(INPUT, "field or column of the second text of a pair", "NAME")
+    extra_columns: tuple[str, ...] | None = _flag(
+        INPUT,
+        "columns to copy to the output; add the type where it is neither string nor declared by "
+        "Parquet or BigQuery",
+        "A,B:TYPE",
+        type=_names,
+    )
+    pair_separator: str | None = _flag(
+        INPUT, "separates the two texts of a line, such as ' ||| '", "TEXT"
+    )
+    span_columns: tuple[str, ...] | None = _flag(
+        INPUT,
+        "columns with the first and last+1 characters of spans (default: start,stop)",
+        "A,B",
+        type=_names,
+    )
+    id_column: str | None = _flag(
+        INPUT, "field or column of the id (default: id if there is one)", "NAME"
+    )
+    limit: int | None = _flag(INPUT, "read only the first N records", "N", type=_positive)
+
+    output: str = _flag(OUTPUT, "folder of the run", "DIR", "")
+    overwrite: bool = _switch(OUTPUT, "first remove the files of another run", False)
+    max_rejected: str | None = _flag(
+        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", type=_share
+    )
+    skip_blocks: tuple[int, ...] = _flag(
+        OUTPUT,
+        "reject the documents of these blocks, because they crash or hang a worker",
+        "N,N",
+        (),
+        type=_blocks,
+    )
+    block_bytes: int | None = _flag(OUTPUT, "bytes of text in a block", "N", type=_positive)
+    block_docs: int | None = _flag(
+        OUTPUT, "maximum number of documents in a file", "N", type=_positive
+    )
+    output_format: str = _flag(
+        OUTPUT,
+        "format of the files",
+        default="parquet",
+        choices=("parquet", "jsonl", "tfrecord", "bigquery"),
+        embed_only=True,
+    )
+    output_table: str | None = _flag(
+        OUTPUT,
+        "project:dataset.table, optionally with a partition $YYYYMMDD",
+        "TABLE",
+        embed_only=True,
+    )
+    write_disposition: str | None = _flag(
+        OUTPUT,
+        "what to do if the table has rows (default: append)",
+        choices=("append", "truncate", "fail"),
+        embed_only=True,
+    )
+    tfrecord_output: str | None = _flag(
+        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR", embed_only=True
+    )
+    compression: str = _flag(
+        OUTPUT, "compression of TFRecord files", default="none", choices=("none", "gzip")
+    )
+    output_dtype: str = _flag(
+        OUTPUT,
+        "number type of the stored vectors",
+        default="float32",
+        choices=OUTPUT_DTYPES,
+        embed_only=True,
+    )
+    skip_existing: tuple[str, ...] = _flag(
+        OUTPUT,
+        "earlier output: a folder, a glob of folders, or a BigQuery table; its documents with an "
+        "unchanged text are not embedded again; can be repeated",
+        "DIR_OR_TABLE",
+        (),
+        repeated=True,
+        embed_only=True,
+    )
+    list_removed: bool = _switch(
+        OUTPUT, "list ids that only the earlier outputs have", False, embed_only=True
+    )
+    check_ids: bool = _switch(OUTPUT, "count ids that occur more than once", False, embed_only=True)
+
+    model: str = _flag(
+        MODEL,
+        "minilm, a bundle, the folder or .tar.gz of a model, local or gs://, or a TF Hub handle",
+        "MODEL",
+        "minilm",
+    )
+    allow_untrusted_model: bool = _switch(
+        MODEL,
+        "load a SavedModel whatever its graph does: like running a program of its author",
+        False,
+    )
+    granularity: tuple[str, ...] = _flag(
+        MODEL,
+        f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)} (examples "
+        "for word or span must be tokenized with these)",
+        "NAME,NAME",
+        ("sentence",),
+        type=_names,
+    )
+    recipe: str | None = _flag(
+        MODEL, "layers and pooling as in the literature", choices=RECIPES, embed_only=True
+    )
+    layers: tuple[int, ...] | None = _flag(
+        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=_layers, embed_only=True
+    )
+    layer_combine: str | None = _flag(
+        MODEL, "how several layers become one", choices=LAYER_COMBINES, embed_only=True
+    )
+    pooling: str | None = _flag(
+        MODEL,
+        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
+        "NAME",
+        embed_only=True,
+    )
+    pool_special_tokens: bool | None = _switch(
+        MODEL, "whether pooling includes [CLS] and [SEP]", embed_only=True
+    )
+    dense: bool | None = _switch(
+        MODEL, "whether to apply the model's own Dense modules", embed_only=True
+    )
+    word_pooling: str = _flag(
+        MODEL,
+        "how the tokens of a word or span become one vector",
+        default="mean",
+        choices=WORD_POOLINGS,
+        embed_only=True,
+    )
+    max_seq_length: int | None = _flag(
+        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", type=_positive
+    )
+    long_text: str = _flag(
+        MODEL, "what to do with longer texts", default="truncate", choices=LONG_TEXTS
+    )
+    stride: int | None = _flag(
+        MODEL,
+        "tokens that neighbouring windows share (default: 64, at most half a window)",
+        "N",
+        type=_at_least_zero,
+    )
+    prompt: str | None = _flag(
+        MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
+    )
+    merge_windows: bool | None = _switch(
+        MODEL, "one vector a document (default) or one a window", embed_only=True
+    )
+    dim: int | None = _flag(MODEL, "keep the first N numbers", "N", type=_positive, embed_only=True)
+    normalize: bool | None = _switch(
+        MODEL, "whether to scale vectors to unit length", embed_only=True
+    )
+
+    precision: str = _flag(
+        COMPUTING,
+        "number type of the matrix products",
+        default="float32",
+        choices=PRECISIONS,
+        embed_only=True,
+    )
+    device: str = _flag(
+        COMPUTING,
+        "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
+        "processor, for tests",
+        default="auto",
+        choices=DEVICES,
+        embed_only=True,
+    )
+    batch_tokens: int | None = _flag(
+        COMPUTING,
+        "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
+        "N",
+        type=_positive,
+        embed_only=True,
+    )
+    threads: int | None = _flag(
+        COMPUTING, "default: all processors", "N", type=_positive, embed_only=True
+    )
+    inference_timeout: int = _flag(
+        COMPUTING,
+        "fail, naming the block, if no batch ends within this time",
+        "SECONDS",
+        600,
+        type=_positive,
+        embed_only=True,
+    )
+    runner: str = _flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
+    accelerator: str | None = _flag(
+        DATAFLOW,
+        "accelerator of every worker; also chooses --device, --machine_type and the disk",
+        choices=ACCELERATORS,
+        embed_only=True,
+    )
+    right_fitting: bool = _switch(
+        DATAFLOW,
+        "give the accelerator only to the workers of the model's steps",
+        False,
+        embed_only=True,
+    )
+    dry_run: bool = _switch(None, "print the plan and stop", False)
+    beam_args: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -101,231 +338,32 @@ class EmbedOptions:
         return "tokenize" if self.output_format == EXAMPLES else "embed"
 
     @property
-    def runner(self) -> str:
-        """Name of Beam's runner; the last one that is given counts, as for Beam itself."""
-        name = DEFAULT_RUNNER
-        for flag, following in itertools.pairwise((*self.beam_args, "")):
-            if flag.startswith("--runner="):
-                name = flag.partition("=")[2]
-            elif flag == "--runner":
-                name = following
-        return name
-
-    @property
     def runner_name(self) -> str:
-        """The runner as one word, however it was spelt: Beam takes `flink` and a path, too."""
+        """The runner as one lower-case word: Beam also takes `flink` and a dotted path."""
         name = self.runner.rpartition(".")[2].lower()
         return name if name.endswith("runner") else f"{name}runner"
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether the run goes to a cluster through a job server."""
+        return self.runner_name in FOREIGN_RUNNERS
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+    @property
+    def is_dataflow(self) -> bool:
+        """Whether the run goes to Dataflow."""
+        return self.runner_name == "dataflowrunner"
 
+    @property
+    def reads_table(self) -> bool:
+        """Whether the input is a BigQuery table or query, not files."""
+        if self.query is not None or self.input_format is not None:
+            return self.query is not None or self.input_format == "bigquery"
+        from transforms.bigquery.client import looks_like_table  # --help does not need it
 
-def embed_parser() -> argparse.ArgumentParser:
-    """The parser of `embed`; raises UsageError where argparse would exit."""
-    parser = _Parser(
-        prog="python -m pipeline embed",
-        description="Text to BERT vectors. Takes every option of Apache Beam, too.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
-    add_embed_flags(parser)
-    return parser
-
-
-def tokenize_parser() -> argparse.ArgumentParser:
-    """The parser of `tokenize`, likewise."""
-    parser = _Parser(
-        prog="python -m pipeline tokenize",
-        description="Text to TFRecord files of examples, to be embedded later or elsewhere; or the "
-        "tokens, ids and places of one text. Takes every option of Apache Beam, too.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
-    add_tokenize_flags(parser)
-    return parser
+        return any(map(looks_like_table, self.input))
 
 
-def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
-    """Reads the command line of `embed`, and the file that its --config names.
-
-    Raises:
-        UsageError: An unknown flag (the nearest is named), a wrong value, a bad file.
-    """
-    return _parse(embed_parser(), arguments)
-
-
-def parse_tokenize(arguments: Sequence[str]) -> EmbedOptions:
-    """Reads the command line of `tokenize` for files, likewise."""
-    return _parse(tokenize_parser(), arguments, output_format=EXAMPLES)
-
-
-def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str], **fixed: Any) -> EmbedOptions:
-    given, unknown = parser.parse_known_args(join_negative_lists(arguments))
-    values = vars(given)
-    values.pop("text", None)
-    config = values.pop("config", None)
-    unknown_keys: list[str] = []
-    if config is not None:
-        from_file, unknown_keys = _read_config(config, parser)
-        values = from_file | values
-    for name in REPEATED:
-        values[name] = tuple(values.get(name, ()))
-    options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
-    try:
-        _check_beam_flags(parser, options)
-    except UsageError as error:
-        if unknown_keys and not unknown:
-            raise UsageError(f"--config {config}: {error}") from error
-        raise
-    for name in ("input", "output"):
-        if not getattr(options, name) and not (name == "input" and options.query):
-            raise UsageError(f"--{name} is missing: " + _MISSING[name])
-    if "" in options.input:
-        raise UsageError("--input is empty: " + _MISSING["input"])
-    _check_runner(options.runner)
-    return options
-
-
-_MISSING = {
-    "input": "give the files to embed, such as --input 'texts/*.txt'",
-    "output": "give a folder for the vectors, such as --output build/out",
+FLAGS: dict[str, Flag] = {
+    each.name: each.metadata["flag"] for each in fields(EmbedOptions) if "flag" in each.metadata
 }
-
-
-def join_negative_lists(arguments: Sequence[str]) -> list[str]:
-    """Ties `--layers -1,-2` together, which argparse would take for two flags.
-
-    >>> join_negative_lists(["--layers", "-1,-2", "--dim", "3"])
-    ['--layers=-1,-2', '--dim', '3']
-    """
-    joined: list[str] = []
-    for argument in arguments:
-        if joined and joined[-1] == "--layers" and _NEGATIVE_LIST.match(argument):
-            joined[-1] += "=" + argument
-        else:
-            joined.append(argument)
-    return joined
-
-
-def parse_config(path: str, text: str) -> dict[str, Any]:
-    """The flags in a YAML file; each has one value, or a list of them.
-
-    Raises:
-        UsageError: It is none, too large, or refers to itself: a few lines of references can stand
-            for any number of values.
-    """
-    import yaml
-
-    wanted = f"--config {path} must hold flags, one `name: value` a line"
-    if len(text) > MOST_CONFIG:
-        raise UsageError(f"{wanted}, and not more than {MOST_CONFIG:,} characters")
-    depth = 0
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise UsageError(f"{wanted}, without references to each other (*{event.anchor})")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > 2:
-                raise UsageError(f"{wanted}, the value a list at most")
-        settings = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, dict) or "config" in settings:
-        raise UsageError(wanted)
-    return settings
-
-
-def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
-    try:
-        text = _config_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from error
-    settings = parse_config(path, text)
-    switches = {name for name in settings if f"--no_{name}" in parser._option_string_actions}
-    for name in switches:
-        if not isinstance(settings[name], bool | None):
-            raise UsageError(f"--config {path}: {name} must be true or false")
-    arguments = [each for name, value in settings.items() for each in _as_flags(name, value)]
-    try:
-        given, unknown = parser.parse_known_args(arguments)
-    except UsageError as error:
-        raise UsageError(f"--config {path}: {error}") from error
-    return vars(given), unknown
-
-
-def _config_text(path: str) -> str:
-    from transforms.files import read_bytes  # imports Beam only for a path that is no local one
-
-    data = read_bytes(path)
-    if data is None:
-        raise FileNotFoundError(f"{path} is not there")
-    return data.decode()
-
-
-def _as_flags(name: str, value: Any) -> list[str]:
-    if value is None or (value is False and name in _ONLY_ON):
-        return []  # as if the line were not there
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no_{name}"]
-    if isinstance(value, list) and name in REPEATED:
-        return [f"--{name}={each}" for each in value]
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return [f"--{name}={text}"]
-
-
-def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
-    """Refuses what neither we nor Beam know."""
-    if not options.beam_args or options.runner_name in FOREIGN_RUNNERS:
-        return
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    beam_parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")
-    for each in PipelineOptions.__subclasses__():
-        if "_add_argparse_args" in vars(each):
-            each._add_argparse_args(beam_parser)
-    _, unknown = beam_parser.parse_known_args(list(options.beam_args))
-    if not unknown:
-        return
-    name = unknown[0].partition("=")[0]
-    known = [flag for p in (parser, beam_parser) for flag in p._option_string_actions]
-    nearest = difflib.get_close_matches(name, known, n=1)
-    if not name.startswith("-"):
-        raise UsageError(
-            f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
-        )
-    hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
-    raise UsageError(f"unknown flag {name}; {hint}")
-
-
-def _check_runner(name: str) -> None:
-    if name == DEFAULT_RUNNER:
-        return
-    from apache_beam.runners.runner import create_runner
-
-    try:
-        create_runner(name)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise UsageError(f"--runner {name} is not to be had: {error}") from error
-
-
-def command_of(options: EmbedOptions) -> list[str]:
-    """The command that repeats a run: every option that was asked for."""
-    words = [sys.executable, "-m", "pipeline", options.command]
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if each.name == "beam_args" or value == each.default:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{each.name}" if value else f"--no_{each.name}")
-        elif value == EXAMPLES and each.name == "output_format":
-            continue
-        elif each.name in REPEATED:
-            words += [f"--{each.name}={one}" for one in value]
-        else:
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words.append(f"--{each.name}={text}")
-    return [*words, *options.beam_args]
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(EmbedOptions)}

@@ -1,4 +1,4 @@
-"""Secrets: words that are shown or kept in, the same without passwords, keys and tokens out."""
+"""Removes passwords, keys and tokens from text that is shown or stored."""
 
 import json
 import logging
@@ -9,11 +9,12 @@ from typing import Any
 HIDDEN = "***"
 
 _PLAIN_NAME = (
-    r"(?:[\w.-]*(?:password|passwd|passphrase|secret|private[_-]?key|api[_-]?key|access[_-]?key"
-    r"|account[_-]?key|signature|credentials?)[\w.-]*|[\w.-]*[_-](?:token|key|pwd|sig))"
+    r"(?:(?!credentials?(?![\w.-]))[\w.-]*(?:password|passwd|passphrase|secret"
+    r"|private[_-]?key|api[_-]?key|access[_-]?key|account[_-]?key|signature|credentials?)[\w.-]*"
+    r"|[\w.-]*[_-](?:token|key|pwd|sig))"
 )
-_SECRET_NAME = rf"(?:{_PLAIN_NAME}|token|key|pwd|sig)"
-# Names of keys and of where credentials lie say nothing that opens a door.
+_SECRET_NAME = rf"(?:{_PLAIN_NAME}|credentials?|token|key|pwd|sig)"
+# Names of keys and paths of credentials are not secrets.
 _NO_SECRET = re.compile(
     r"(?i).*(kms[_-]?key|(key|credentials?)[_-]?(name|ring|file|path)|secret[_-]?name).*"
 )
@@ -25,8 +26,8 @@ _PATTERNS = (
     (re.compile(r"\bya29\.[\w.-]+"), HIDDEN),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|$)", re.S), HIDDEN),
 )
-# Of a signed address (?X-Goog-Signature=…), a connection string (AccountKey=…), a header, or JSON
-# in a message ("client_secret": "…"). A sentence may well say "key: …" of something else.
+# In a signed address (?X-Goog-Signature=…), a connection string (AccountKey=…), a header, or JSON
+# in a message ("client_secret": "…"). In a sentence, "key: …" or "credentials: …" may be harmless.
 _ASSIGNED = re.compile(
     rf"(?i)(?<![\w.-])(-*{_PLAIN_NAME}(?=['\"]?\s*[=:])|-*{_SECRET_NAME}(?==|['\"]\s*:))"
     r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"}\]]+)"
@@ -34,7 +35,7 @@ _ASSIGNED = re.compile(
 
 
 def hide_secrets(text: str) -> str:
-    """A text with what opens doors replaced by `***`.
+    """A text with its secrets replaced by `***`.
 
     >>> hide_secrets("https://me:pass@host/a?X-Goog-Signature=ab12&x=1")
     'https://***@host/a?X-Goog-Signature=***&x=1'
@@ -81,7 +82,7 @@ def hide_in_flags(arguments: Sequence[str]) -> list[str]:
 
 
 def hide_in_value(value: str) -> str:
-    """A flag's value without secrets; of JSON, such as --environment_config, all of an `env` too.
+    """A flag's value without secrets; in JSON, such as --environment_config, without any `env`.
 
     >>> hide_in_value('{"command": "boot.sh", "env": {"HOME": "/h"}, "token": "t"}')
     '{"command": "boot.sh", "env": {"HOME": "***"}, "token": "***"}'
@@ -110,10 +111,10 @@ def hide_in(value: Any, name: str = "") -> Any:
 
 
 class SecretFilter(logging.Filter):
-    """Takes secrets out of log lines, whoever wrote them."""
+    """Removes secrets from log lines, whoever wrote them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Lets every line pass, without its secrets."""
+        """Keeps every line, without its secrets."""
         shown = record.getMessage()
         hidden = hide_secrets(shown)
         if hidden != shown:

@@ -6,20 +6,31 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from bert.bundle import Bundle
-from bert.resolve import resolve_model
-from tests.bigquery_server import BigQueryServer, bigquery_server
-from tests.models import write_tiny_huggingface
-from tests.servers import GcsServer, gcs_server
+from bert.bundle.bundle import Bundle
+from bert.bundle.find import resolve_model
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.servers.bigquery import BigQueryServer, bigquery_server
+from tests.support.servers.gcs import GcsServer, gcs_server
 
 # The C++ side of TensorFlow reads this when it is first imported; without it each test process
 # prints a page of notes about the processor.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# One thread an operation, as the engine on processors sets it where TensorFlow has not started yet:
+# here imports start it, and sums over two threads are rounded in another order.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 # A shared machine may pause any example; how long one takes is for benchmarks.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as slow what needs a server: starting one takes longer than most tests."""
+    for item in items:
+        if {"gcs_session", "bigquery_session"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

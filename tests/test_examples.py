@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.resolve import resolve_model
+from bert.bundle.find import resolve_model
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman
-from tests.models import write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = ROOT / "tests" / "data" / "graded_pairs.tsv"

@@ -1,15 +1,23 @@
-"""The house keeps its plan: imports go down only, rooms stay small, doors are documented."""
+"""Holds the code to its shape: imports go down only, files stay small, names are documented."""
 
 import ast
+import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOORS = ("bert", "transforms", "pipeline")  # from the ground up
-PRODUCT = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
+LAYERS = ("storage", "bert", "transforms", "pipeline")  # from the lowest up
+PRODUCT = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+USERS = sorted(path for top in ("tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
+OURS = (*LAYERS, "tests", "benchmarks")
+PATCHING = ("setattr", "delattr", "getattr", "hasattr", "patch", "patch.object")
 TRACKED = subprocess.run(
     ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False
 ).stdout.split()
@@ -34,26 +42,133 @@ def imported(path):
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name)
 def test_imports_go_down_only(path):
-    floor = FLOORS.index(path.relative_to(ROOT).parts[0])
+    layer = LAYERS.index(path.relative_to(ROOT).parts[0])
     tops = {module.split(".")[0] for module in imported(path)}
-    assert not tops & set(FLOORS[floor + 1 :])
+    assert not tops & set(LAYERS[layer + 1 :])
     assert "tests" not in tops
-    if floor == 0:
+    if LAYERS[layer] == "bert":
         assert "apache_beam" not in tops
-    if floor == 2:
+    if LAYERS[layer] == "pipeline":
         assert not tops & {"tensorflow", "tensorflow_text"}
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_rooms_and_functions_stay_small(path):
+def test_files_and_functions_stay_small(path):
     assert len(path.read_text("utf-8").splitlines()) <= 400
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno - node.lineno < 60, f"{node.name} is long"
 
 
+def test_folders_stay_small():
+    folders = {path.parent for path in PRODUCT}
+    sizes = {name(folder): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: size for folder, size in sizes.items() if size > 14} == {}
+
+
+def test_importing_storage_loads_no_beam():
+    code = "import sys, storage.files; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+# The names of an output belong to these two files; elsewhere the same words name weights.
+NAME_OWNERS = ("transforms/output_folder.py", "bert/formats/output_files.py")
+WEIGHTS = ("bert/graph/", "bert/importers/", "bert/self_test.py")
+OUTPUT_NAME = re.compile(
+    r"(^|/)(part-|_state(/|$)|run\.json$|examples\.json$)"
+    r"|^(embeddings|tokens|words|spans|windows|examples|rejected|removed)/"
+)
+
+
+def output_names(module):
+    """Literals that are a name, pattern or path of an output, with their lines.
+
+    Docstrings are no names, and neither are texts with a space, which people read.
+    """
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and ast.get_docstring(node) is not None
+    }
+    inner = {
+        id(part)
+        for node in ast.walk(module)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
+    for node in ast.walk(module):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                getattr(part, "value", "") if isinstance(part, ast.Constant) else "{}"
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and not {id(node)} & (docstrings | inner):
+            text = node.value if isinstance(node.value, str) else ""
+        if " " not in text and OUTPUT_NAME.search(text):
+            yield node.lineno, text
+
+
+def test_names_of_outputs_are_found_in_every_form():
+    code = """
+'''Writes run.json.'''
+a = f"{folder}/run.json"
+b = "_state", "embeddings/part-*", f"part-{block:07d}"
+c = f"{output}/_state/working"
+d = "examples.json"
+raise ValueError(f"{folder} has no run.json")
+"""
+    found = [text for _, text in output_names(ast.parse(code))]
+    wanted = ["_state", "embeddings/part-*", "examples.json", "part-{}", "{}/_state/working"]
+    assert sorted(found) == [*wanted, "{}/run.json"]
+
+
 @pytest.mark.parametrize("path", PRODUCT, ids=name)
-def test_doors_are_documented(path):
+def test_names_of_outputs_have_one_owner(path):
+    if name(path) not in NAME_OWNERS and not name(path).startswith(WEIGHTS):
+        assert list(output_names(tree(path))) == []
+
+
+# These see no text: plans, names of streams, models, numbers of reports.
+NO_TEXT = {"_Plan", "_Streams", "_Load", "_Key", "_Batch", "_HeldKeys", "_Compare"}
+# These are steps of other people's pipelines, whose elements and errors are their own.
+ADAPTERS = {"_Pick", "_Place", "_Check", "_Split"}
+
+
+def dofns(path):
+    """The classes of DoFns of a file that have a `process`, with it."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "process":
+                    yield node.name, method
+
+
+@pytest.mark.parametrize("path", (ROOT / "transforms").rglob("*.py"), ids=name)
+def test_steps_that_see_texts_redact_errors(path):
+    for step, process in dofns(path):
+        if step not in NO_TEXT | ADAPTERS:
+            assert "RedactErrors(" in ast.unparse(process), step
+
+
+def test_one_step_reads_and_one_writes():
+    """Finished parts, crash markers and reports are looked after in one place each."""
+    users = {"crash_marker": set(), "write_report": set(), "is_complete": set()}
+    for path in PRODUCT:
+        for node in ast.walk(tree(path)):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if (last := called.rpartition(".")[2]) in users:
+                users[last].add(name(path))
+    assert users == {
+        "crash_marker": {"transforms/read/reader.py"},
+        "write_report": {"transforms/write/writer.py"},
+        "is_complete": {"transforms/read/reader.py", "transforms/records/finished.py"},
+    }
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name)
+def test_public_names_are_documented(path):
     module = tree(path)
     if module.body:
         assert ast.get_docstring(module)
@@ -73,20 +188,106 @@ def test_beam_can_read_the_types(path):
     }
 
 
+@pytest.mark.parametrize("path", (ROOT / "pipeline").rglob("*.py"), ids=name)
+def test_all_that_people_read_is_written_by_the_console(path):
+    """It shows control characters; who writes past it lets ids move the cursor."""
+    if path.name in ("console.py", "__main__.py"):
+        return
+    calls = [ast.unparse(node.func) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    past = ("print", "sys.stdout.write", "sys.stderr.write", "traceback.print_exc")
+    assert not set(calls) & set(past)
+    assert not any(call.endswith((".print_help", ".print_usage")) for call in calls)
+
+
+def private_names(module):
+    """Private names that a file takes from elsewhere, with their lines.
+
+    `self._x` and `cls._x` are a class's own; `_asdict` and `_replace` are public, of named tuples.
+    """
+
+    def is_private(text):
+        last = text.rpartition(".")[2]
+        return last.startswith("_") and not last.endswith("__") and last.isidentifier()
+
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if is_private(node.attr) and not own and node.attr not in ("_asdict", "_replace"):
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OURS:
+            yield from ((node.lineno, each.name) for each in node.names if is_private(each.name))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(PATCHING):
+            texts = (each.value for each in node.args if isinstance(each, ast.Constant))
+            yield from ((node.lineno, text) for text in texts if is_private(str(text)))
+
+
+def test_private_names_are_found_in_every_form():
+    code = """
+from bert.engines.choose import _a
+from jaxlib import _jax
+module._b = module.thing._c
+monkeypatch.setattr(module, "_d")
+monkeypatch.setattr("module._e", 3)
+getattr(module, "_f")
+super()._g()
+self._own, cls._own, row._asdict(), row._replace(), module.__name__, module.public
+"""
+    found = {name for _, name in private_names(ast.parse(code))}
+    assert found == {"_a", "_b", "_c", "_d", "module._e", "_f", "_g"}
+
+
+@pytest.mark.parametrize("path", USERS, ids=name)
+def test_tests_and_benchmarks_use_public_names_only(path):
+    assert list(private_names(tree(path))) == []
+
+
 def test_no_file_of_the_repository_is_over_long():
     long = {each for each in TRACKED if len((ROOT / each).read_text("utf-8").splitlines()) > 400}
     assert long == set()
 
 
-@pytest.mark.parametrize("module", ["pipeline.cli", "pipeline.embed_job", "bert", "bert.bundle"])
+@pytest.mark.parametrize("module", ["pipeline.cli", "pipeline.graph", "bert", "bert.bundle.bundle"])
 def test_importing_loads_no_tensorflow(module):
     code = f"import sys, {module}; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_packages_are_installed_as_they_lie():
-    """setup.py lists every package folder, or workers would miss a room."""
-    setup = (ROOT / "setup.py").read_text("utf-8")
-    for path in PRODUCT:
-        package = ".".join(path.relative_to(ROOT).parts[:-1])
-        assert f'"{package}"' in setup
+def test_a_package_of_the_sources_has_every_file(tmp_path):
+    """What Beam's --setup_file gives to workers."""
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run([*command, "egg_info", "--egg-base", str(tmp_path)], cwd=ROOT, check=True)
+    with tarfile.open(*tmp_path.glob("bert_embed-*.tar.gz")) as archive:
+        packed = {member.partition("/")[2] for member in archive.getnames()}
+    assert {*map(name, PRODUCT), "bert/py.typed", "setup.py", "pyproject.toml", "LICENSE"} <= packed
+    assert not [each for each in packed if each.startswith(("benchmarks", "examples"))]
+
+
+def pins(path):
+    found = re.findall(r"^([\w.-]+)(?:\[\w+\])?==([^\s;]+)", path.read_text("utf-8"), re.MULTILINE)
+    return {(canonicalize_name(package), version) for package, version in found}
+
+
+def test_pins_and_locks_are_those_of_the_ranges():
+    """Otherwise `make lock` was forgotten."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    pinned, locks = pins(ROOT / "requirements.txt"), ROOT / "locks"
+    for each in map(Requirement, project["project"]["dependencies"]):
+        needed = canonicalize_name(each.name)
+        versions = [version for package, version in pinned if package == needed]
+        assert versions
+        assert all(each.specifier.contains(version) for version in versions), each
+    assert pins(locks / "runtime.txt") == pinned
+    assert pins(ROOT / "requirements-dev.txt") <= pins(locks / "dev.txt")
+    for lock in ("build", "dev"):
+        packages = dict(pins(locks / f"{lock}.txt"))
+        assert {each for each in pinned if each[0] in packages} <= packages.items()
+
+
+@pytest.mark.parametrize("lock", ["build", "runtime", "dev"])
+def test_every_pin_of_a_lock_has_a_hash(lock):
+    lines = (ROOT / "locks" / f"{lock}.txt").read_text("utf-8").splitlines()
+    starts = [at for at, line in enumerate(lines) if not line.startswith(("#", " "))]
+    assert starts
+    for at in starts:
+        assert "==" in lines[at]
+        assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", lines[at + 1]), lines[at]

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pipeline.cli import main
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = {"money": ["money", "vault"], "water": ["river", "water"]}
@@ -28,15 +31,40 @@ def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle):
     examples = tmp_path / "examples"
     words = [f"--input={tmp_path}/in.jsonl", f"--output={examples}", f"--model={tiny_bundle}"]
     assert main(["tokenize", *words, "--compression=gzip"]) == 0
-    flags = [f"--examples={examples}", f"--labels={tmp_path}/labels.tsv", "--epochs=30"]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.train_classifier", *flags, f"--model={tiny_bundle}"],
+    done = train(tmp_path, tiny_bundle)
+    assert done.returncode == 0, done.stderr
+    assert "classes money, water" in done.stdout
+    assert float(re.search(r"held out ([\d.]+)", done.stdout)[1]) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("a\tx\nb\ty\nc\tx\n", "3 rows of --examples have a label, too few"),
+        ("a\tx\nb\tx\n", "names 1 classes, a classifier needs at least 2"),
+        ("a\tx\nb y\n", "labels.tsv, line 2 has no tab between id and label"),
+    ],
+    ids=["three rows", "one class", "no tab"],
+)
+def test_what_cannot_be_learnt_from_ends_in_one_sentence(tmp_path, tiny_bundle, labels, message):
+    lines = [{"id": name, "text": "money"} for name in ("a", "b", "c")]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "labels.tsv").write_text(labels)
+    words = [f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/examples"]
+    assert main(["tokenize", *words, f"--model={tiny_bundle}"]) == 0
+    done = train(tmp_path, tiny_bundle)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def train(folder, model):
+    flags = [f"--examples={folder}/examples", f"--labels={folder}/labels.tsv", "--epochs=30"]
+    return subprocess.run(
+        [sys.executable, "-m", "examples.train_classifier", *flags, f"--model={model}"],
         cwd=ROOT,
         env=os.environ,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "classes money, water" in done.stdout
-    assert float(re.search(r"held out ([\d.]+)", done.stdout)[1]) > 0.85

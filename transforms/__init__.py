@@ -1,9 +1,12 @@
-"""Beam transforms of the pipeline; what other people's pipelines use stands here, loaded late."""
+"""Beam transforms of this pipeline; those for other pipelines can be imported from here."""
 
 import importlib
 from typing import Any
 
-_LAZY = {"BertEmbeddings": "transforms.mltransform", "EmbedDocuments": "transforms.documents"}
+_LAZY = {
+    "BertEmbeddings": "transforms.adapters.mltransform",
+    "EmbedDocuments": "transforms.adapters.documents",
+}
 
 
 def __dir__() -> list[str]:

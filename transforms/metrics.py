@@ -1,31 +1,22 @@
-"""Metrics: what Beam's monitoring shows of a run; the names are stable, dashboards hang on them.
+"""Counts what Beam's monitoring shows of a run; the names are stable, dashboards rely on them.
 
-They are counted from the report of each part once its files are written. A bundle that is repeated
-counts again what it does again, so they are for watching; what is true stands in run.json.
+The report of each part is counted once its files are written. Retried bundles are counted twice, so
+metrics are for watching; the exact counts are in run.json.
 """
 
 import re
 
 from apache_beam.metrics import Metrics
 
-from transforms.accounting import BlockReport
+from transforms.records.report import SUMMED, BlockReport
 
 NAMESPACE = "bert_embed"
-_COUNTED = (
-    "records",
-    "skipped",
-    "truncated",
-    "tokens",
-    "computed_tokens",
-    "padded_tokens",
-    "batches",
-    "compiled",
-)
+_OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason
 
 
 def count_report(report: BlockReport) -> None:
     """Adds a part to the counters, and its seconds to the distribution of block seconds."""
-    counts = {name: getattr(report, name) for name in _COUNTED}
+    counts = {name: getattr(report, name) for name in SUMMED if name not in _OTHERWISE}
     counts |= {"parts": 1, "documents": report.embedded, "rejected": sum(report.rejected.values())}
     counts |= {reason_name(reason): count for reason, count in report.rejected.items()}
     for name, count in counts.items():
@@ -35,7 +26,7 @@ def count_report(report: BlockReport) -> None:
 
 
 def reason_name(reason: str) -> str:
-    """The counter of a reason for which records are rejected.
+    """The name of the counter of records that are rejected for a reason.
 
     >>> reason_name("no tokens"), reason_name("model error: ZeroDivisionError")
     ('rejected_no_tokens', 'rejected_model_error_zerodivisionerror')

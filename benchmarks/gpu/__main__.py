@@ -7,6 +7,7 @@ host it takes to read, tokenize, pad and write at that rate. See README.md besid
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,10 +18,15 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER
-from benchmarks.gpu.environment import gpu_python, has_gpu
 from benchmarks.null_model import BLOCKS, embed, line_file
-from bert.resolve import resolve_model
+from benchmarks.peers import environment
+from bert.bundle.find import resolve_model
+from bert.engines.choose import NVIDIA_DRIVER
+from bert.graph.load import load_tokenizer
 
+_LIST = Path(__file__).parent / "requirements.txt"
+_CUDA = "# CUDA's."  # what stands below this line in the list is for GPUs alone
+_WANTED_ANYWAY = "nvidia-cuda-runtime"  # torch calls it when it is imported
 _SIDES = ("ours", "torch")
 _HOST_SENTENCES = 300_000
 _SMALL = 1000  # sentences of the host's start-up run
@@ -62,6 +68,24 @@ def main() -> None:
     measure.report(record, header, [_row(name, one) for name, one in record["results"].items()])
 
 
+def has_gpu() -> bool:
+    """Returns whether an NVIDIA driver is at work here."""
+    return shutil.which("nvidia-smi") is not None or NVIDIA_DRIVER.exists()
+
+
+def gpu_python() -> Path:
+    """Returns the Python with JAX, torch and sentence-transformers, made first if need be.
+
+    With a GPU that is 8 GB; without one the CUDA packages stay away, and 2 GB are left.
+    """
+    packages = _LIST.read_text(encoding="utf-8")
+    if has_gpu():
+        return environment("gpu-venv", packages, cuda=True)
+    above, below = packages.split(_CUDA)
+    runtime = next(line for line in below.splitlines() if line.startswith(_WANTED_ANYWAY))
+    return environment("gpu-venv", f"{above}{runtime}\n")
+
+
 def side(python: Path, name: str, folder: Path, *flags: str) -> dict[str, Any]:
     """Runs a side in a process of its own and returns what it measured.
 
@@ -79,7 +103,7 @@ def side(python: Path, name: str, folder: Path, *flags: str) -> dict[str, Any]:
 def host_tokens(sentences: int) -> float:
     """Returns the tokens that our pipeline takes through one core a second, but for the model."""
     whole, start = (embed(BLOCKS, line_file(count)) for count in (sentences, _SMALL))
-    tokenizer = resolve_model("minilm").load_tokenizer()
+    tokenizer = load_tokenizer(resolve_model("minilm"))
     lines = line_file(sentences).read_text(encoding="utf-8").splitlines()[_SMALL:]
     tokens = len(tokenizer.encode_flat(lines)[0]) + 2 * len(lines)
     return tokens / (whole.cpu - start.cpu)

@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from bert.bundle import Bundle
-from bert.engine import Wanted
+from bert.bundle.bundle import Bundle
+from bert.graph.load import load_encoder, load_tokenizer
+from bert.graph.pooling import model_outputs
 from bert.importers.huggingface import import_huggingface
-from bert.pooling import model_outputs
+from bert.specs import OutputSpec
 
 BATCH_TOKENS, LENGTHS = 16384, (32, 128, 512)
 # hidden size, layers, heads, inner size
@@ -55,9 +56,9 @@ def write_programs(bundle: Bundle, folder: Path, rows: dict[int, int]) -> None:
             three of a batch; `program-LENGTH.hlo`; and `model.json` about them.
         rows: How many rows the batches of each length have.
     """
-    encoder = bundle.load_encoder()
+    encoder = load_encoder(bundle)
     encoder.compute_in(tf.bfloat16)
-    tokenizer = bundle.load_tokenizer()
+    tokenizer = load_tokenizer(bundle)
     special = tokenizer.cls_id, tokenizer.sep_id
     variables = {id(one.handle): one for one in encoder.variables}
     arrays: list[np.ndarray] = []
@@ -69,7 +70,7 @@ def write_programs(bundle: Bundle, folder: Path, rows: dict[int, int]) -> None:
             jit_compile=True,
         )
         def run(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> Any:
-            return model_outputs(encoder, bundle.defaults, Wanted(), ids, mask, types, special)
+            return model_outputs(encoder, bundle.defaults, OutputSpec(), ids, mask, types, special)
 
         compiler = run.experimental_get_compiler_ir(*run.input_signature)
         (folder / f"program-{length}.hlo").write_bytes(compiler(stage="hlo_serialized"))

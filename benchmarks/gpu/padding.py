@@ -10,10 +10,11 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.corpus import every_sentence
-from bert.batching import AnyShape
-from bert.engine import Batching
-from bert.ladder import Ladder
-from bert.resolve import resolve_model
+from bert.bundle.find import resolve_model
+from bert.engines.batches import AnyShape
+from bert.engines.fixed_shapes import FixedShapes
+from bert.engines.protocol import Batching
+from bert.graph.load import load_tokenizer
 
 _BATCH_TOKENS = 16384
 _BLOCKS = (256 << 10, 1 << 20, 4 << 20)  # bytes of text; the last where --device gpu asks for it
@@ -24,10 +25,10 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     bundle = resolve_model("minilm")
     sentences = every_sentence()
-    lengths = np.diff(bundle.load_tokenizer().encode_flat(sentences)[1]) + 2
+    lengths = np.diff(load_tokenizer(bundle).encode_flat(sentences)[1]) + 2
     lengths = np.minimum(lengths, bundle.max_seq_length)
     size = sum(len(sentence.encode()) + 1 for sentence in sentences) / len(sentences)
-    ladder = Ladder(_BATCH_TOKENS, bundle.max_seq_length)
+    ladder = FixedShapes(_BATCH_TOKENS, bundle.max_seq_length)
     ways = {"fixed shapes": ladder, "any shape": AnyShape(_BATCH_TOKENS)}
     results = {
         f"{block >> 10} KiB": {

@@ -1,14 +1,11 @@
-"""One engine with one thread: it loads a model and rows, then answers a line with a JSON line.
+"""One engine with one thread, as a `benchmarks.measure.Child`: it loads a model and rows.
 
 `{"pass": BUDGET}` embeds all rows in batches of that many padded tokens and answers with what that
-took; `{"vectors": BUDGET, "file": PATH}` writes their vectors; `{"neighbours": []}` answers in
-which company vectors change, `{"limit": []}` (ours only) with the tokens a CPU second that large
-float32 products alone would allow.
+took; `{"vectors": BUDGET, "file": PATH}` writes their vectors, too; `{"limit": []}` (ours only)
+answers with the tokens a CPU second that large float32 products alone would allow.
 """
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.sides.neighbours import Embed, company
-from benchmarks.sides.our_encoder import load_ours
-from bert.batching import pad_rows, plan_batches
+from benchmarks.measure import answer_lines
+from bert.engines.batches import pad_rows, plan_batches
 
 OURS = "ours"
+_ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
+
+# (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
+Embed = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, int]]
 
 
 def main() -> None:
@@ -33,20 +33,14 @@ def main() -> None:
     args = parser.parse_args()
     with np.load(args.rows) as saved:
         ids, splits = saved["input_ids"], saved["row_splits"]
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # what an engine prints is no answer
     embed = loaded(args.engine, args.model, args.precision)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(answer(embed, asked, ids, splits)), file=answers, flush=True)
+    answer_lines(partial(answer, embed, ids, splits))
 
 
 def answer(
-    embed: Embed, asked: dict[str, object], ids: np.ndarray, splits: np.ndarray
+    embed: Embed, ids: np.ndarray, splits: np.ndarray, asked: dict[str, object]
 ) -> dict[str, object]:
     """Returns what was asked for."""
-    if "neighbours" in asked:
-        return company(embed, ids, splits)
     if "limit" in asked:
         return {"tokens_per_cpu_second": limit()}
     wall, cpu = time.perf_counter(), time.process_time()
@@ -92,7 +86,10 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
 
 
 def _ours(precision: str) -> Embed:
-    encoder = load_ours(precision, threads=1)
+    from bert.bundle.find import resolve_model
+    from bert.encoder import Encoder
+
+    encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
         done = encoder.embed_rows(ids, splits, batch_tokens=budget)
@@ -103,11 +100,24 @@ def _ours(precision: str) -> Embed:
 
 
 def limit() -> float:
-    """Returns the tokens a CPU second if nothing but the weight products took time."""
-    from benchmarks.encoder import product_flops, token_flops
-    from bert.resolve import resolve_model
+    """Returns the tokens a CPU second if nothing but the weight products took time, best of 5."""
+    import tensorflow as tf
 
-    return product_flops() / token_flops(resolve_model("minilm").config)
+    from bert.bundle.find import resolve_model
+
+    config = resolve_model("minilm").config
+    layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
+    x, inner = tf.random.normal([_ROWS, _HIDDEN]), tf.random.normal([_ROWS, _INNER])
+    up, down = tf.random.normal([_HIDDEN, _INNER]), tf.random.normal([_INNER, _HIDDEN])
+
+    def flops() -> float:
+        start = time.process_time()
+        for _ in range(_PRODUCTS):
+            last = tf.matmul(x, up), tf.matmul(inner, down)
+        np.asarray(last[0]), np.asarray(last[1])
+        return 2 * _PRODUCTS * 2 * _ROWS * _HIDDEN * _INNER / (time.process_time() - start)
+
+    return max(flops() for _ in range(5)) / (2.0 * layer * config.num_hidden_layers)
 
 
 def peak_bytes() -> int:

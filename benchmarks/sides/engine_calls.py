@@ -74,7 +74,8 @@ def litert_call(path: Path) -> Call:
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(path), num_threads=1)
-    places = {each["name"]: each["index"] for each in interpreter.get_input_details()}
+    inputs = interpreter.get_signature_runner().get_input_details()
+    places = {name: each["index"] for name, each in inputs.items()}
     output = interpreter.get_output_details()[0]["index"]
     shape: tuple[int, ...] = ()
 

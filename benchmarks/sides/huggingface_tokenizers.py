@@ -1,12 +1,11 @@
-"""Hugging Face `tokenizers` in the peers' environment: a line in, its seconds out.
+"""Hugging Face `tokenizers` in the peers' environment, as a `benchmarks.measure.Child`.
 
-Each line of input has the numbers of the first and the last text and whether offsets are wanted;
-the answer is the seconds of processor time and the number of tokens.
+A question has the numbers of the first and the last text and whether offsets are wanted; the
+answer is the seconds of processor time and the number of tokens.
 """
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +13,8 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tokenizers import Tokenizer
+
+from benchmarks.measure import answer_lines
 
 
 def main() -> None:
@@ -27,8 +28,9 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(args.tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    for line in sys.stdin:
-        first, last, offsets = map(int, line.split())
+
+    def answer(asked: tuple[int, int, bool]) -> tuple[float, int]:
+        first, last, offsets = asked
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
         start, tokens = time.process_time(), 0
         for at in range(first, last, args.call):
@@ -36,7 +38,9 @@ def main() -> None:
                 tokens += len(text.ids)
                 if offsets and len(text.offsets) != len(text.ids):
                     raise RuntimeError("a token without offsets")
-        print(time.process_time() - start, tokens, flush=True)
+        return time.process_time() - start, tokens
+
+    answer_lines(answer)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""A worker with our encoder: a word in, a JSON line out.
+"""A worker with our encoder, as a `benchmarks.measure.Child`.
 
-`warm OUTPUT` and `run OUTPUT` embed its share of the lines, `sentence` or `token` vectors, and
-answer when that began and ended, on the clock that all processes share; `memory` answers with the
-bytes that the process holds.
+`{"embed": OUTPUT}` embeds its share of the lines, `sentence` or `token` vectors, and answers when
+that began and ended, on the clock that all processes share; `{"memory": []}` answers with the bytes
+that the process holds.
 """
 
 import argparse
-import json
-import sys
 import time
 from pathlib import Path
 
-from benchmarks.sides.our_encoder import load_ours
+from benchmarks.measure import answer_lines
+from bert.bundle.find import resolve_model
+from bert.encoder import Encoder
 
 _BLOCK = 1000  # texts whose vectors are held at once, as in a block of the pipeline
 
@@ -26,19 +26,19 @@ def main() -> None:
     args = parser.parse_args()
     number, processes = map(int, args.share.split("/"))
     texts = args.input.read_text(encoding="utf-8").splitlines()[number::processes]
-    encoder = load_ours(args.precision, args.threads)
+    encoder = Encoder(resolve_model("minilm"), threads=args.threads, precision=args.precision)
     tokens = len(encoder.tokenizer.encode_flat(texts)[0]) + 2 * len(texts)
     calls = {"sentence": encoder.encode, "token": encoder.encode_tokens}
-    for line in sys.stdin:
-        word, _, output = line.strip().partition(" ")
-        if word == "memory":
-            print(json.dumps(held()), flush=True)
-            continue
+
+    def answer(asked: dict[str, str]) -> dict[str, float]:
+        if "memory" in asked:
+            return held()
         start = time.monotonic()
         for at in range(0, len(texts), _BLOCK):
-            calls[output](texts[at : at + _BLOCK])
-        taken = {"start": start, "stop": time.monotonic(), "tokens": tokens}
-        print(json.dumps(taken), flush=True)
+            calls[asked["embed"]](texts[at : at + _BLOCK])
+        return {"start": start, "stop": time.monotonic(), "tokens": tokens}
+
+    answer_lines(answer)
 
 
 def held() -> dict[str, int]:

@@ -1,10 +1,11 @@
-"""Importers: a model in, a bundle out; what its folder holds tells which importer."""
+"""Imports models; the files of a model's folder decide which importer reads it."""
 
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import METADATA, Bundle
-from bert.model_files import SAVED_MODEL, TF1_HUB
+from bert.bundle.bundle import Bundle
+from bert.bundle.files import METADATA, SAVED_MODEL, TF1_HUB
+from storage.errors import InputError, SettingError
 
 
 def import_model(
@@ -21,26 +22,27 @@ def import_model(
     """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder.
 
     Args:
-        source: The folder, a `.tar.gz` of it, either in Cloud Storage (gs://), or a hub's handle.
+        source: The folder or a `.tar.gz` of it, local or in Cloud Storage (gs://), or a TF Hub
+            handle.
         dest: The bundle's folder, which must not exist or be empty.
         checkpoint: Which checkpoint of a google-research folder; None takes the latest.
-        lower_case: Whether a google-research model or a SavedModel is uncased; None judges by the
-            folder's name, or by what the SavedModel says.
-        activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of what a google-research
-            configuration means.
+        lower_case: Whether a google-research model or a SavedModel is uncased; None takes it from
+            the folder's name, or from the SavedModel.
+        activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of that of a google-research
+            configuration.
         allow_untrusted: Whether a SavedModel's graph may hold any operation.
-        name: What the bundle says of its source; `source` if not given.
-        licence: What it says of the licence.
+        name: The source that the bundle names; None for `source`.
+        licence: The licence that the bundle names.
 
     Raises:
-        ValueError: No model of these kinds, one that cannot be computed, or a setting that is for
-            the other kind.
+        InputError: Not a model of these kinds, one that cannot be computed, or a setting that does
+            not apply to it.
     """
     from bert.importers.sources import local_folder
 
     settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
     with local_folder(source) as folder:
-        facts = {"name": name or _told(source), "licence": licence}
+        facts = {"name": name or _shown_source(source), "licence": licence}
         return _import_folder(folder, source, dest, settings, facts, allow_untrusted)
 
 
@@ -55,7 +57,9 @@ def _import_folder(
     from bert.importers import google, huggingface, tfhub
 
     if (folder / METADATA).is_file():
-        raise ValueError(f"{source}: is a bundle already, name it as --model or copy its folder")
+        raise InputError(
+            f"{source}: is a bundle already, name it as model or copy its folder", "model"
+        )
     safetensors = any(folder.glob("model.safetensors*"))
     if (folder / google.CONFIG).is_file() and not (safetensors and not settings["checkpoint"]):
         return google.import_google(str(folder), dest, **settings, **facts)
@@ -65,15 +69,15 @@ def _import_folder(
     if hub:
         allowed = ("lower_case",)
         kind = f"google-research checkpoints, but {source} is a SavedModel"
-    given = [each for each, value in settings.items() if value is not None and each not in allowed]
+    given = [key for key, value in settings.items() if value is not None and key not in allowed]
     if given:
-        raise ValueError(f"--{given[0]} is for {kind}")
+        raise SettingError(given[0], f"is for {kind}")
     if hub:
         casing = settings["lower_case"]
         return tfhub.import_tfhub(str(folder), dest, lower_case=casing, trusted=trusted, **facts)
     return huggingface.import_huggingface(str(folder), dest, **facts)
 
 
-def _told(source: str) -> str:
-    """The source as a bundle tells it: whole addresses, absolute paths."""
+def _shown_source(source: str) -> str:
+    """Returns the source as a bundle names it: an address, or an absolute path."""
     return source if "://" in source else str(Path(source).absolute())

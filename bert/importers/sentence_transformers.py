@@ -1,23 +1,24 @@
-"""What the files of a sentence-transformers folder say: where the encoder is, how it pools."""
+"""Reads the settings of a sentence-transformers folder, such as pooling and prompts."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert.config import BertConfig
-from bert.dense import DenseModule
+from bert.config import BertConfig, DenseModule
 from bert.importers.dense import read_dense
 from bert.importers.json_files import (
+    check_vector_names,
     inside,
     optional_object,
     read_json,
     read_object,
     refuse_unknown,
 )
-from bert.vector_spec import VectorSpec
+from bert.specs import VectorSpec
+from storage.errors import InputError
 
 _PACKAGE = "sentence_transformers."
 _MODULES = "modules.json"
@@ -30,7 +31,7 @@ _POOLINGS = {
     "weightedmean": "weightedmean",
     "lasttoken": "lasttoken",
 }
-# Until release 5 each pooling had a switch of its own; several are joined in this order.
+# Until release 5 each pooling had its own switch; several are joined in this order.
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -48,7 +49,7 @@ _POOLING_KNOWN = frozenset(
         "embedding_dimension",
     )
 )
-# The Transformer's settings lie in one of these, whatever the model's kind.
+# The Transformer's settings are in one of these files, whatever the model's kind.
 _TRANSFORMER = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -63,17 +64,17 @@ _TRANSFORMER_KNOWN = frozenset((*_AS_USUAL, "max_seq_length", "do_lower_case", "
 
 @dataclass(frozen=True)
 class Settings:
-    """How a folder wants its texts made into vectors.
+    """How a folder's model encodes texts.
 
     Attributes:
         encoder: Folder of config.json and weights, relative to the source.
         defaults: Pooling, Dense modules and normalisation.
         dense: The Dense modules, in order.
-        tensors: Their weights, by the names of `bert.tensors.tensor_shapes`.
-        prompts: Texts to be put before a text, by name.
-        default_prompt: The name of the one used unless asked otherwise, "" for none.
-        max_seq_length: Tokens of a row; None where no file says.
-        do_lower_case: Whether texts are lowered before the tokenizer's own settings apply.
+        tensors: Their weights, by the names of `bert.graph.weight_names.tensor_shapes`.
+        prompts: Texts to put before a text, by name.
+        default_prompt: Name of the prompt that is used by default, "" for none.
+        max_seq_length: Maximum number of tokens of a row; None where no file says.
+        do_lower_case: Whether texts are converted to lower case before the tokenizer.
     """
 
     encoder: str = ""
@@ -87,15 +88,15 @@ class Settings:
 
 
 def is_sentence_transformers(source: Path) -> bool:
-    """Whether the folder is more than an encoder's."""
+    """Returns whether the folder has modules, and not only an encoder."""
     return (source / _MODULES).is_file()
 
 
 def read_settings(source: Path) -> Settings:
-    """Reads modules.json and what it names; a folder without one gets the plain settings.
+    """Reads modules.json and the modules; a folder without it has default settings.
 
     Raises:
-        ValueError: A module, a pooling or a setting that we do not compute; the file is named.
+        InputError: A module, pooling or setting is not supported; the message names the file.
     """
     if not is_sentence_transformers(source):
         return Settings()
@@ -113,17 +114,14 @@ def read_settings(source: Path) -> Settings:
             tensors |= {f"dense/{len(modules)}/{name}": each for name, each in arrays.items()}
             modules.append(module)
         elif kind == "Normalize":
-            _check_normalize(inside(source, path) / "config.json")
+            place = inside(source, path) / "config.json"
+            check_vector_names(place, optional_object(place))
             normalize = True
     values = _read_transformer(inside(source, encoder))
+    width = modules[-1].out_features if modules else 0
     return Settings(
         encoder=encoder,
-        defaults=VectorSpec(
-            pooling=pooling.pooling,
-            pool_prompt=pooling.pool_prompt,
-            dense=modules[-1].out_features if modules else 0,
-            normalize=normalize,
-        ),
+        defaults=replace(pooling, dense=width, normalize=normalize),
         dense=tuple(modules),
         tensors=tensors,
         prompts=prompts,
@@ -134,18 +132,18 @@ def read_settings(source: Path) -> Settings:
 
 
 def check_widths(settings: Settings, config: BertConfig, source: Path) -> None:
-    """Checks that each Dense module takes what comes before it; ValueError if not."""
+    """Checks that widths of Dense modules fit; InputError if not."""
     width = settings.defaults.pooled_width(config)
     for number, module in enumerate(settings.dense):
         if module.in_features != width:
-            raise ValueError(
-                f"{source}: in_features of Dense module {number} must be {width}, as what comes "
-                f"before gives, got {module.in_features}"
+            raise InputError(
+                f"{source}: in_features of Dense module {number} must be {width}, the width of its "
+                f"input, got {module.in_features}"
             )
         width = module.out_features
 
 
-# What may follow a module, so that the order is pooling, Dense modules, unit length.
+# The modules that may follow a module: pooling, then Dense modules, then unit length.
 _FOLLOWERS = {
     "": ("Transformer",),
     "Transformer": ("Pooling",),
@@ -160,65 +158,57 @@ def _ordered_modules(source: Path) -> Iterator[tuple[str, str]]:
     path = source / _MODULES
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
-        raise ValueError(f"{path}: must hold a list of modules")
+        raise InputError(f"{path}: must hold a list of modules")
     before = ""
     for module in modules:
         name = str(module.get("type", ""))
         kind = name.rpartition(".")[2]
         if not name.startswith(_PACKAGE):
-            raise ValueError(
+            raise InputError(
                 f"{path}: module {name} is refused, it is the model's own code; compute it in "
                 "sentence-transformers, or take the folder of its encoder alone"
             )
-        if kind == "Dropout":  # does nothing but in training
+        if kind == "Dropout":  # has an effect in training only
             continue
         if kind not in _FOLLOWERS:
-            raise ValueError(
+            raise InputError(
                 f"{path}: module {kind} is not supported, only Transformer, Pooling, Dense and "
                 "Normalize are; take a model without it"
             )
         if kind not in _FOLLOWERS[before]:
-            raise ValueError(
+            raise InputError(
                 f"{path}: module {kind} after {before or 'nothing'} is not supported, the order "
                 "must be Transformer, Pooling, Dense, Normalize"
             )
         before = kind
         yield kind, module.get("path", "")
     if before == "":
-        raise ValueError(f"{path}: names no Transformer module")
+        raise InputError(f"{path}: names no Transformer module")
 
 
 def _read_pooling(path: Path) -> VectorSpec:
-    """Returns a spec that holds the pooling alone."""
+    """Returns a spec with the pooling only."""
     values = read_object(path)
     refuse_unknown(path, values, _POOLING_KNOWN)
     modes = values.get("pooling_mode") or [
         mode for switch, mode in _SWITCHES.items() if values.get(switch)
     ]
-    modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
+    modes = modes if isinstance(modes, list) else [modes]
+    modes = modes or ["mean"]
     for mode in modes:
-        if mode not in _POOLINGS:
-            raise ValueError(
+        if not isinstance(mode, str) or mode not in _POOLINGS:
+            raise InputError(
                 f"{path}: pooling {mode!r} is not supported, only {', '.join(_POOLINGS)} are"
             )
     with_prompt = values.get("include_prompt", True)
     if "cls" in modes and not with_prompt:
-        raise ValueError(
+        raise InputError(
             f"{path}: include_prompt false with cls pooling is not supported, releases of "
             "sentence-transformers differ in it; set it to true"
         )
     return VectorSpec(
         pooling=",".join(_POOLINGS[mode] for mode in modes), pool_prompt=bool(with_prompt)
     )
-
-
-def _check_normalize(path: Path) -> None:
-    for name, value in optional_object(path).items():
-        if name in ("module_input_name", "module_output_name") and value not in (
-            None,
-            "sentence_embedding",
-        ):
-            raise ValueError(f"{path}: {name} must be 'sentence_embedding', got {value!r}")
 
 
 def _read_transformer(folder: Path) -> Mapping[str, Any]:
@@ -228,11 +218,11 @@ def _read_transformer(folder: Path) -> Mapping[str, Any]:
     values = read_object(path)
     for name, usual in _AS_USUAL.items():
         if values.get(name, usual) not in (None, usual):
-            raise ValueError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
+            raise InputError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
     refuse_unknown(path, values, _TRANSFORMER_KNOWN)
     length = values.get("max_seq_length")
-    if length is not None and (not isinstance(length, int) or length < 1):
-        raise ValueError(f"{path}: max_seq_length must be a positive integer, got {length!r}")
+    if length is not None and (type(length) is not int or length < 1):
+        raise InputError(f"{path}: max_seq_length must be a positive integer, got {length!r}")
     return values
 
 
@@ -241,16 +231,16 @@ def _read_prompts(path: Path) -> tuple[dict[str, str], str]:
     values = optional_object(path)
     kind = values.get("model_type") or "SentenceTransformer"
     if kind != "SentenceTransformer":
-        raise ValueError(f"{path}: model_type must be SentenceTransformer, got {kind}")
+        raise InputError(f"{path}: model_type must be SentenceTransformer, got {kind}")
     given = values.get("prompts") or {}
     if not isinstance(given, dict):
-        raise ValueError(f"{path}: prompts must be an object, got a {type(given).__name__}")
+        raise InputError(f"{path}: prompts must be an object, got a {type(given).__name__}")
     prompts = {name: text or "" for name, text in given.items()}
     for name, text in prompts.items():
         if not isinstance(text, str):
-            raise ValueError(f"{path}: prompt {name} must be a text, got {text!r}")
+            raise InputError(f"{path}: prompt {name} must be a text, got {text!r}")
     default = values.get("default_prompt_name") or ""
-    if default and default not in prompts:
+    if default and (not isinstance(default, str) or default not in prompts):
         listed = ", ".join(sorted(prompts)) or "none"
-        raise ValueError(f"{path}: default_prompt_name must be one of {listed}, got {default!r}")
+        raise InputError(f"{path}: default_prompt_name must be one of {listed}, got {default!r}")
     return prompts, default

@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder, an archive, gs:// or a hub's handle in, a folder out."""
+"""Finds or fetches a model's local folder: from archives, Cloud Storage and TF Hub."""
 
 import gzip
 import shutil
@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from bert.model_files import ARCHIVES, HUB_HANDLES, MARKERS
-from bert.remote import SCHEME, fetch_model
+from bert.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS
+from bert.bundle.gcs_models import fetch_model
+from storage.errors import InputError
+from storage.gcs import SCHEME
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
 _MOST_FILES = 100_000
@@ -20,14 +22,14 @@ _MOST_HEADER = 1 << 24
 
 @contextmanager
 def local_folder(source: str) -> Iterator[Path]:
-    """Gives the folder of this machine that holds the model; what had to be unpacked goes again.
+    """Yields the local folder of a model; an unpacked archive is removed at the end.
 
     Args:
         source: A folder, a `.tar.gz` or `.tgz` of one, either of them in Cloud Storage (gs://), or
-            a handle of TF Hub, for which `TFHUB_CACHE_DIR` is asked first.
+            a handle of TF Hub, which is looked for in `TFHUB_CACHE_DIR` first.
 
     Raises:
-        ValueError: It cannot be fetched or unpacked.
+        InputError: It cannot be fetched or unpacked.
     """
     if source.startswith(HUB_HANDLES):
         place = resolve_handle(source)
@@ -43,10 +45,10 @@ def local_folder(source: str) -> Iterator[Path]:
 
 
 def resolve_handle(handle: str) -> Path:
-    """Returns the folder that tensorflow_hub keeps for a handle, fetched if it is not there yet.
+    """Returns tensorflow_hub's folder for a handle, which is fetched if it is not there.
 
     Raises:
-        ValueError: It could not be fetched; says what to do.
+        InputError: It could not be fetched.
     """
     import tensorflow as tf
     import tensorflow_hub as hub
@@ -54,9 +56,10 @@ def resolve_handle(handle: str) -> Path:
     try:
         return Path(hub.resolve(handle))
     except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
-        raise ValueError(
-            f"{handle}: could not be fetched ({_reason(error)}): let the hub be reached, set "
-            "TFHUB_CACHE_DIR to a cache that has it, or set --model to the downloaded .tar.gz"
+        raise InputError(
+            f"{handle}: could not be fetched ({_reason(error)}): check the connection to the hub, "
+            "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
+            "model",
         ) from error
 
 
@@ -66,7 +69,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Bounded:
-    """A stream of which nobody reads much at once: tarfile reads the headers it meets whole."""
+    """A stream that refuses large reads, because tarfile reads whole headers into memory."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self.seek, self.tell = stream.seek, stream.tell
@@ -79,14 +82,14 @@ class _Bounded:
 
 
 class _Measured:
-    """tarfile's filter "data", which also adds up what the archive says it holds."""
+    """tarfile's filter "data", which also adds up sizes and number of files."""
 
     def __init__(self, folder: Path) -> None:
         self._room = min(_MOST_UNPACKED, shutil.disk_usage(folder).free)
         self._size = self._count = 0
 
     def __call__(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        """Raises TooLargeError before what would not fit is written."""
+        """Raises TooLargeError before anything too large is written."""
         self._size += member.size
         self._count += 1
         if self._size > self._room or self._count > _MOST_FILES:
@@ -106,25 +109,28 @@ def unpack(archive: Path, folder: Path) -> Path:
     """Unpacks an archive below `folder`; returns the folder in it that holds the model.
 
     Raises:
-        ValueError: It cannot be read, a path in it leads out of it, it is too large for the disk
-            or for any model, or it holds none.
+        InputError: It cannot be read, a path leads out of it, it is too large for the disk or for
+            any model, or it holds none.
     """
     stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
-    root = folder / (stem or "model")  # google-research's names tell the casing
+    root = folder / (stem or "model")  # google-research's names say the casing
     try:
         with (
             gzip.open(archive) as stored,
             tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
         ):
             file.extractall(root, filter=_Measured(folder))
+            # Reading to the end checks gzip's checksum.
+            if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
+                raise tarfile.ReadError("other data follows the archive's end")
     except tarfile.FilterError as error:
-        raise ValueError(f"{archive}: refused, {error}") from error
+        raise InputError(f"{archive}: refused, {error}") from error
     except TooLargeError as error:
-        raise ValueError(f"{archive}: refused, it {error}") from error
+        raise InputError(f"{archive}: refused, it {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise ValueError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
+        raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
     inside = [each for each in root.iterdir() if not each.name.startswith(".")]
     for place in (root, *inside):
         if any((place / name).is_file() for name in MARKERS):
             return place
-    raise ValueError(f"{archive}: must hold one of {', '.join(MARKERS)}, holds none of them")
+    raise InputError(f"{archive}: must hold one of {', '.join(MARKERS)}, holds none of them")

@@ -1,4 +1,4 @@
-"""Import a BERT encoder of TF Hub, a TensorFlow 2 SavedModel, into a bundle."""
+"""Imports a BERT encoder of TF Hub, a TensorFlow 2 SavedModel, into a bundle."""
 
 import hashlib
 import logging
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.bundle import Bundle
+from bert.bundle.bundle import Bundle
+from bert.bundle.files import SAVED_MODEL
 from bert.config import BertConfig
 from bert.importers.official_names import encoder_tensors
 from bert.importers.saved_models import (
@@ -22,9 +23,9 @@ from bert.importers.saved_models import (
     longest_row,
     sample_rows,
 )
-from bert.importers.vocabulary import read_entries, read_vocabulary
+from bert.importers.tokenizer_files import read_entries, read_vocabulary
 from bert.importers.writer import write_bundle
-from bert.model_files import SAVED_MODEL
+from storage.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 _MAX_WORD_CHARS = 200  # of the FullTokenizer that these encoders were trained with
@@ -42,39 +43,39 @@ def import_tfhub(
 ) -> Bundle:
     """Imports a SavedModel with TF Hub's interface for BERT encoders into a bundle at `dest`.
 
-    Where its variables have the names that tf-models-official gives them, they are taken over into
-    our own encoder, if that computes what the SavedModel computes; else the SavedModel is kept and
-    used as it is (the bundle's kind is "saved_model").
+    Where its variables have the names of tf-models-official, and our own encoder computes the same
+    with them, the bundle holds our encoder. Otherwise the SavedModel is copied and used as it is
+    (the bundle's kind is "saved_model").
 
     Args:
         source: The SavedModel's folder.
         dest: The bundle's folder, which must not exist or be empty.
-        lower_case: Whether the model is uncased; None asks the SavedModel.
+        lower_case: Whether the model is uncased; None takes it from the SavedModel.
         trusted: Whether the SavedModel's graph may hold any operation.
-        name: What the bundle says of its source; the folder's path if not given.
-        licence: What it says of the licence.
+        name: The source that the bundle names; None for the folder's path.
+        licence: The licence that the bundle names.
 
     Raises:
-        ValueError: A TensorFlow 1 module, no BERT encoder, without a WordPiece vocabulary, damaged,
-            or a casing nobody told.
+        InputError: A TensorFlow 1 module, not a BERT encoder, without a WordPiece vocabulary,
+            damaged, or nothing says whether it is uncased.
     """
     import tensorflow as tf
 
     root = Path(source).absolute()
-    with tf.device("CPU:0"):  # the comparison is to be exact
+    with tf.device("CPU:0"):  # for an exact comparison
         loaded = load_saved_model(root, trusted)
-        encoder_outputs(loaded, sample_rows(2), root)  # what it is, before what it lacks
+        encoder_outputs(loaded, sample_rows(2), root)  # first whether it is an encoder at all
         vocabulary = find_vocabulary(loaded, root)
-        named = encoder_tensors(call_variables(loaded))
-        entries = _entries(named, vocabulary)
+        named = _named_weights(loaded, root)
+        entries = _entries(vocabulary, named and named[0])
         rows = sample_rows(len(entries))
         outputs = encoder_outputs(loaded, rows, root)
         uncased = find_casing(loaded, root) if lower_case is None else lower_case
-        found = _taken_over(named, rows, outputs, root)
-        if found is None:
+        ours = None if named is None else _same_encoder(*named, rows, outputs, root)
+        if ours is None:
             config, tensors, kept = _as_it_is(loaded, outputs, len(entries), root)
         else:
-            (config, tensors), kept = found, None
+            (config, tensors), kept = ours, None
     bundle = Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",
@@ -91,24 +92,30 @@ def import_tfhub(
     return write_bundle(bundle, tensors, entries, saved_model=kept)
 
 
-def _entries(named: tuple[BertConfig, dict[str, np.ndarray]] | str, vocabulary: Path) -> list[str]:
-    """The vocabulary, held against the weights where those are known."""
-    if isinstance(named, str):
+def _named_weights(loaded: Any, root: Path) -> tuple[BertConfig, dict[str, np.ndarray]] | None:
+    """Returns sizes and weights; None where the variables are not those of tf-models-official."""
+    try:
+        return encoder_tensors(call_variables(loaded))
+    except InputError as error:
+        _LOG.info("%s: used as it is, %s", root, error)
+        return None
+
+
+def _entries(vocabulary: Path, config: BertConfig | None) -> list[str]:
+    """Reads the vocabulary, and checks its size where the sizes are known."""
+    if config is None:
         return read_entries(vocabulary)
-    return read_vocabulary(vocabulary, named[0], "the SavedModel")
+    return read_vocabulary(vocabulary, config, "the SavedModel")
 
 
-def _taken_over(
-    named: tuple[BertConfig, dict[str, np.ndarray]] | str,
+def _same_encoder(
+    config: BertConfig,
+    tensors: dict[str, np.ndarray],
     rows: Rows,
     outputs: dict[str, np.ndarray],
     root: Path,
 ) -> tuple[BertConfig, dict[str, np.ndarray]] | None:
-    """The weights in our names, if our encoder gives with them what the SavedModel gave."""
-    if isinstance(named, str):
-        _LOG.info("%s: used as it is, %s", root, named)
-        return None
-    config, tensors = named
+    """Returns sizes and weights if our encoder computes with them what the SavedModel computed."""
     choices = [replace(config, hidden_act=activation) for activation in _ACTIVATIONS]
     differences = [_difference(choice, tensors, rows, outputs) for choice in choices]
     least = int(np.argmin(differences))
@@ -124,8 +131,8 @@ def _difference(
     rows: Rows,
     outputs: dict[str, np.ndarray],
 ) -> float:
-    """The greatest difference of any number that the SavedModel gave."""
-    from bert.model import BertEncoder
+    """Returns the largest difference from any number that the SavedModel computed."""
+    from bert.graph.model import BertEncoder
 
     encoder = BertEncoder(config, tensors, pooler="pooler/kernel" in tensors)
     if encoder.has_pooler != ("pooler" in outputs):
@@ -133,7 +140,7 @@ def _difference(
     states = encoder.hidden_states(*rows)
     ours = np.stack([state.numpy()[rows[1] > 0] for state in states[1:]])
     theirs = outputs["layers"]
-    if len(theirs) not in (1, len(ours)):  # 1: it gives the last layer alone
+    if len(theirs) not in (1, len(ours)):  # 1: it returns only the last layer
         return float("inf")
     worst = [np.abs(ours[-len(theirs) :] - theirs).max()]
     if encoder.has_pooler:
@@ -144,7 +151,7 @@ def _difference(
 def _as_it_is(
     loaded: Any, outputs: dict[str, np.ndarray], vocab_size: int, root: Path
 ) -> tuple[BertConfig, dict[str, np.ndarray], Path]:
-    """What is known of a SavedModel whose variables say nothing; its graph is hashed with them."""
+    """Returns sizes and variables of a SavedModel with other names, and a hash of its graph."""
     layers, _, hidden = outputs["layers"].shape
     config = BertConfig(
         vocab_size=vocab_size,

@@ -1,20 +1,20 @@
-"""The tokenizer files of a Hugging Face folder in, vocabulary and settings out."""
+"""Reads vocabulary and settings of the tokenizer of a Hugging Face folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import VOCABULARY
+from bert.bundle.files import VOCABULARY
 from bert.config import BertConfig
-from bert.importers.json_files import optional_object, read_object
-from bert.importers.vocabulary import read_vocabulary
+from bert.importers.json_files import object_in, optional_object, read_object
+from storage.errors import InputError
 
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"
 _FAST = "tokenizer.json"
 _MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
-# Those that are BERT's under another name, and the one that says nothing but "see tokenizer.json".
+# Classes with BERT's tokenizer, and classes that only mean "see tokenizer.json".
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _OTHER_FILES = (
@@ -34,13 +34,13 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What a folder says of its tokenizer.
+    """The tokenizer of a folder.
 
     Attributes:
         vocabulary: The entries, in order of their ids.
-        lower_case: Whether it lowers case and strips accents.
-        max_word_chars: A longer word is [UNK].
-        max_length: Tokens of a row; None where no file says.
+        lower_case: Whether it converts to lower case and strips accents.
+        max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
+        max_length: Maximum number of tokens of a row; None where no file says.
     """
 
     vocabulary: list[str]
@@ -50,37 +50,48 @@ class TokenizerFiles:
 
 
 def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> TokenizerFiles:
-    """Reads vocab.txt, tokenizer_config.json and tokenizer.json, as far as they are there.
+    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
 
     Args:
         folder: The encoder's.
         config: Says how many entries there must be.
-        lowered: Whether texts are in lower case before they come to the tokenizer.
+        lowered: Whether texts are converted to lower case before the tokenizer.
 
     Raises:
-        ValueError: A tokenizer that is not BERT's, or one whose ids ours would not give.
+        InputError: A tokenizer that is not BERT's, or that would give other ids than ours.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     _refuse_other_tokenizers(folder, slow, fast)
-    normalizer = fast.get("normalizer") or {}
-    said = (slow.get("do_lower_case"), normalizer.get("lowercase"))
-    lower_case = next((bool(one) for one in said if one is not None), True)
+    normalizer, model = (object_in(folder / _FAST, fast, name) for name in ("normalizer", "model"))
+    settings = (slow.get("do_lower_case"), normalizer.get("lowercase"))
+    lower_case = next((bool(value) for value in settings if value is not None), True)
     if lowered and not lower_case:
-        raise ValueError(
+        raise InputError(
             f"{folder}: do_lower_case of sentence-transformers with a cased tokenizer is not "
             "supported; lower the texts before, and set it to false"
         )
     strip = slow.get("strip_accents", normalizer.get("strip_accents"))
     if strip not in (None, lower_case):
-        raise ValueError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
+        raise InputError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
     if not slow.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
-        raise ValueError(f"{folder}: tokenize_chinese_chars must be true, is false")
+        raise InputError(f"{folder}: tokenize_chinese_chars must be true, is false")
     length = slow.get("model_max_length")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int | float)):
+        raise InputError(f"{folder / _SLOW}: model_max_length must be a number, got {length!r}")
+    if length is not None and not length >= 3:
+        raise InputError(f"{folder / _SLOW}: model_max_length must be at least 3, got {length!r}")
+    longest = model.get("max_input_chars_per_word", _MAX_WORD_CHARS)
+    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
+        raise InputError(
+            f"{folder / _FAST}: max_input_chars_per_word must be a positive integer, "
+            f"got {longest!r}"
+        )
     return TokenizerFiles(
         vocabulary=_vocabulary(folder, config, fast),
         lower_case=lower_case,
-        max_word_chars=(fast.get("model") or {}).get("max_input_chars_per_word", _MAX_WORD_CHARS),
-        max_length=int(length) if isinstance(length, int | float) else None,
+        max_word_chars=longest,
+        # transformers writes 1e30 for an unknown length.
+        max_length=None if length is None else int(min(length, config.max_position_embeddings)),
     )
 
 
@@ -89,50 +100,54 @@ def _refuse_other_tokenizers(
 ) -> None:
     for name in _OTHER_FILES:
         if (folder / name).is_file():
-            raise ValueError(
+            raise InputError(
                 f"{folder / name}: only BERT's WordPiece tokenizers are supported, take a model "
                 f"with {VOCABULARY}"
             )
     for path, values in ((folder / _SLOW, slow), (folder / _CONFIG, read_object(folder / _CONFIG))):
-        said = values.get("tokenizer_class")
-        plain = str(said).removesuffix("Fast")
-        if said is None or plain in _CLASSES or (said in _GENERIC and fast):
+        kind = values.get("tokenizer_class")
+        plain = str(kind).removesuffix("Fast")
+        if kind is None or plain in _CLASSES or (kind in _GENERIC and fast):
             continue
-        raise ValueError(
-            f"{path}: tokenizer_class must be BertTokenizer, got {said}; take a model whose "
+        raise InputError(
+            f"{path}: tokenizer_class must be BertTokenizer, got {kind}; take a model whose "
             "tokenizer is BERT's"
         )
-    for name, wanted in _SPECIAL.items():
+    for name, usual in _SPECIAL.items():
         token = slow.get(name)
         token = token.get("content") if isinstance(token, dict) else token
-        if token not in (None, wanted):
-            raise ValueError(f"{folder / _SLOW}: {name} must be {wanted}, got {token!r}")
+        if token not in (None, usual):
+            raise InputError(f"{folder / _SLOW}: {name} must be {usual}, got {token!r}")
     if slow.get("do_basic_tokenize") is False:
-        raise ValueError(f"{folder / _SLOW}: do_basic_tokenize must be true, is false")
+        raise InputError(f"{folder / _SLOW}: do_basic_tokenize must be true, is false")
     _refuse_other_parts(folder / _FAST, fast)
 
 
 def _refuse_other_parts(path: Path, fast: Mapping[str, Any]) -> None:
     for part, settings in _PARTS.items():
-        values = fast.get(part) or {}
+        values = object_in(path, fast, part)
         for name, usual in settings:
             if values.get(name, usual) != usual:
-                raise ValueError(
+                raise InputError(
                     f"{path}: {name} of the {part} must be {usual}, as BERT's is, "
                     f"got {values[name]}"
                 )
 
-    processor = fast.get("post_processor") or {}
-    others = set(processor.get("special_tokens") or ()) - {"[CLS]", "[SEP]"}
+    processor = object_in(path, fast, "post_processor")
+    others = set(object_in(path, processor, "special_tokens")) - {"[CLS]", "[SEP]"}
     if processor.get("type") not in (None, "TemplateProcessing", "BertProcessing") or others:
-        raise ValueError(
+        raise InputError(
             f"{path}: post_processor must put [CLS] and [SEP] around a text, as BERT's does"
         )
 
 
 def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> list[str]:
-    """The entries of vocab.txt, else of tokenizer.json; where both lie there they must agree."""
-    numbers = (fast.get("model") or {}).get("vocab") or {}
+    """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
+    path = folder / _FAST
+    numbers = object_in(path, object_in(path, fast, "model"), "vocab")
+    for entry, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise InputError(f"{path}: the id of {entry!r} must be a whole number, got {number!r}")
     if (folder / VOCABULARY).is_file() or not numbers:
         entries = read_vocabulary(folder / VOCABULARY, config, _CONFIG)
     else:
@@ -140,23 +155,62 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     size = len(entries)
     for entry, number in numbers.items():
         if number >= size or entries[number].strip() != entry.strip():
-            raise ValueError(
+            raise InputError(
                 f"{folder}: {VOCABULARY} and {_FAST} differ at id {number}, remove the wrong one"
             )
     for token in fast.get("added_tokens") or ():
-        number, entry = token.get("id", size), token.get("content")
-        if number >= size or entries[number].strip() != entry:
-            raise ValueError(
-                f"{folder / _FAST}: added token {number} is not in the vocabulary, such tokens "
-                "are not supported"
+        values = token if isinstance(token, dict) else {}
+        number = values.get("id")
+        there = entries[number] if isinstance(number, int) and 0 <= number < size else None
+        if there is None or there.strip() != values.get("content"):
+            raise InputError(
+                f"{path}: added token {number} is not in the vocabulary, such tokens are not "
+                "supported"
             )
     return entries
 
 
 def _listed(path: Path, config: BertConfig, numbers: Mapping[str, int]) -> list[str]:
-    if sorted(numbers.values()) != list(range(config.vocab_size)):
-        raise ValueError(
-            f"{path}: must have the ids 0 to {config.vocab_size - 1} as {_CONFIG} says, "
-            f"has {len(numbers)} entries"
+    size = config.vocab_size
+    if len(numbers) != size or set(numbers.values()) != set(range(size)):
+        raise InputError(
+            f"{path}: must have the ids 0 to {size - 1} as {_CONFIG} says, has {len(numbers)} "
+            "entries"
         )
+    if broken := [numbers[entry] for entry in numbers if "\n" in entry]:
+        raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
     return sorted(numbers, key=lambda entry: numbers[entry])
+
+
+def read_vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
+    """Reads the entries, in the order of their ids.
+
+    Args:
+        path: The file.
+        config: Says how many there must be.
+        source: The configuration's file, for the message.
+
+    Raises:
+        InputError: The file cannot be read, or has another number of entries.
+    """
+    vocabulary = read_entries(path)
+    if len(vocabulary) != config.vocab_size:
+        raise InputError(
+            f"{path}: must have {config.vocab_size} entries as {source} says, has {len(vocabulary)}"
+        )
+    return vocabulary
+
+
+def read_entries(path: Path) -> list[str]:
+    """Reads all entries; InputError if the file cannot be read."""
+    try:
+        # Not in text mode: an entry may be one of Unicode's line separators.
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8") from error
+    vocabulary = [line.removesuffix("\r") for line in lines]
+    if vocabulary[-1] == "":
+        vocabulary.pop()
+    return vocabulary

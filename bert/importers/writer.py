@@ -1,4 +1,4 @@
-"""Write a bundle: tensors, vocabulary and settings in, a model folder that appears whole out."""
+"""Writes tensors, vocabulary and settings as a bundle, which appears whole."""
 
 import hashlib
 import json
@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bert.bundle import VOCABULARY, Bundle, read_bundle, write_metadata
-from bert.probe import probe_outputs, write_probe
+from bert.bundle.bundle import Bundle, read_bundle, write_metadata
+from bert.bundle.files import VOCABULARY
+from bert.graph.load import load_encoder
+from bert.self_test import probe_outputs, write_probe
+from storage.errors import InputError
 
 
 def write_bundle(
@@ -24,20 +27,20 @@ def write_bundle(
 ) -> Bundle:
     """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
 
-    The folder is made under another name beside it and renamed at the end. If someone else wrote
-    the same bundle there meanwhile, theirs stays.
+    The folder is written under another name and renamed at the end. If another process wrote the
+    same bundle meanwhile, that one stays.
 
     Args:
         bundle: The description; fingerprint and files are still empty.
-        tensors: float32 arrays in the names and shapes of `bert.model.tensor_shapes`; of kind
-            "saved_model" any that tell it from another model.
+        tensors: float32 arrays in the names and shapes of `tensor_shapes`; for kind
+            "saved_model" any that distinguish the model from others.
         vocabulary: The entries of vocab.txt, in order.
         saved_model: The folder that is copied for kind "saved_model".
 
     Raises:
-        ValueError: `bundle.path` holds something else, or the vocabulary lacks what BERT needs.
+        InputError: `bundle.path` holds something else, or the vocabulary lacks special tokens.
     """
-    from bert.tokenizer import Tokenizer
+    from bert.tokenization.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(vocabulary, bundle.lower_case, bundle.max_word_chars)
     dest = Path(bundle.path)
@@ -50,7 +53,7 @@ def write_bundle(
         Path(temporary, VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
         write_probe(temporary, probe_outputs(encoder, tokenizer))
         write_metadata(temporary, bundle)
-        os.chmod(temporary, 0o755)  # mkdtemp's own mode shuts out everybody else
+        os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
         return _publish(temporary, bundle)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -61,12 +64,12 @@ def _written_encoder(
     tensors: Mapping[str, np.ndarray],
     saved_model: str | os.PathLike[str] | None,
 ) -> Any:
-    """Writes the SavedModel into `bundle.path` and returns the encoder, as it can be run."""
+    """Writes the SavedModel into `bundle.path` and returns the encoder."""
     if saved_model is not None:
         shutil.copytree(saved_model, bundle.path, dirs_exist_ok=True)
-        return bundle.load_encoder()
-    from bert.model import BertEncoder  # imports TensorFlow: 5 s
-    from bert.saved_model import save
+        return load_encoder(bundle)
+    from bert.graph.export import save
+    from bert.graph.model import BertEncoder  # imports TensorFlow: 5 s
 
     encoder = BertEncoder(bundle.config, tensors, bundle.has_pooler, bundle.dense)
     save(encoder, bundle.path)
@@ -81,7 +84,7 @@ def _publish(temporary: str, bundle: Bundle) -> Bundle:
             raise
         there = _described_at(bundle.path)
         if there != replace(bundle, files={}):
-            raise ValueError(
+            raise InputError(
                 f"{bundle.path}: exists and is not empty, name a new folder or remove it"
             ) from error
     return read_bundle(bundle.path)
@@ -97,11 +100,11 @@ def _described_at(path: str) -> Bundle | None:
 def fingerprint(
     bundle: Bundle, tensors: Mapping[str, np.ndarray], vocabulary: Sequence[str]
 ) -> str:
-    """Returns the hash of what decides the hidden states of a text, as hexadecimal digits.
+    """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
 
-    Names, shapes and bytes of the tensors, the vocabulary, the configuration, the tokenizer's
-    settings and the Dense modules; not the pooling, the length or the prompts, which a run may
-    choose.
+    These are names, shapes and bytes of the tensors, the vocabulary, the configuration, the
+    tokenizer's settings and the Dense modules. Pooling, length and prompts are not included,
+    because a run can choose them.
     """
     digest = hashlib.sha256()
     for name in sorted(tensors):

@@ -12,17 +12,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-
 from pipeline import cli
-from pipeline.options import UsageError, parse_embed
-from pipeline.run_record import read_record, record_path
+from pipeline.errors import ExitCode, UsageError, flag_message
+from pipeline.outputs.run_record import read_record, record_path
+from pipeline.parser import parse_embed
+from pipeline.runners.beam_flags import configure_storage
 from pipeline.secrets import hide_secrets
-from transforms.file_info import StorageError
-from transforms.files import absolute, join, list_files
+from storage.errors import InputError, StorageError
+from storage.files import absolute, join, list_files
+from transforms.output_folder import RUN_FILE
 
-NO_INPUT, EARLIER_UNFINISHED = 66, 69
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -33,7 +32,7 @@ class NotYet(Exception):
         code: The exit code that says why.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Embeds a day.
 
     Returns:
-        What `embed` returns; 66 if there is no input yet, 69 if an earlier day is not finished.
+        The ExitCode of `embed`; NO_INPUT, or EARLIER_UNFINISHED.
     """
     try:
         given = _parse(list(sys.argv[1:] if arguments is None else arguments))
@@ -50,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NotYet as reason:
         sys.stderr.write(f"not yet: {reason}\n")
         return reason.code
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {hide_secrets(str(error))}\n")
-        return cli.FAILED if isinstance(error, StorageError) else cli.USAGE
+    except (InputError, OSError) as error:
+        sys.stderr.write(f"error: {hide_secrets(flag_message(error))}\n")
+        return ExitCode.FAILED if isinstance(error, StorageError) else ExitCode.USAGE
     except KeyboardInterrupt:
-        return cli.INTERRUPTED
+        return ExitCode.INTERRUPTED
     return cli.main(["embed", *words])
 
 
@@ -67,10 +66,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--ready", default="", help="a file, with {day}: no input before it")
     parser.add_argument("--earlier", default="all", help="all days before, or how many")
     given = parser.parse_args(arguments[:cut])
+    try:
+        if not _DAY.fullmatch(given.day):  # fromisoformat takes other spellings, too
+            raise ValueError
+        datetime.date.fromisoformat(given.day)
+    except ValueError as error:
+        raise UsageError(f"--day must be a date such as 2026-01-02, got {given.day!r}") from error
     given.flags = [word.replace("{day}", given.day) for word in arguments[cut + 1 :]]
     if "{day}" not in given.input:
         raise UsageError(f"INPUT {given.input} must say with {{day}} where the date stands")
-    if given.earlier != "all" and not given.earlier.isdecimal():
+    if given.earlier != "all" and not re.fullmatch("[0-9]{1,5}", given.earlier):
         raise UsageError(f"EARLIER must be all or a number of days, not {given.earlier}")
     return given
 
@@ -87,20 +92,20 @@ def day_words(given: argparse.Namespace) -> list[str]:
     source = given.input.replace("{day}", given.day)
     words = [f"--input={source}", f"--output={join(root, given.day)}", *given.flags]
     options = parse_embed(words)
-    FileSystems.set_options(PipelineOptions(list(options.beam_args)))  # whom to act for
+    configure_storage(options)
     ready = given.ready.replace("{day}", given.day)
     for place in (ready, source):
         if place and not list_files(place):
-            raise NotYet(NO_INPUT, f"{given.day} has no {place}")
+            raise NotYet(ExitCode.NO_INPUT, f"{given.day} has no {place}")
     # A run that was started keeps the days it was started with, or it would be another run.
     record = None if options.overwrite else read_record(join(root, given.day))
     if record is None:
         days = _days_before(root, given.day, given.earlier)
     else:
         days = _known_days(record)
-        left_out = record["options"].get("leave_out")
-        if left_out and not options.leave_out:  # else catching up would meet those blocks again
-            words.append(f"--leave_out={','.join(map(str, left_out))}")
+        skipped = record["options"].get("skip_blocks")
+        if skipped and not options.skip_blocks:  # else catching up would meet those blocks again
+            words.append(f"--skip_blocks={','.join(map(str, skipped))}")
     return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
 
 
@@ -126,7 +131,7 @@ def _days_before(root: str, day: str, earlier: str) -> list[str]:
             continue
         if record["status"] != "done":
             raise NotYet(
-                EARLIER_UNFINISHED,
+                ExitCode.EARLIER_UNFINISHED,
                 f"{each} comes before {day} and is not finished ({record['status']}, see "
                 f"{record_path(join(root, each))}); run it first",
             )
@@ -136,7 +141,7 @@ def _days_before(root: str, day: str, earlier: str) -> list[str]:
 
 def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
     if earlier == "all":
-        found = [each.path.split("/")[-2] for each in list_files(join(root, "*/run.json"))]
+        found = [each.path.split("/")[-2] for each in list_files(join(root, f"*/{RUN_FILE}"))]
         yield from (each for each in found if _DAY.fullmatch(each) and each < day)
         return
     date = datetime.date.fromisoformat(day)
@@ -147,7 +152,7 @@ def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
 def run() -> None:
     """Ends the process with the day's exit code."""
     code = main()
-    if code == cli.INTERRUPTED:
+    if code == ExitCode.INTERRUPTED:
         # A worker thread in the middle of a block would be waited for; its files are whole or
         # not there, so it can be left.
         sys.stdout.flush()

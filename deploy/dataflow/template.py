@@ -1,4 +1,4 @@
-"""The program of the Flex Template: the launcher's parameters in, the job's description out."""
+"""Starts `embed` with the parameters of a Flex Template."""
 
 import sys
 

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import bert
-from bert.bundle import read_bundle
+from bert.bundle.bundle import read_bundle
 from bert.encoder import Encoder
-from bert.halving import NOT_FINITE
+from bert.engines.retry_halves import NOT_FINITE
 from bert.importers.huggingface import import_huggingface
-from tests.models import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.rounding import MINILM, assert_near, relative_error
+
+pytestmark = pytest.mark.numeric
 
 TEXTS = ["the bank", "river", "", "she made her way down to the bank of the river", "money " * 90]
 
@@ -24,23 +27,23 @@ def test_texts_become_vectors_in_their_order(encoder):
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (5, 32)
     assert vectors.dtype == np.float32
-    np.testing.assert_allclose(encoder.encode(TEXTS[::-1]), vectors[::-1], atol=1e-6)
+    assert_near(encoder.encode(TEXTS[::-1]), vectors[::-1])
 
 
 def test_a_vector_is_the_same_in_every_batch(minilm):
     encoder = Encoder(minilm, threads=2)
     texts = [f"{'word ' * (n % 40)} number {n}" for n in range(60)]
     vectors = encoder.encode(texts)
-    np.testing.assert_allclose(encoder.encode(texts, batch_tokens=64), vectors, atol=1e-6)
+    assert_near(encoder.encode(texts, batch_tokens=64), vectors, MINILM)
     alone = np.concatenate([encoder.encode([text]) for text in texts[:20]])
-    np.testing.assert_allclose(alone, vectors[:20], atol=1e-6)
+    assert_near(alone, vectors[:20], MINILM)
 
 
 def test_the_packaged_model_knows_what_is_alike(minilm):
     encoder = Encoder(minilm)
     cat, dog, stock = encoder.encode(["A cat sits.", "A kitten is sitting.", "Stocks fell."])
     assert cat @ dog > 0.6 > 0.2 > cat @ stock
-    assert np.linalg.norm(cat) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(cat) == pytest.approx(1, abs=relative_error(MINILM))
 
 
 def test_no_texts_give_an_empty_array(encoder):
@@ -52,14 +55,14 @@ def test_settings_of_a_call_win_over_the_models(encoder):
     assert encoder.encode(TEXTS, layers=[-1, -2], layer_combine="concat").shape == (5, 64)
     assert encoder.encode(TEXTS, pooling="mean_max", dim=3).shape == (5, 3)
     norms = np.linalg.norm(encoder.encode(TEXTS, normalize=True), axis=1)
-    np.testing.assert_allclose(norms, 1, atol=1e-6)
+    np.testing.assert_allclose(norms, 1, atol=relative_error())
     loaded = bert.load(encoder.bundle.path, pooling="cls")
-    np.testing.assert_allclose(loaded.encode(TEXTS), encoder.encode(TEXTS, pooling="cls"))
+    assert_near(loaded.encode(TEXTS), encoder.encode(TEXTS, pooling="cls"))
 
 
 def test_long_texts_are_cut(encoder):
     vectors = encoder.encode(["money " * 5, "money " * 4], max_seq_length=6)
-    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    assert_near(vectors[0], vectors[1])
 
 
 def test_a_pair_is_not_its_first_text(encoder):
@@ -74,11 +77,11 @@ def test_a_pair_is_not_its_first_text(encoder):
         (["a", None], {}, "texts must be str, number 1 is NoneType"),
         (["a"], {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
         (["a"], {"texts_b": []}, "texts_b must be 1 texts, got 0"),
-        (["a"], {"layers": [3]}, "--layers must be between -3 and 2"),
-        (["a"], {"max_seq_length": 65}, "--max_seq_length must be between 3 and 64"),
-        (["a"], {"max_seq_length": 2}, "--max_seq_length must be between 3 and 64"),
-        (["a"], {"batch_tokens": 0}, "--batch_tokens must be at least 1"),
-        (["a"], {"pooling": "best"}, "--pooling must be one of"),
+        (["a"], {"layers": [3]}, "layers must be between -3 and 2"),
+        (["a"], {"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+        (["a"], {"max_seq_length": 2}, "max_seq_length must be between 3 and 64"),
+        (["a"], {"batch_tokens": 0}, "batch_tokens must be at least 1"),
+        (["a"], {"pooling": "best"}, "pooling must be one of"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(encoder, texts, settings, message):
@@ -126,7 +129,7 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned):
     assert done.failed == {1: NOT_FINITE}
     assert not done.vectors[1].any()
     good = poisoned.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
-    np.testing.assert_allclose(done.vectors[[0, 2]], good.vectors, atol=1e-6)
+    assert_near(done.vectors[[0, 2]], good.vectors)
     with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank", "vault"])
     with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
@@ -144,24 +147,24 @@ def test_several_threads_may_call_at_once(encoder):
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda dim: (dim, encoder.encode(texts, dim=dim)), [3, 5, 8] * 4))
     for dim, vectors in found:
-        np.testing.assert_allclose(vectors, wanted[dim], atol=1e-6)
+        assert_near(vectors, wanted[dim])
 
 
 def test_threads_below_one_are_refused(tiny_bundle):
-    with pytest.raises(ValueError, match="--threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         Encoder(read_bundle(tiny_bundle), threads=0)
 
 
 def test_an_unknown_setting_is_named(tiny_bundle):
     with pytest.raises(
-        ValueError, match="colour is no setting, those are dense, dim, layer_combine"
+        ValueError, match="colour is not a setting, those are dense, dim, layer_combine"
     ):
         bert.load(tiny_bundle, colour="red")
 
 
 def test_importing_bert_loads_no_tensorflow():
-    modules = "bert, bert.bundle, bert.encoder, bert.resolve, bert.minilm, bert.batching"
-    script = f"import sys, {modules}; print('tensorflow' in sys.modules)"
+    modules = "bert.bundle.bundle, bert.encoder, bert.bundle.default_model, bert.engines.batches"
+    script = f"import sys, bert, bert.bundle.find, {modules}; print('tensorflow' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

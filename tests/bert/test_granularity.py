@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 import bert
-from bert.bundle import read_bundle
-from bert.documents import tokenize_documents
+from bert.bundle.bundle import read_bundle
 from bert.encoder import Encoder
-from bert.layout import lay_out
-from bert.text_spec import TextSpec
-from bert.vector_spec import VectorSpec
-from tests.bert.plain_bert import PlainBert, gelu
-from tests.models import write_tiny_huggingface
+from bert.rows.documents import tokenize_documents
+from bert.rows.layout import lay_out
+from bert.specs import TextSpec, VectorSpec
+from tests.support.models.plain_bert import PlainBert, gelu
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import MINILM, assert_near
+
+pytestmark = pytest.mark.numeric
 
 TEXTS = [
     "The bank, of the river!",
@@ -50,7 +52,7 @@ def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
         ids = row_of(tiny, text)
         assert found.texts == tiny.tokenizer.tokens(ids)
         states = plain(ids)
-        np.testing.assert_allclose(found.vectors, np.hstack([states[2], states[0]]), atol=1e-5)
+        assert_near(found.vectors, np.hstack([states[2], states[0]]))
         assert (found.starts[0], found.stops[0], found.starts[-1]) == (-1, -1, -1)
         offsets = tiny.tokenizer.encode_with_offsets([text])
         assert found.starts[1:-1].tolist() == offsets.starts.tolist()
@@ -88,7 +90,7 @@ def test_words_are_merged_from_their_tokens(encoder, pooling):
         "last": pieces[-1],
         "max": pieces.max(0),
     }
-    np.testing.assert_allclose(found.vectors[1], wanted[pooling], atol=1e-5)
+    assert_near(found.vectors[1], wanted[pooling])
 
 
 def test_the_callers_words_stay_one_to_one(encoder):
@@ -99,12 +101,12 @@ def test_the_callers_words_stay_one_to_one(encoder):
     assert tokens.texts[1:-1] == ["eu", "rejects", "german", "-", "made", "call", "."]
     alone = [np.isnan(vector).all() for vector in found.vectors]
     assert alone == [False, True, False, True, False, False, False]
-    np.testing.assert_allclose(found.vectors[4], tokens.vectors[3:6].mean(0), atol=1e-5)
+    assert_near(found.vectors[4], tokens.vectors[3:6].mean(0))
     (cut,) = encoder.encode_words([words], max_seq_length=6)
     assert cut.texts == words
     assert np.isnan(cut.vectors[5:]).all()
     (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=6)
-    np.testing.assert_allclose(cut.vectors[4], tokens.vectors[3:5].mean(0), atol=1e-5)
+    assert_near(cut.vectors[4], tokens.vectors[3:5].mean(0))
 
 
 def test_lists_of_words_and_texts_may_stand_together(encoder):
@@ -150,11 +152,11 @@ def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
 
 def test_a_prompt_is_the_text_before_the_text(encoder):
     prompted = encoder.encode(["a river"], prompt="query: ")
-    np.testing.assert_allclose(prompted, encoder.encode(["query: a river"]), atol=1e-6)
+    assert_near(prompted, encoder.encode(["query: a river"]), MINILM)
     assert np.abs(prompted - encoder.encode(["a river"])).max() > 0.01
     always = bert.load("minilm", prompt="query: ")
-    np.testing.assert_allclose(always.encode(["a river"]), prompted, atol=1e-6)
-    np.testing.assert_allclose(always.encode(["a river"], prompt=""), encoder.encode(["a river"]))
+    assert_near(always.encode(["a river"]), prompted, MINILM)
+    assert_near(always.encode(["a river"], prompt=""), encoder.encode(["a river"]), MINILM)
 
 
 @pytest.mark.parametrize("prompt", ["find", "so: qx", "x" * 150, "river\u200b"])
@@ -165,14 +167,14 @@ def test_a_prompt_that_runs_into_the_text_is_refused(tiny, prompt):
 
 def test_a_prompt_leaves_room_for_a_text(tiny):
     for long_text in ("truncate", "window"):
-        with pytest.raises(ValueError, match="--prompt has 5 tokens, which leaves no room"):
+        with pytest.raises(ValueError, match="prompt has 5 tokens, which leaves no room"):
             tiny.encode(["the bank"], prompt="a " * 5, max_seq_length=7, long_text=long_text)
 
 
 def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
     found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
     states = plain(row_of(tiny, "a b bank of"))[-1]
-    np.testing.assert_allclose(found[0], states[3:].mean(0), atol=1e-5)
+    assert_near(found[0], states[3:].mean(0))
 
 
 def test_several_poolings_are_joined_in_their_order(tiny, plain):
@@ -180,7 +182,7 @@ def test_several_poolings_are_joined_in_their_order(tiny, plain):
     for vector, text in zip(found, ["bank of", "river"], strict=True):
         states = plain(row_of(tiny, text))[-1]
         wanted = np.concatenate([states[0], states.max(0), states.mean(0)])
-        np.testing.assert_allclose(vector, wanted, atol=1e-5)
+        assert_near(vector, wanted)
 
 
 def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
@@ -194,8 +196,8 @@ def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
     rows = [[tokenizer.cls_id, *ids[a:b], tokenizer.sep_id] for a, b in spans]
     means = [plain(row)[-1][1:-1].mean(0) for row in rows]
     merged = np.average(means, axis=0, weights=[b - a for a, b in spans])[:7]
-    np.testing.assert_allclose(found[0], merged / np.linalg.norm(merged), atol=1e-5)
-    np.testing.assert_allclose(found[1], encoder.encode(["bank"])[0], atol=1e-6)
+    assert_near(found[0], merged / np.linalg.norm(merged))
+    assert_near(found[1], encoder.encode(["bank"])[0])
 
 
 def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
@@ -212,7 +214,7 @@ def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, pla
 
 
 def test_windows_cannot_be_had_of_pairs(encoder):
-    with pytest.raises(ValueError, match="--long_text window is for single texts"):
+    with pytest.raises(ValueError, match="long_text window is for single texts"):
         encoder.encode(["a"], ["b"], long_text="window", stride=1)
 
 
@@ -226,21 +228,21 @@ def test_a_stack_has_an_axis_of_layers(tiny):
     stack = {"layers": [-1, 0], "layer_combine": "stack"}
     found = tiny.encode(["bank of", "river"], **stack)
     assert found.shape == (2, 2, 32)
-    np.testing.assert_allclose(found[:, 1], tiny.encode(["bank of", "river"], layers=[0]))
+    assert_near(found[:, 1], tiny.encode(["bank of", "river"], layers=[0]))
     (tokens,) = tiny.encode_tokens(["bank of"], **stack)
     assert tokens.vectors.shape == (4, 2, 32)
     (words,) = tiny.encode_words(["bank of"], dim=3, **stack)
     assert words.vectors.shape == (2, 2, 3)
-    np.testing.assert_allclose(words.vectors, tokens.vectors[1:3, :, :3], atol=1e-6)
+    assert_near(words.vectors, tokens.vectors[1:3, :, :3])
 
 
 def test_what_python_people_get_wrong_is_named(tiny):
     for settings, message in (
-        ({"layers": "-1,-2"}, r"layers must be a list of numbers, such as \[-1, -2\]"),
+        ({"layers": "-1,-2"}, r"layers must be integers, such as \[-1, -2\], got '-1,-2'"),
         ({"layers": [-1, -2]}, "names 2 layers: say how they become one vector"),
     ):
         for call in (tiny.encode, tiny.encode_tokens, tiny.encode_words):
             with pytest.raises(ValueError, match=message):
                 call(["a"], **settings)
-    with pytest.raises(ValueError, match="--stride is for --long_text window"):
+    with pytest.raises(ValueError, match="stride requires long_text window"):
         tiny.encode(["a"], stride=3)

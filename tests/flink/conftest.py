@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.flink.cluster import FlinkCluster, flink_cluster
-from tests.pipeline.helpers import embed
+from tests.support.command import embed
+from tests.support.flink.cluster import FlinkCluster, flink_cluster
 
 BLOCK_BYTES = 1000
 

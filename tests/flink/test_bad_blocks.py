@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.flink.conftest import BLOCK_BYTES
-from tests.flink.handlers import Faults
-from tests.flink.jobs import reports
-from tests.pipeline.helpers import embed, flags_of, record, rejected, rows
+from tests.support.command import embed, flags_of, record, rejected, rows
+from tests.support.flink.handlers import Faults
+from tests.support.flink.jobs import reports
+from tests.support.rounding import assert_near
 
 POISON, HANGING, DEADLY = "vault", "robber", "money"  # each one token of the tiny model
 PLACES = {POISON: 20, HANGING: 150, DEADLY: 250}
@@ -47,7 +48,7 @@ def flags(output, model, corpus, **more):
 def assert_same_vectors(found, harmless, without):
     assert found.keys() == harmless.keys() - without
     wanted = np.array([harmless[name] for name in found])
-    np.testing.assert_allclose(np.array(list(found.values())), wanted, rtol=0, atol=1e-5)
+    assert_near(np.array(list(found.values())), wanted)
 
 
 def test_a_bad_row_is_rejected_alone_and_large_batches_are_halved(
@@ -84,15 +85,15 @@ def test_what_hangs_or_kills_is_named_and_left_out(
     faults = Faults(words={DEADLY: "die"})
     second = cluster.embed(*command, faults=faults)
     assert second.returncode == 1
-    assert f"note: block {deadly} ({corpus}" in second.stderr
+    assert f"note: a process died on block {deadly} ({corpus}" in second.stderr
     assert done.items() <= reports(output).items()
     done = reports(output)
 
-    left_out = [*command, f"--leave_out={deadly}"]
-    third = cluster.embed(*left_out, faults=faults)
+    skipped = [*command, f"--skip_blocks={deadly}"]
+    third = cluster.embed(*skipped, faults=faults)
     assert third.returncode == 0, third.stderr
     refused = rejected(output)
-    assert {each["reason"] for each in refused} == {"block left out"}
+    assert {each["reason"] for each in refused} == {"block skipped on request"}
     assert_same_vectors(vectors(output), harmless, {each["id"] for each in refused})
     assert done.items() <= reports(output).items()
     counts = record(output)["counts"]

@@ -4,14 +4,15 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
-from tests.flink.cluster import wait_until
 from tests.flink.conftest import BLOCK_BYTES
-from tests.flink.handlers import Faults
-from tests.flink.jobs import begun, computing, events, reports, same_output
-from tests.pipeline.helpers import flags_of, record
+from tests.support.command import flags_of, record
+from tests.support.flink.cluster import wait_until
+from tests.support.flink.handlers import Faults
+from tests.support.flink.jobs import begun, computing, events, reports, same_output, same_rows
 
 SOME = 4  # parts that are finished when something dies
 
@@ -85,10 +86,10 @@ def test_a_job_goes_on_without_its_client(
     with cluster.start(*command, faults=slow) as process:
         wait_for_a_block_under_way(tmp_path, process)
         process.send_signal(sent)
-        _, errors = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=60)
     if sent == signal.SIGINT:
         assert process.returncode == 130
-        assert "a job that was handed over goes on" in errors
+        assert f"the job {record(output)['job']['id']} continues" in out
     assert record(output)["status"] == "running"
     wait_until(lambda: record(output)["status"] != "running", "the end of the job")
     assert same_output(output, whole)
@@ -132,3 +133,59 @@ def test_without_restarts_the_same_command_goes_on(
     assert done.items() <= reports(output).items()
     # The other worker may have ended its block after the job had failed.
     assert record(output)["counts"]["parts_reused"] >= len(done) >= SOME
+
+
+def test_a_job_outlives_its_job_server(tmp_path, cluster, corpus, tiny_bundle, whole, slow):
+    cluster.restart_jobs(True)
+    cluster.have_task_managers(2)
+    output = tmp_path / "out"
+    command = flags(output, tiny_bundle, corpus)
+    slower = replace(slow, pace=4.0)  # the job must not end before its loss is noticed
+    with cluster.start(*command, faults=slower) as process:
+        wait_for_a_block_under_way(tmp_path, process)
+        again = cluster.embed(*command)
+        os.kill(cluster.job_server, signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    cluster.start_job_server()
+    job = record(output)["job"]
+    assert again.returncode == 1
+    assert f"the job {job['id']} of an earlier command writes to this --output and is RUNN" in (
+        again.stderr
+    )
+    assert process.returncode == 1
+    assert "error: the job server does not answer any more (UNAVAILABLE: " in errors
+    assert f"list it as {job['name']}" in errors
+    assert "Traceback" not in errors
+    jobs = cluster.rest("jobs/overview")["jobs"]
+    assert [each["name"] for each in jobs].count(job["name"]) == 1
+    wait_until(lambda: record(output)["status"] == "done", "the end of the job")
+    assert same_rows(output, whole)
+    last = cluster.embed(*command)
+    assert last.returncode == 0, last.stderr
+    assert "nothing to do" in last.stdout
+
+
+def test_a_killed_job_manager_costs_what_was_under_way(
+    tmp_path, cluster, corpus, tiny_bundle, whole, slow
+):
+    cluster.restart_jobs(True)
+    cluster.have_task_managers(2)
+    output = tmp_path / "out"
+    command = flags(output, tiny_bundle, corpus)
+    slower = replace(slow, pace=4.0)  # the job must not end before its loss is noticed
+    with cluster.start(*command, faults=slower) as process:
+        wait_for_a_block_under_way(tmp_path, process)
+        done = reports(output)
+        os.kill(cluster.job_manager, signal.SIGKILL)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "error: the JobManager does not answer any more (" in errors
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) < 20
+    cluster.start_job_manager(restarts=True)
+    cluster.have_task_managers(2)
+    again = cluster.embed(*command)
+    assert again.returncode == 0, again.stderr
+    assert "note: an earlier command submitted the job" in again.stderr
+    assert done.items() <= reports(output).items()
+    assert same_rows(output, whole)

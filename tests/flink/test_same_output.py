@@ -3,11 +3,11 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
 
-from tests.flink.jobs import counted
-from tests.pipeline.helpers import embed, files, flags_of, record, rejected, rows
+from tests.support.command import embed, files, flags_of, record, rejected, rows
+from tests.support.flink.jobs import counted
+from tests.support.rounding import MINILM, assert_near
 
 SETTINGS = {"block_bytes": 4000, "threads": 1}
 SUBJECTS = ["the river bank", "a money vault", "seven stars", "an old robber", "the first call"]
@@ -39,7 +39,7 @@ def test_a_cluster_writes_what_the_local_runner_writes(tmp_path, cluster, corpus
     assert len(ours["id"]) == 596
     for name in set(ours) - {"embedding"}:
         assert ours[name] == theirs[name], name
-    np.testing.assert_allclose(ours["embedding"], theirs["embedding"], rtol=0, atol=1e-5)
+    assert_near(ours["embedding"], theirs["embedding"], MINILM)
     assert list(files(there)) == list(files(here))
     assert rejected(there) == rejected(here)
     assert len(rejected(here)) == 4

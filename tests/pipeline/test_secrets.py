@@ -1,5 +1,6 @@
 """What opens doors, and what the documents say, stands in no log, message or record."""
 
+import ast
 import json
 import logging
 import os
@@ -13,7 +14,9 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.secrets import SecretFilter, hide_in_flags, hide_secrets
-from tests.pipeline.helpers import ROOT, embed, flags_of, record, rejected, start
+from tests.support.command import ROOT, embed, flags_of, record, rejected, start
+
+pytestmark = pytest.mark.slow
 
 SECRET = "hunter2swordfish"
 WORKER = json.dumps({"command": "boot.sh", "env": {"DB": SECRET}, "auth_token": SECRET})
@@ -70,7 +73,7 @@ def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
     output = tmp_path / "out"
     job = start("embed", *flags_of(output, tiny_bundle, path, block_bytes=20_000), *FLAGS)
     deadline = time.monotonic() + 120
-    while not list(output.glob("blocks/*.json")) and time.monotonic() < deadline:
+    while not list(output.glob("_state/blocks/*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(job.pid, signal.SIGINT)
     out, err = job.communicate(timeout=120)
@@ -122,11 +125,39 @@ def test_log_lines_show_none(caplog):
             "--id_column key is not in the first record",
         ),
         ("no such key: id; 12 tokens: [SEP]", "no such key: id; 12 tokens: [SEP]"),
+        (
+            "BigQuery needs credentials: run `gcloud auth application-default login`",
+            "BigQuery needs credentials: run `gcloud auth application-default login`",
+        ),
+        (f"credentials={SECRET}", "credentials=***"),
+        (f'{{"credentials": "{SECRET}"}}', '{"credentials": "***"}'),
+        (f"aws_credentials: {SECRET}", "aws_credentials: ***"),
         ("gs://bucket/a@b.txt", "gs://bucket/a@b.txt"),
     ],
 )
 def test_what_is_hidden_and_what_is_not(text, shown):
     assert hide_secrets(text) == shown
+
+
+def sentences():
+    """Every text with a space in it that stands in the code, but for docstrings and patterns."""
+    for package in ("bert", "transforms", "pipeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+            docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            texts = [
+                node.value
+                for node in nodes
+                if isinstance(node, ast.Constant) and id(node) not in docstrings
+            ]
+            if path.name != "secrets.py":
+                yield from (text for text in texts if isinstance(text, str) and " " in text)
+
+
+def test_no_message_of_our_own_is_masked():
+    found = list(sentences())
+    assert len(found) > 1000
+    assert [text for text in found if hide_secrets(text) != text] == []
 
 
 def test_our_own_flags_stay_as_they_are():
@@ -139,7 +170,7 @@ _RUN = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 fault, *arguments = sys.argv[1:]
-import bert.documents, bert.row_runner, transforms.sources, transforms.sinks
+import bert.rows.documents, bert.engines.runner, transforms.read.reader, transforms.write.writer
 def broken(module, name):
     right = getattr(module, name)
     def wrong(*given, **named):
@@ -148,17 +179,94 @@ def broken(module, name):
     setattr(module, name, wrong)
 TEXT = "Zwiebel" + "kuchen"
 if fault == "read":
-    broken(transforms.sources, "parse_part")
+    broken(transforms.read.reader, "parse_part")
 if fault == "tokenize":
-    broken(bert.documents, "tokenize_documents")
+    broken(bert.rows.documents, "tokenize_documents")
 if fault == "write":
-    broken(transforms.sinks, "rejected_lines")
+    broken(transforms.write.writer, "rejected_lines")
 if fault == "infer":
-    broken(bert.row_runner, "_keep")
-import pipeline.cli
-pipeline.cli._quiet = lambda: None  # as on a cluster, where Beam's own lines are kept, too
+    broken(bert.engines.runner, "_keep")
+import pipeline.cli, pipeline.console
+pipeline.console.quiet_logs = lambda: None  # as on a cluster, where Beam's own lines are kept, too
 sys.exit(pipeline.cli.main(["embed", *arguments]))
 """
+
+
+# Steps by their names in messages: where an error is put, and the flags that lead there.
+_FURTHER = {
+    "read ids": ("transforms.increments.read_keys", "input_keys", {"check_ids": True}),
+    "read an earlier output": (
+        "transforms.increments.read_keys",
+        "earlier_keys",
+        {"skip_existing": "old"},
+    ),
+    "skip blocks": ("transforms.increments.skip_blocks", "take", {"skip_blocks": 0}),
+    "keep": ("transforms.examples.write", "example_bytes", {"tfrecord_output": "kept"}),
+}
+_BROKEN = """
+import importlib, logging, sys
+logging.basicConfig(level=logging.DEBUG)
+module, name, *arguments = sys.argv[1:]
+TEXT = "Zwiebel" + "kuchen"
+def wrong(*given, **named):
+    int(TEXT)
+setattr(importlib.import_module(module), name, wrong)
+import pipeline.cli, pipeline.console
+pipeline.console.quiet_logs = lambda: None
+sys.exit(pipeline.cli.main(arguments))
+"""
+
+
+def broken(module, name, command, *words):
+    """What a command writes whose function `name` fails as a library fails on a text."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BROKEN, module, name, command, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("step", _FURTHER)
+def test_no_text_stands_in_the_errors_of_steps_that_few_runs_have(tmp_path, tiny_bundle, step):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": TEXT}) + "\n" for n in range(3)))
+    module, name, flags = _FURTHER[step]
+    flags = {k: v if k in ("check_ids", "skip_blocks") else tmp_path / v for k, v in flags.items()}
+    if "skip_existing" in flags:
+        assert embed(tmp_path / "old", tiny_bundle, path) == 0
+    words = flags_of(tmp_path / "out", tiny_bundle, path, **flags)
+    told = broken(module, name, "embed", *words)
+    told += (tmp_path / "out" / "run.json").read_text()
+    assert TEXT.lower() not in told.lower()
+    assert re.search(rf"{step}: ValueError at .*its message may hold a text", told)
+
+
+def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle):
+    path, examples = tmp_path / "in.txt", tmp_path / "examples"
+    path.write_text(f"the bank {TEXT}\n")
+    words = flags_of(examples, tiny_bundle, path)
+    told = broken("transforms.examples.write", "example_bytes", "tokenize", *words)
+    assert re.search(r"write: ValueError at .*its message may hold a text", told)
+    assert main(["tokenize", *words]) == 0
+    words = flags_of(tmp_path / "out", tiny_bundle, examples)
+    told += broken("transforms.examples.read", "example_block", "embed", *words)
+    assert re.search(r"read: ValueError at .*its message may hold a text", told)
+    assert TEXT.lower() not in told.lower()
+
+
+@pytest.mark.parametrize("name", ["deal_out", "row_blocks"])
+def test_no_text_stands_in_the_errors_of_a_tables_rows(tmp_path, tiny_bundle, bigquery, name):
+    table = f"secrets_{name}.t"
+    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+    bigquery.fill(f"test-project.{table}", schema, [{"id": "a", "text": TEXT}])
+    words = flags_of(tmp_path / "out", tiny_bundle, f"test-project:{table}")
+    told = broken("transforms.bigquery.read", name, "embed", *words)
+    assert TEXT.lower() not in told.lower()
+    assert re.search(r"read( the table)?: ValueError at .*its message may hold a text", told)
 
 
 @pytest.mark.parametrize("fault", ["none", "read", "tokenize", "infer", "write"])
@@ -181,7 +289,7 @@ def test_no_text_stands_in_logs_metrics_or_records(tmp_path, tiny_bundle, fault)
     assert done.returncode == (0 if fault == "none" else 1), done.stderr[-3000:]
     assert "DEBUG" in done.stderr
     told = done.stdout + done.stderr + (output / "run.json").read_text()
-    told += "".join(each.read_text() for each in (output / "blocks").iterdir())
+    told += "".join(each.read_text() for each in (output / "_state" / "blocks").iterdir())
     assert TEXT.lower() not in told.lower()
     if fault == "none":
         assert record(output)["counts"]["embedded"] == 2

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
-from tests.pipeline.helpers import ROOT, embed, flags_of
+import pytest
+
+from tests.support.command import ROOT, embed, flags_of
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
     path = tmp_path / "in.txt"
     path.write_text("\n".join(f"line {n} of this text" for n in range(20_000)))
@@ -48,7 +51,7 @@ def test_elsewhere_there_is_no_live_line_and_never_a_text(tmp_path, tiny_bundle,
     assert "4 records: 2 embedded, 2 rejected (1 empty text, 1 invalid UTF-8)" in captured.out
     assert "secret" not in captured.out + captured.err + caplog.text
     assert b"secret" not in (tmp_path / "out" / "run.json").read_bytes()
-    for report in tmp_path.glob("out/blocks/*"):
+    for report in tmp_path.glob("out/_state/blocks/*"):
         assert b"secret" not in report.read_bytes()
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.options import parse_embed
-from tests.pipeline.helpers import record, rows
-from tests.schedule.daily import DAYS, ROOT, state_of, write_day, write_settings
-from tests.servers import answers, free_port, running
+from pipeline.parser import parse_embed
+from tests.support.command import record, rows
+from tests.support.daily import DAYS, ROOT, state_of, write_day, write_settings
+from tests.support.servers.gcs import answers, free_port, running
 
 BIN = ROOT / "build" / "airflow-venv" / "bin"
 DAGS = ROOT / "deploy" / "airflow"

@@ -9,18 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from tests.pipeline.days import some_texts
-from tests.pipeline.helpers import embed, files, record, rows, stray
-from tests.pipeline.test_resume import wait_for_reports
-from tests.schedule.daily import (
-    DAYS,
-    daily,
-    log,
-    start_daily,
-    state_of,
-    write_day,
-    write_settings,
-)
+from tests.pipeline.outputs.test_resume import wait_for_reports
+from tests.support.command import embed, files, record, rows, stray
+from tests.support.daily import DAYS, daily, log, start_daily, state_of, write_day, write_settings
+from tests.support.days import some_texts
+
+pytestmark = pytest.mark.slow
 
 TEXTS = some_texts(3000)
 

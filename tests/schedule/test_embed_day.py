@@ -6,9 +6,11 @@ import shutil
 import pytest
 
 from deploy.cron.embed_day import main
-from tests.pipeline.days import counts
-from tests.pipeline.helpers import record, rows
-from tests.schedule.daily import DAYS, state_of, write_day
+from tests.support.command import record, rows
+from tests.support.daily import DAYS, state_of, write_day
+from tests.support.days import counts
+
+pytestmark = pytest.mark.slow
 
 FIRST = {"a": "red river", "b": "bank", "c": "of"}
 SECOND = {"a": "red river", "b": "seven stars", "d": "money"}
@@ -133,10 +135,10 @@ def test_wrong_settings_are_named(run_day, capsys, changes, flags, message):
 
 
 def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
-    assert run_day(DAYS[0], "--leave_out=0") == 0
+    assert run_day(DAYS[0], "--skip_blocks=0") == 3  # its only block: nothing was embedded
     assert counts(corpus / "vectors" / DAYS[0]) == (3, 0, 0, 3)
     before = state_of(corpus / "vectors")
-    assert run_day(DAYS[0]) == 0
+    assert run_day(DAYS[0]) == 3
     assert state_of(corpus / "vectors") == before
     assert run_day(DAYS[0], "--overwrite") == 0
     assert rows(corpus / "vectors" / DAYS[0])["id"] == ["a", "b", "c"]
@@ -144,7 +146,7 @@ def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
 
 def test_flags_may_hold_the_date(corpus, run_day):
     assert run_day(DAYS[0], f"--tfrecord_output={corpus}/examples/{{day}}") == 0
-    assert list((corpus / "examples" / DAYS[0]).glob("examples-*"))
+    assert list((corpus / "examples" / DAYS[0]).glob("examples/part-*"))
 
 
 def test_days_lie_in_cloud_storage(corpus, run_day, gcs):
@@ -158,3 +160,13 @@ def test_days_lie_in_cloud_storage(corpus, run_day, gcs):
     assert [run_day(day, **places) for day in (DAYS[0], DAYS[2])] == [0, 0]
     assert state_of(there) == before
     assert run_day("2024-03-02", **places) == 66
+
+
+@pytest.mark.parametrize(
+    "day", ["2026-02-30", "20260102", "2026-1-2", "../2026-01-02", "2026-01-02/x", "today", ""]
+)
+@pytest.mark.parametrize("earlier", ["all", 1])
+def test_a_day_that_is_none_is_refused(corpus, run_day, capsys, day, earlier):
+    assert run_day(day, earlier=earlier) == 2
+    assert f"error: --day must be a date such as 2026-01-02, got {day!r}" in capsys.readouterr().err
+    assert not (corpus / "vectors").exists()

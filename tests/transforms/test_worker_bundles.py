@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle import read_bundle
+from bert.bundle.bundle import read_bundle
 from pipeline.cli import main
-from pipeline.dataflow import for_dataflow
-from pipeline.options import UsageError, parse_embed
-from pipeline.worker_model import bundle_for_workers
-from tests.faults import behind
-from tests.pipeline.helpers import ROOT, flags_of, rows
+from pipeline.errors import UsageError
+from pipeline.parser import parse_embed
+from pipeline.runners.dataflow import for_dataflow
+from pipeline.runners.worker_model import bundle_for_workers
+from tests.support.command import ROOT, flags_of, rows
+from tests.support.servers.faults import behind
 from transforms.worker_bundles import publish_bundle, worker_bundle
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bun
     blob = gcs.client.bucket("damaged-tmp").blob(f"tmp/bundles/{bundle.fingerprint}/vocab.txt")
     whole = blob.download_as_bytes()
     blob.upload_from_string(whole[:-1] + b"?")
-    with pytest.raises(ValueError, match=r"the model arrives damaged: .*vocab\.txt is damaged"):
+    with pytest.raises(ValueError, match=r"the model arrived damaged: .*vocab\.txt is damaged"):
         worker_bundle(place, bundle.fingerprint)
     assert "arrived damaged, it is fetched again" in caplog.text
     assert files_below(cache) == set()
@@ -109,9 +112,9 @@ def test_another_model_is_refused(gcs, cache, tiny_bundle):
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         worker_bundle(tiny_bundle, "0" * 32)
     gone = f"{temp_location(gcs, 'gone-tmp')}/bundles/{bundle.fingerprint}"
-    with pytest.raises(ValueError, match="the model's copy for workers is gone"):
+    with pytest.raises(ValueError, match="the model's copy for workers was removed"):
         worker_bundle(gone, bundle.fingerprint)
-    with pytest.raises(ValueError, match="give --temp_location a folder in Cloud Storage"):
+    with pytest.raises(ValueError, match="give temp_location a folder in Cloud Storage"):
         worker_bundle("/nowhere/bundle", bundle.fingerprint)
 
 
@@ -156,7 +159,7 @@ def test_a_job_on_workers_elsewhere_computes_with_the_copy(
         os.rename(local, tmp_path / "away")
         return place
 
-    monkeypatch.setattr("pipeline.worker_model.publish_bundle", publish_and_leave)
+    monkeypatch.setattr("pipeline.runners.worker_model.publish_bundle", publish_and_leave)
     flags = {"runner": "PortableRunner", "job_endpoint": "embed", "temp_location": temporary}
     arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
     assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0

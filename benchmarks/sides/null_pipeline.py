@@ -1,0 +1,144 @@
+"""Our pipeline with a model that costs nothing, or that sleeps, on one or more worker processes."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.null_model import noise
+from bert.bundle.bundle import Bundle
+from bert.engines.choose import load_engine
+from bert.engines.protocol import Engine
+from bert.specs import OutputSpec, VectorSpec
+from pipeline.graph import build
+from pipeline.options import EmbedOptions
+from pipeline.outputs import run_record
+from pipeline.prepare import prepare
+from pipeline.runners.beam_flags import pipeline_options
+from pipeline.runners.local_runners import run_pipeline
+from transforms.infer import BertModelHandler
+from transforms.records.tokens import TokenBlock
+from transforms.records.vectors import EmbeddingBlock
+
+if TYPE_CHECKING:
+    from bert.encoder import Encoder
+
+NAME = "work.jsonl"  # in the output folder: a line for each block, with `--notes`
+# As on accelerators, the models for which this side of the work counts; with these sentences it is
+# about as many rows as a batch of the rows' way has.
+BATCH_TOKENS = 16384
+
+
+class NullEngine:
+    """The real engine with its model in memory, whose graphs are left out.
+
+    Batches are planned, padded and scattered back as always.
+    """
+
+    def __init__(self, engine: Engine, bundle: Bundle) -> None:
+        self.at_once, self.device = engine.at_once, engine.device
+        self.batching, self.finish = engine.batching, engine.finish
+        self._config = bundle.config
+
+    def graph(self, spec: VectorSpec, wanted: OutputSpec, prompt_tokens: int) -> "NullGraph":
+        return NullGraph(spec.width(self._config))
+
+
+class NullGraph:
+    """Gives noise."""
+
+    def __init__(self, width: int) -> None:
+        self.widths = {"sentences": width}
+        self._vectors = noise(BATCH_TOKENS, width)
+
+    def __call__(
+        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        return {"sentences": self._vectors[: len(input_ids)]}
+
+
+def load_null(bundle: Bundle, *rest: Any) -> NullEngine:
+    """Loads the model as always, and gives the engine that does without it."""
+    return NullEngine(load_engine(bundle, *rest), bundle)
+
+
+class NotingHandler(BertModelHandler):
+    """Notes which process ran the model on a block, and from when to when.
+
+    Each block may take the time that a model of a certain speed would take, asleep.
+    """
+
+    def __init__(self, notes: str, speed: float | None, *settings: Any, **named: Any) -> None:
+        super().__init__(*settings, **named)
+        self.notes, self.tokens_a_second = notes, speed
+
+    def run_inference(
+        self, batch: TokenBlock, model: "Encoder", inference_args: dict[str, Any] | None = None
+    ) -> list[EmbeddingBlock]:
+        start, spent = time.time(), time.process_time()
+        made = super().run_inference(batch, model, inference_args)
+        tokens = int(batch.layout.num_tokens.sum())
+        if self.tokens_a_second is not None:
+            time.sleep(tokens / self.tokens_a_second)
+        note = {"process": os.getpid(), "start": start, "stop": time.time()}
+        note |= {"cpu": time.process_time() - spent, "block": batch.part.block, "tokens": tokens}
+        with open(self.notes, "ab", buffering=0) as file:
+            file.write(json.dumps(note).encode() + b"\n")
+        return made
+
+
+def main() -> None:
+    """Runs `embed` over a file or folder."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--block_bytes", type=int)
+    parser.add_argument("--dim", type=int)
+    parser.add_argument("--workers", type=int, help="processes of one thread; default: this one")
+    parser.add_argument("--tokens_a_second", type=float, help="of a model that sleeps")
+    parser.add_argument("--real", action="store_true", help="the real model")
+    parser.add_argument("--notes", action="store_true", help="of each worker, and sleep")
+    args = parser.parse_args()
+    flags = []
+    if args.workers:
+        flags.append("--direct_running_mode=multi_processing")
+        flags.append(f"--direct_num_workers={args.workers}")
+    options = EmbedOptions(
+        input=(args.input,),
+        output=args.output,
+        model=args.model,
+        block_bytes=args.block_bytes,
+        dim=args.dim,
+        batch_tokens=None if args.workers else BATCH_TOKENS,
+        threads=1 if args.workers else None,
+        overwrite=True,
+        beam_args=tuple(flags),
+    )
+    run = prepare(options)
+    record = run_record.start(run)
+    make = BertModelHandler
+    if args.notes:
+        make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)
+    handler = make(
+        run.bundle.path,
+        run.bundle.fingerprint,
+        run.vector_spec,
+        run.text_spec,
+        options.batch_tokens,
+        options.threads,
+        load_engine=None if args.real else load_null,
+    )
+    run_pipeline(
+        pipeline_options(options, flags), partial(build, run=run, record=record, handler=handler)
+    )
+
+
+if __name__ == "__main__":
+    main()

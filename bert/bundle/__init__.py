@@ -1,0 +1,1 @@
+"""Bundles: models as they run, on disk."""

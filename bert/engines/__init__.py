@@ -1,0 +1,1 @@
+"""Engines: what computes the vectors of rows."""

@@ -1,0 +1,132 @@
+"""Chooses the engine for a precision and a device, and checks what this machine can compute."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from bert.arguments import one_of
+from bert.bundle.bundle import Bundle
+from bert.engines.protocol import Engine
+from bert.quiet import quiet_start
+from storage.errors import SettingError
+
+PRECISIONS = ("float32", "int8", "bfloat16", "float16")
+DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
+CPUINFO = Path("/proc/cpuinfo")  # names what the processor supports
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # exists where a driver is loaded
+_LOG = logging.getLogger(__name__)
+_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
+# The type of `load_engine`; callers can pass a function of their own.
+EngineLoader = Callable[[Bundle, tuple[int, int], str, str], Engine]
+
+
+def check_model(precision: str, bundle: Bundle, device: str = "auto") -> None:
+    """Checks that a model can run so on any machine; SettingError names the setting."""
+    one_of("precision", precision, PRECISIONS)
+    one_of("device", device, DEVICES)
+    if precision == "int8" and device not in ("auto", "cpu"):
+        raise SettingError(
+            "precision", f"int8 is for processors, for device {device} take bfloat16", "device"
+        )
+    if precision == "float16" and device in ("cpu", "tpu"):
+        raise SettingError(
+            "precision", f"float16 is for GPUs, for device {device} take bfloat16", "device"
+        )
+    if bundle.kind == "saved_model" and (precision != "float32" or device not in ("auto", "cpu")):
+        name, value = ("precision", precision) if precision != "float32" else ("device", device)
+        raise SettingError(
+            name,
+            f"{value} requires the model's weights, and this one is a SavedModel that is used as "
+            f"it is: {bundle.path}",
+        )
+
+
+def check_machine(precision: str, device: str = "auto") -> None:
+    """Checks that this machine supports precision and device; SettingError names the setting.
+
+    TensorFlow is imported only where the answer depends on the devices that it finds.
+    """
+    anywhere = precision in ("float32", "int8") or (precision == "bfloat16" and _has_bfloat16())
+    if device != "auto" or not anywhere:
+        find_device(precision, device)
+
+
+def find_device(precision: str, device: str) -> str:
+    """Returns the device that computes, one of `DEVICES` but "auto", which never chooses a TPU.
+
+    Raises:
+        SettingError: This machine has no such device, or it does not support the precision.
+    """
+    found = device
+    if device in ("auto", "gpu"):
+        found = "gpu" if precision != "int8" and _has_gpu() else "cpu"
+    if device == "gpu" and found == "cpu":
+        raise SettingError(
+            "device",
+            "gpu: TensorFlow sees no GPU on this machine; it needs an NVIDIA driver and the "
+            "packages of tensorflow[and-cuda]",
+        )
+    if precision == "float16" and found == "cpu":
+        raise SettingError("precision", "float16 requires a GPU, and TensorFlow finds none here")
+    if precision == "bfloat16" and found == "cpu" and not _has_bfloat16():
+        raise SettingError(
+            "precision",
+            f"bfloat16 requires a processor with avx512_bf16 or amx_bf16 ({CPUINFO}), this one has "
+            "neither and would be slower than in float32; take precision int8",
+            "precision",
+        )
+    return found
+
+
+def _has_gpu() -> bool:
+    with quiet_start():
+        import tensorflow as tf
+
+        seen = bool(tf.config.list_physical_devices("GPU"))
+    if not seen and NVIDIA_DRIVER.exists():
+        _LOG.warning(
+            "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
+            "of tensorflow[and-cuda]; the processor computes"
+        )
+    return seen
+
+
+def _has_bfloat16() -> bool:
+    try:
+        lines = CPUINFO.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return False
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return any(flag in flags.split() for flag in _BFLOAT16)
+
+
+def load_engine(
+    bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str = "auto"
+) -> Engine:
+    """Loads a model into an engine.
+
+    Args:
+        bundle: The model.
+        special_ids: Ids of [CLS] and [SEP].
+        precision: One of `PRECISIONS`.
+        device: One of `DEVICES`; "auto" is a GPU if TensorFlow finds one, else the processor; for
+            int8 and for SavedModels that are used as they are it is the processor.
+
+    Raises:
+        SettingError: This machine or this model does not support precision or device.
+        InputError: The bundle's files are damaged.
+    """
+    check_model(precision, bundle, device)
+    with quiet_start():
+        found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+        if precision == "int8":
+            from bert.engines.litert import LiteRTEngine
+
+            return LiteRTEngine(bundle, special_ids)
+        if found == "cpu":
+            from bert.engines.tensorflow import TensorFlowEngine
+
+            return TensorFlowEngine(bundle, special_ids, precision)
+        from bert.engines.xla import XLAEngine
+
+        return XLAEngine(bundle, special_ids, precision, found)

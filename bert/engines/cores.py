@@ -1,0 +1,80 @@
+"""Counts the processor cores that this process may use: affinity, and quotas of containers."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+
+
+def available_cores() -> int:
+    """Returns how many processor cores this process may use, at least 1.
+
+    A quota of 1.5 cores counts as 2: with one thread fewer half a core would be idle.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def cpu_quota(membership: Path = _MEMBERSHIP, mount: Path = _MOUNT) -> float | None:
+    """Returns the smallest quota, in cores, of the control groups (v1 or v2) of this process.
+
+    The quotas of the groups above a group apply to it too.
+
+    Args:
+        membership: The kernel's list of the groups, a line for each.
+        mount: Folder of the groups' files.
+
+    Returns:
+        None where no group has a quota, or there are no control groups.
+    """
+    try:
+        lines = membership.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for number, controllers, group in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if number == "0":
+            roots = [mount, mount / "unified"]
+        elif "cpu" in controllers.split(","):
+            roots = [mount / "cpu", mount / controllers]
+        else:
+            continue
+        # In a container the path may be that of the host, of which only the root is mounted.
+        for folder in (root / part for root in roots for part in _upwards(group)):
+            quotas.append(_quota_v2(folder) or _quota_v1(folder))
+    return min(filter(None, quotas), default=None)
+
+
+def _upwards(group: str) -> Iterator[str]:
+    path = PurePosixPath(group)
+    for each in (path, *path.parents):
+        yield str(each).lstrip("/")
+
+
+def _quota_v2(folder: Path) -> float | None:
+    quota, period, *_ = [*_words(folder / "cpu.max"), "", ""]
+    return _share(quota, period)
+
+
+def _quota_v1(folder: Path) -> float | None:
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quota, period = (" ".join(_words(folder / name)) for name in names)
+    return _share(quota, period)
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text("ascii", "replace").split()
+    except OSError:
+        return []
+
+
+def _share(quota: str, period: str) -> float | None:
+    """Returns the cores of a quota; None for "max" and -1, which mean no quota."""
+    limited = quota.isdecimal() and period.isdecimal() and int(quota) and int(period)
+    return int(quota) / int(period) if limited else None

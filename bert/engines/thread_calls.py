@@ -1,0 +1,75 @@
+"""Calls a function with items on several threads, and gives up when no call finishes."""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class NoProgressError(RuntimeError):
+    """No call finished in time."""
+
+
+def run_each(
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    threads: int,
+    timeout: float | None = None,
+) -> list[_Result]:
+    """Calls the function with each item and returns the results in the items' order.
+
+    A call into native code cannot be stopped. So the threads are daemons: unlike an executor's, a
+    thread that hangs blocks neither the caller nor the end of the process.
+
+    Args:
+        function: May be called by several threads at once.
+        items: In the order in which calls begin.
+        threads: Number of calls at the same time.
+        timeout: Seconds without a finished call after which it gives up; None waits for ever.
+
+    Raises:
+        NoProgressError: It gave up. Calls that hang are left alone, and no further call begins.
+        BaseException: What a call raised, after the other running calls have finished.
+
+    >>> run_each(len, ["a", "bcd", ""], 2)
+    [1, 3, 0]
+    """
+    running = min(threads, len(items))
+    numbers = iter(range(len(items)))  # shared; the interpreter takes each number once
+    ended: queue.SimpleQueue[tuple[int | None, Any]] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def work() -> None:
+        error: BaseException | None = None
+        try:
+            while not stopped.is_set() and (number := next(numbers, None)) is not None:
+                ended.put((number, function(items[number])))
+        except BaseException as raised:  # raised again in the caller's thread
+            error = raised
+            stopped.set()
+        ended.put((None, error))
+
+    for _ in range(running):
+        threading.Thread(target=work, daemon=True).start()
+    results: dict[int, _Result] = {}
+    errors: list[BaseException] = []
+    try:
+        while running:
+            number, result = ended.get(timeout=timeout)
+            if number is not None:
+                results[number] = result
+                continue
+            running -= 1
+            errors += [] if result is None else [result]
+    except queue.Empty:
+        pass  # raised below, so that the error does not have this one as its context
+    finally:
+        stopped.set()
+    if running:
+        raise NoProgressError(f"no call came to an end in {timeout:g} s")
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(items))]

@@ -1,0 +1,72 @@
+"""Names the folders and files of a run's output."""
+
+import re
+from typing import NamedTuple
+
+RUN_FILE = "run.json"
+REPORT_FOLDER = "_state/blocks"
+# The kind of vectors of each granularity: the folder of its files, and the column of nested ones.
+KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
+WINDOWS = "windows"  # the folder of sentence vectors where each window keeps its own
+VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+_FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
+
+
+class OutputName(NamedTuple):
+    """The parts of the name of an output's file.
+
+    Attributes:
+        kind: Its folder, such as `embeddings`.
+        block: Number of the block.
+        part: Number of the part in its block.
+        ending: Such as `.parquet`.
+    """
+
+    kind: str
+    block: int
+    part: int
+    ending: str
+
+
+def part_name(block: int, part: int) -> str:
+    """Returns the numbers of a part as they are in the names of its files.
+
+    >>> part_name(3, 0)
+    '0000003-00000'
+    """
+    return f"{block:07d}-{part:05d}"
+
+
+def file_name(kind: str, block: int, part: int, ending: str) -> str:
+    """Returns the name of a file, relative to the output folder.
+
+    >>> file_name("embeddings", 3, 0, ".parquet")
+    'embeddings/part-0000003-00000.parquet'
+    """
+    return f"{kind}/part-{part_name(block, part)}{ending}"
+
+
+def report_name(block: int, part: int) -> str:
+    """Returns the name of a part's report, relative to the output folder."""
+    return f"{REPORT_FOLDER}/{part_name(block, part)}.json"
+
+
+def parse_name(name: str) -> OutputName | None:
+    """Returns the arguments of `file_name`; None for any other name.
+
+    >>> parse_name("tokens/part-0000003-00001.jsonl")
+    OutputName(kind='tokens', block=3, part=1, ending='.jsonl')
+    >>> parse_name("tokens/../tokens/part-0000003-00001.jsonl") is None
+    True
+    """
+    found = _FILE.fullmatch(name)
+    return found and OutputName(found[1], int(found[2]), int(found[3]), found[4])
+
+
+def vector_kinds(granularity: str) -> tuple[str, ...]:
+    """Returns the folders for vectors of a granularity; a run writes to one of them.
+
+    >>> vector_kinds("sentence"), vector_kinds("word")
+    (('embeddings', 'windows'), ('words',))
+    """
+    return (KINDS[granularity], WINDOWS) if granularity == "sentence" else (KINDS[granularity],)

@@ -1,0 +1,309 @@
+"""Reads the vectors of one file of a run, whatever number type they are stored as."""
+
+import gzip
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from bert.formats.number_types import (
+    INTEGER_DTYPES,
+    output_dtype,
+    restored,
+    stored_type,
+    stored_width,
+)
+from bert.formats.output_files import KINDS
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
+# bytes of Parquet can declare any number of rows.
+_MOST_BYTES = 8 << 30
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
+
+
+@dataclass(frozen=True)
+class SentenceVectors:
+    """The vectors of a file, with a row for each document, or for each window if they were kept.
+
+    Attributes:
+        ids: The documents' ids, strings or integers as the input's, repeated where a document has
+            several windows.
+        vectors: float32 `[rows, width]`; the layers of a stack are side by side.
+        starts: int32 `[rows]`, the code point of its text where each window begins; None where
+            rows are documents.
+        stops: int32 `[rows]`, the code point after its last, likewise.
+    """
+
+    ids: list[Any]
+    vectors: np.ndarray
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class DocumentUnits:
+    """The vectors of a document's tokens, words or spans.
+
+    Attributes:
+        id: The document's id, string or integer as in the input; the number of its line where the
+            file has no ids.
+        texts: The tokens or words; None for spans, whose texts are in no file.
+        starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
+            file does not have them, as in JSON lines of tokens.
+        stops: int32 `[units]`, likewise.
+        vectors: float32 `[units, width]`, or `[units, layers, width]` for a stack; NaN for
+            units without a vector, because they have no token.
+    """
+
+    id: Any
+    texts: list[str] | None
+    starts: np.ndarray | None
+    stops: np.ndarray | None
+    vectors: np.ndarray
+
+
+def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
+    """Reads a file of `embeddings/` or `windows/`.
+
+    Args:
+        path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
+        settings: The run's settings of its vectors: `shape`, `output_dtype`.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    with _damage_named(path):
+        if path.suffix == ".parquet":
+            return _sentence_table(path, coding)
+        if ".tfrecord" in path.name:
+            return _sentence_records(path, coding)
+        return _sentence_lines(_lines(path), coding)
+
+
+def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
+    """Reads a file of `tokens/`, `words/` or `spans/`, with an item for each document.
+
+    Args:
+        path: `.parquet` or `.jsonl`.
+        granularity: `token`, `word` or `span`.
+        settings: The run's settings of its vectors: `token_shape`, `output_dtype`.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    shape = tuple(settings["token_shape"])
+    coding = _Coding(output_dtype(settings), math.prod(shape))
+    with _damage_named(path):
+        if path.suffix == ".parquet":
+            return list(_unit_table(path, granularity, coding, shape))
+        if granularity == "token":
+            return [_token_line(row, shape) for row in _lines(path)]
+        return [_unit_line(row, granularity, coding, shape) for row in _lines(path)]
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """How the vectors of a run are stored.
+
+    Attributes:
+        dtype: Output type.
+        width: Numbers of a vector.
+    """
+
+    dtype: str
+    width: int
+
+    def vectors(
+        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
+    ) -> np.ndarray:
+        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
+        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
+        vectors = restored(rows, scale, self.dtype, self.width)
+        if present.all():
+            return vectors
+        spread = np.full((len(present), self.width), np.nan, np.float32)
+        spread[present] = vectors
+        return spread
+
+    def of_lists(
+        self, lists: Sequence[Sequence[float] | None], scales: Sequence[float | None]
+    ) -> np.ndarray:
+        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
+        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
+        values = [each for each in lists if each is not None]
+        present = np.array([each is not None for each in lists], bool)
+        return coding.vectors(
+            np.array(values, stored_type(coding.dtype)),
+            np.array([each for each in scales if each is not None], np.float32),
+            present,
+        )
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise InputError(
+            f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
+        ) from error
+
+
+def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
+    table = _table(path, "id", "embedding", "scale", "start", "stop")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    return SentenceVectors(
+        columns["id"].to_pylist(),
+        _column_vectors(columns["embedding"], columns.get("scale"), coding),
+        *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
+    )
+
+
+def _sentence_records(path: Path, coding: _Coding) -> SentenceVectors:
+    from bert.formats.tf_example import decode_records
+    from bert.formats.tfrecord import unframed
+
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    records = [record.data for some in unframed([data]) for record in some]
+    if None in records:
+        raise InputError("a checksum differs")
+    floats = coding.dtype == "float32"
+    kinds: dict[str, type] = {"id": bytes, "scale": float, "start": int, "stop": int}
+    kinds["embedding"] = float if floats else bytes
+    columns, readable = decode_records([each for each in records if each is not None], kinds)
+    if len(readable) < len(records):
+        raise InputError("a record is not a tf.train.Example")
+    values = columns["embedding"].values
+    if not floats:
+        stored = stored_type(coding.dtype).newbyteorder("<")
+        values = np.frombuffer(b"".join(values.tolist()), stored)
+    scale = columns["scale"].values if len(columns["scale"].values) else None
+    places = [columns[name].values.astype(np.int32) for name in ("start", "stop")]
+    return SentenceVectors(
+        [each.decode() for each in columns["id"].values.tolist()],
+        coding.vectors(values, scale, np.ones(len(records), bool)),
+        *(places if len(places[0]) else ()),
+    )
+
+
+def _unit_table(
+    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
+) -> Iterator[DocumentUnits]:
+    table = _table(path, "id", KINDS[granularity])
+    lists = table[KINDS[granularity]].combine_chunks()
+    units = lists.flatten()
+    fields = {field.name: units.field(field.name) for field in units.type}
+    vectors = _column_vectors(fields["embedding"], fields.get("scale"), coding)
+    texts = fields[granularity].to_pylist() if granularity in fields else None
+    starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
+    splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
+    for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
+        own = slice(first, last)
+        yield DocumentUnits(
+            document,
+            None if texts is None else texts[own],
+            starts[own],
+            stops[own],
+            vectors[own].reshape(-1, *shape),
+        )
+
+
+def _table(path: Path, *columns: str) -> "pa.Table":
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        there = file.schema_arrow.names
+        _check_size(file)
+        return file.read(columns=[name for name in columns if name in there])
+
+
+def _check_size(file: "pa.parquet.ParquetFile") -> None:
+    """Refuses a file whose footer declares far too many bytes or rows."""
+    found = file.metadata
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    kind = (
+        file.schema_arrow.field("embedding").type
+        if "embedding" in file.schema_arrow.names
+        else None
+    )
+    width = getattr(kind, "list_size", 0)
+    size = max(sum(group.total_byte_size for group in groups), found.num_rows * (16 + 4 * width))
+    if size > _MOST_BYTES:
+        raise InputError(f"declares {size:,} bytes")
+
+
+def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Coding) -> np.ndarray:
+    # A missing vector is null, or an empty list in files for BigQuery.
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    present = lengths > 0
+    scales = None if scale is None else scale.to_numpy(zero_copy_only=False)[present]
+    return coding.vectors(column.flatten().to_numpy(), scales, present)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError("too large to be a file of a run")
+    with path.open("rb") as file:
+        for line in file:
+            yield orjson.loads(line)
+
+
+def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> SentenceVectors:
+    rows = list(lines)
+    windows = bool(rows) and "window" in rows[0]
+    places = [
+        np.array([row[name] for row in rows], np.int32) for name in ("start", "stop") if windows
+    ]
+    scales = [row.get("scale") for row in rows]
+    vectors = coding.of_lists([row["embedding"] for row in rows], scales)
+    return SentenceVectors([row["id"] for row in rows], vectors, *places)
+
+
+def _unit_line(
+    row: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
+) -> DocumentUnits:
+    units = row[KINDS[granularity]]
+    scales = [unit.get("scale") for unit in units]
+    return DocumentUnits(
+        row["id"],
+        None if granularity == "span" else [unit[granularity] for unit in units],
+        np.array([unit["start"] for unit in units], np.int32),
+        np.array([unit["stop"] for unit in units], np.int32),
+        coding.of_lists([unit["embedding"] for unit in units], scales).reshape(-1, *shape),
+    )
+
+
+def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
+    features = row["features"]
+    values = [[layer["values"] for layer in token["layers"]] for token in features]
+    return DocumentUnits(
+        row["id"] if "id" in row else str(row["linex_index"]),
+        [token["token"] for token in features],
+        None,
+        None,
+        np.array(values, np.float32).reshape(-1, *shape),
+    )

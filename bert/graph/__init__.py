@@ -1,0 +1,1 @@
+"""The model as a TensorFlow graph."""

@@ -1,0 +1,76 @@
+"""Loads a bundle's weights and its tokenizer."""
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bert.bundle.bundle import Bundle
+from bert.bundle.files import VOCABULARY
+from bert.rows.windows import default_stride, window_room
+from bert.specs import TextSpec
+from storage.errors import SettingError
+
+if TYPE_CHECKING:
+    from bert.tokenization.tokenizer import Tokenizer
+
+
+def load_tokenizer(bundle: Bundle) -> "Tokenizer":
+    """Returns the model's tokenizer."""
+    from bert.tokenization.tokenizer import Tokenizer
+
+    vocabulary = os.path.join(bundle.path, VOCABULARY)
+    return Tokenizer(vocabulary, lower_case=bundle.lower_case, max_word_chars=bundle.max_word_chars)
+
+
+def load_encoder(bundle: Bundle) -> Any:
+    """Returns the model with its weights, a `BertEncoder` or a `SavedModelEncoder`.
+
+    Raises:
+        InputError: The weights are damaged.
+    """
+    if bundle.kind == "saved_model":
+        from bert.graph.hub_encoder import load_hub_encoder
+
+        return load_hub_encoder(bundle)
+    from bert.graph.export import restore
+    from bert.graph.model import BertEncoder  # imports TensorFlow: 5 s
+
+    encoder = BertEncoder(bundle.config, pooler=bundle.has_pooler, dense=bundle.dense)
+    restore(encoder, bundle.path)
+    return encoder
+
+
+def fit_texts(
+    bundle: Bundle, text_spec: TextSpec, tokenizer: "Tokenizer | None" = None
+) -> TextSpec:
+    """Checks that prompt, stride and text fit a row; returns the spec with its stride set.
+
+    Args:
+        bundle: The model.
+        text_spec: What is requested of the texts.
+        tokenizer: The model's, if it is loaded already.
+
+    Raises:
+        SettingError: Rows are too long for the model, or too short for their contents, or the
+            tokens of the prompt cannot be separated from those of the texts.
+    """
+    length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
+    if not 3 <= length <= most:
+        raise SettingError(
+            "max_seq_length", f"must be between 3 and {most} for this model, got {length}"
+        )
+    prompt_tokens = 0
+    if text_spec.prompt:
+        prompt_tokens = (tokenizer or load_tokenizer(bundle)).prompt_length(text_spec.prompt)
+    if prompt_tokens + 3 > length:
+        raise SettingError(
+            "prompt",
+            f"has {prompt_tokens} tokens, which leaves no room for a text in rows of "
+            f"max_seq_length {length}",
+            "max_seq_length",
+        )
+    if text_spec.long_text == "window":
+        if text_spec.stride is None:
+            text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
+        window_room(length, prompt_tokens, text_spec.stride or 0)
+    return text_spec

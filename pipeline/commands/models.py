@@ -1,0 +1,214 @@
+"""Runs `model import`, `model inspect` and `model verify`."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert.bundle.bundle import AGAIN, Bundle
+from bert.bundle.files import METADATA
+from bert.bundle.find import resolve_model
+from bert.graph.weight_names import parameter_count
+from bert.quiet import quiet_start
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, usage_errors
+from pipeline.parser import Parser, add_flag
+from storage.errors import InputError
+
+if TYPE_CHECKING:
+    from bert.self_test import Verification
+
+_ACTIONS = "import SOURCE DEST | inspect MODEL | verify MODEL"
+
+
+def run_model(arguments: list[str]) -> int:
+    """Runs `model import`, `model inspect` or `model verify`.
+
+    Returns:
+        DONE, or FAILED if a model differs from what was imported.
+
+    Raises:
+        UsageError: The arguments are wrong, or there is no such model.
+    """
+    given = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = given.run
+    with usage_errors():
+        return run(given)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("model")
+    parser.usage = f"{parser.prog} {_ACTIONS}"
+    actions = parser.add_subparsers(
+        dest="action",
+        required=True,
+        metavar="ACTION",
+        prog=parser.prog,
+        parser_class=Parser,
+    )
+    importing = actions.add_parser(
+        "import", help="converts a model to a bundle", description="Converts a model to a bundle."
+    )
+    importing.set_defaults(run=_import)
+    importing.add_argument(
+        "source",
+        help="folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF "
+        "Hub BERT, local or gs://, or a handle of TF Hub",
+    )
+    importing.add_argument("dest", help="folder for the bundle, which must not exist")
+    add_flag(importing, "allow_untrusted_model")
+    google = importing.add_argument_group("where the source does not say")
+    google.add_argument(
+        "--checkpoint", metavar="NAME", help="of a google-research folder, such as model.ckpt-2345"
+    )
+    casing = google.add_mutually_exclusive_group()
+    casing.add_argument("--lower_case", action="store_const", const=True, help="uncased model")
+    casing.add_argument("--cased", action="store_const", const=False, dest="lower_case")
+    google.add_argument(
+        "--activation", choices=("gelu", "gelu_new", "relu"), help="of a google-research model"
+    )
+    for name, run, what in (
+        ("inspect", _inspect, "prints facts about a model"),
+        ("verify", _verify, "compares a model's files and vectors with those of its import"),
+    ):
+        action = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        action.set_defaults(run=run)
+        action.add_argument("model", help="minilm, a bundle's folder or a model's folder")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        add_flag(action, "allow_untrusted_model")
+    return parser
+
+
+def _import(given: argparse.Namespace) -> int:
+    from bert.importers import import_model
+
+    settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
+    settings["allow_untrusted"] = bool(given.allow_untrusted_model)
+    with quiet_start():
+        bundle = import_model(given.source, given.dest, **settings)
+    config = bundle.config
+    kind = config.hidden_act if bundle.kind == "bert" else "used unchanged"
+    say(
+        f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{kind}, {'lower case' if bundle.lower_case else 'cased'}, "
+        f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
+    )
+    return ExitCode.DONE
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    bundle = resolve_model(given.model, bool(given.allow_untrusted_model))
+    facts = model_facts(bundle)
+    say(*(_json_lines(facts) if given.json else _table(bundle, facts)))
+    return ExitCode.DONE
+
+
+def _verify(given: argparse.Namespace) -> int:
+    try:
+        bundle = resolve_model(given.model, bool(given.allow_untrusted_model))
+        with quiet_start():
+            from bert.self_test import verify
+
+            found = verify(bundle)
+    except InputError as error:
+        if not Path(given.model, METADATA).is_file():
+            raise
+        return _damaged(str(error))
+    if given.json:
+        say(*_json_lines(_figures(bundle, found)))
+    elif found.outputs:
+        say(
+            f"{bundle.path}: {len(bundle.files)} files unchanged; "
+            f"{', '.join(found.outputs)} of the fixed sentences: largest difference "
+            f"{found.max_difference:.2g}, least cosine {found.least_cosine:.7f}"
+        )
+    return _damaged(f"{bundle.path}: {found.problem}") if found.problem else ExitCode.DONE
+
+
+def _figures(bundle: Bundle, found: "Verification") -> dict[str, Any]:
+    return {
+        "files": len(bundle.files),
+        "damaged": list(found.damaged),
+        "same_tokens": found.same_tokens,
+        "compared": list(found.outputs),
+        "max_difference": found.max_difference if found.outputs else None,
+        "least_cosine": found.least_cosine if found.outputs else None,
+        "problem": found.problem,
+    }
+
+
+def _damaged(problem: str) -> int:
+    advice = "" if problem.endswith(AGAIN) else f"; {AGAIN}"
+    warn(f"error: {problem}{advice}")
+    return ExitCode.FAILED
+
+
+def model_facts(bundle: Bundle) -> dict[str, Any]:
+    """Returns facts about a model without loading it, as JSON-able values."""
+    config = bundle.config
+    weights = sum(size for name, size in bundle.sizes().items() if name.startswith("variables/"))
+    counted = bundle.kind == "bert"
+    return {
+        "path": bundle.path,
+        "fingerprint": bundle.fingerprint,
+        "kind": bundle.kind,
+        "config": config.to_dict(),
+        "parameters": parameter_count(config, bundle.has_pooler, bundle.dense) if counted else None,
+        "weight_bytes": weights,
+        "has_pooler": bundle.has_pooler,
+        "tokenizer": {"lower_case": bundle.lower_case, "max_word_chars": bundle.max_word_chars},
+        "max_seq_length": bundle.max_seq_length,
+        "defaults": bundle.defaults.to_dict(),
+        "width": bundle.defaults.width(config),
+        "dense": [module.to_dict() for module in bundle.dense],
+        "prompts": dict(bundle.prompts),
+        "default_prompt": bundle.default_prompt,
+        "source": bundle.source,
+        "licence": bundle.licence,
+    }
+
+
+def _json_lines(facts: dict[str, Any]) -> list[str]:
+    return json.dumps(facts, indent=2, ensure_ascii=False).split("\n")
+
+
+def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
+    """The facts for reading, one a line."""
+    config, spec = bundle.config, bundle.defaults
+    count = facts["parameters"]
+    parameters = f"{count:,} parameters, " if count else ""
+    # The structure inside a SavedModel that is used unchanged is not available.
+    inside = (
+        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, {config.hidden_act}"
+        if bundle.kind == "bert"
+        else "a SavedModel used unchanged"
+    )
+    modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
+    parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
+    parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
+    parts += [] if spec.pool_prompt else ["no prompt"]
+    parts += ["unit length"] if spec.normalize else []
+    rows = {
+        "model": bundle.path,
+        "fingerprint": bundle.fingerprint,
+        "kind": bundle.kind,
+        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, {inside}, "
+        f"{'a' if bundle.has_pooler else 'no'} pooler",
+        "size": f"{parameters}{facts['weight_bytes'] / 1e6:,.1f} MB",
+        "vocabulary": f"{config.vocab_size:,} entries",
+        "tokenizer": f"WordPiece, {'lower case' if bundle.lower_case else 'cased'}, words of up to "
+        f"{bundle.max_word_chars} characters",
+        "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
+        "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
+        "dense modules": ", ".join(modules) or "none",
+        "prompts": ", ".join(
+            f"{name}{' (default)' if name == bundle.default_prompt else ''} {text!r}"
+            for name, text in bundle.prompts.items()
+        )
+        or "none",
+        "source": bundle.source or "unknown",
+        "licence": bundle.licence or "unknown",
+    }
+    width = max(map(len, rows))
+    return [f"{name:<{width}}  {value}" for name, value in rows.items()]

@@ -1,0 +1,45 @@
+"""Writes docs/options.md, the reference of all flags."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.options import FLAGS, GROUPS
+from pipeline.parser import help_of
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+_HEAD = """\
+# Options of embed and tokenize
+
+Every flag of `embed`. `tokenize` takes those that are marked. This page is generated:
+`python -m pipeline.commands.options_page` writes it.
+
+```bash
+.venv/bin/python -m pipeline embed --input 'texts/*.txt' --output build/vectors --normalize
+```
+
+- A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`.
+- `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. Lists are
+  joined by commas; where a flag can be repeated, each entry is one flag. The command line wins.
+- Every option of Apache Beam and its runners is a flag, too."""
+
+
+def options_page() -> str:
+    """The text of the page."""
+    return "\n".join([*_lines(), ""])
+
+
+def _lines() -> Iterator[str]:
+    yield _HEAD
+    for group in (*GROUPS, None):
+        title = group or "every command"
+        yield f"\n## {title[0].upper()}{title[1:]}\n"
+        yield from ("| flag | value | `tokenize` | meaning |", "|---|---|---|---|")
+        for name, flag in FLAGS.items():
+            if flag.group == group:
+                value = "switch" if flag.switch else flag.metavar or ", ".join(flag.choices or ())
+                cells = (f"`--{name}`", value, "" if flag.embed_only else "yes", help_of(name))
+                yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(options_page(), "utf-8")

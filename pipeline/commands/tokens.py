@@ -1,0 +1,36 @@
+"""Prints the tokens of one text: `tokenize --text`."""
+
+from collections.abc import Sequence
+
+from bert.bundle.find import resolve_model
+from bert.graph.load import load_tokenizer
+from pipeline.console import say
+from pipeline.errors import ExitCode
+from pipeline.options import DEFAULTS
+from pipeline.parser import Parser, add_flag
+
+
+def run_tokens(arguments: Sequence[str]) -> int:
+    """Prints tokens, their ids and their places in the text, one token a line.
+
+    Raises:
+        UsageError: The arguments are wrong, or there is no such model.
+    """
+    parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
+    parser.add_argument("--text", required=True)
+    for name in ("model", "allow_untrusted_model"):
+        add_flag(parser, name)
+    given = parser.parse_args(arguments)
+    model = given.model or DEFAULTS["model"]
+    tokenizer = load_tokenizer(resolve_model(model, bool(given.allow_untrusted_model)))
+    found = tokenizer.encode_with_offsets([given.text])
+    rows = [("[CLS]", tokenizer.cls_id, "")]
+    for token, number, start, stop in zip(
+        tokenizer.tokens(found.ids), found.ids, found.starts, found.stops, strict=True
+    ):
+        rows.append((token, int(number), f"{start}:{stop}"))
+    rows.append(("[SEP]", tokenizer.sep_id, ""))
+    width = max(len(token) for token, _, _ in rows)
+    for token, number, place in rows:
+        say(f"{token:<{width}}  {number:>6}  {place}".rstrip())
+    return ExitCode.DONE

@@ -1,0 +1,130 @@
+"""Compares an output with the reports of its run, and repairs it."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from pipeline.commands.start import start
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, UsageError
+from pipeline.options import EmbedOptions
+from pipeline.outputs.run_record import mark_incomplete, read_record
+from pipeline.parser import Parser
+from pipeline.prepare import prepare
+from pipeline.run import EmbedRun
+from pipeline.secrets import HIDDEN
+from storage.files import absolute
+from transforms.output_folder import OutputFolder, parse_name
+from transforms.reconcile.output_check import Problem, output_problems
+
+
+def run_verify(arguments: list[str]) -> int:
+    """Runs `verify DIR`, with `--repair` a job too.
+
+    Returns:
+        DONE if every file is as its run wrote it; FAILED if not: these files are listed.
+
+    Raises:
+        UsageError: The arguments are wrong, there is no run, or it cannot be repaired.
+    """
+    parser = Parser("verify", "Compares every file of an output with the report of its run.")
+    parser.add_argument("output", metavar="DIR", help="a run's output")
+    parser.add_argument(
+        "--repair", action="store_true", help="compute missing and damaged parts again"
+    )
+    given = parser.parse_args(arguments)
+    folder, record = read_folder(given.output)
+    problems = find_problems(folder, record)
+    say(*(f"{folder.path}: {problem}" for problem in problems))
+    if problems and given.repair:
+        start(prepare_repair(folder, record, problems).options)
+        folder, record = read_folder(given.output)
+        problems = find_problems(folder, record)
+        say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
+    if problems:
+        advice = "" if given.repair else "; --repair computes missing and damaged parts again"
+        warn(f"error: {len(problems):,} problems in {folder.path}{advice}")
+        return ExitCode.FAILED
+    counts = record["counts"]
+    say(f"{folder.path}: {counts['files']:,} files, {counts['bytes']:,} bytes, all as written")
+    return ExitCode.DONE
+
+
+def read_folder(output: str) -> tuple[OutputFolder, dict[str, Any]]:
+    """The folder of a run, and its record.
+
+    Raises:
+        UsageError: There is no run, or its folders are links.
+    """
+    path = absolute(output)
+    record = read_record(path)
+    if record is None:
+        raise UsageError(f"{output} is not the output of a run: it holds no run.json")
+    folder = OutputFolder(path, record.get("files", {}).get("examples"))
+    if links := folder.links():
+        raise UsageError(f"{links[0]} is a link that leads out of the output; remove the link")
+    return folder, record
+
+
+def find_problems(folder: OutputFolder, record: dict[str, Any]) -> list[Problem]:
+    """The files that are not as the run wrote them.
+
+    Raises:
+        UsageError: The record is damaged.
+    """
+    try:
+        return list(output_problems(folder, record))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
+
+
+def prepare_repair(
+    folder: OutputFolder, record: dict[str, Any], problems: Sequence[Problem]
+) -> EmbedRun:
+    """Removes damaged and extra files, and returns the run that writes them again.
+
+    Nothing is removed unless the same run can start: with the same input, model and options.
+
+    Raises:
+        UsageError: The run cannot start, or its input, model or program has changed.
+    """
+    run = prepare(_options(folder, record))
+    if run.fingerprint != record["run"]:
+        raise UsageError(
+            f"{folder.path} cannot be repaired: its input, model or program has changed since it "
+            "was written; embed into a new folder"
+        )
+    parts = {problem.part for problem in problems if problem.part is not None}
+    names = folder.data_files()
+    damaged = {problem.name for problem in problems}
+    folder.remove_reports(sorted(parts))
+    folder.remove_files(name for name in names if name in damaged or _part(name) in parts)
+    mark_incomplete(folder.path, record)
+    return run
+
+
+def _part(name: str) -> tuple[int, int] | None:
+    found = parse_name(name)
+    return found and (found.block, found.part)
+
+
+def _options(folder: OutputFolder, record: dict[str, Any]) -> EmbedOptions:
+    """The options of a run, with the absolute paths in its record."""
+    stored = record["options"]
+    if HIDDEN in str(stored):
+        raise UsageError(
+            f"{folder.path} cannot be repaired without its command: run.json holds no secrets; "
+            "remove the listed files and run the command again"
+        )
+    names = {field.name for field in fields(EmbedOptions)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in stored.items()
+        if name in names
+    }
+    values |= {"output": folder.path, "overwrite": False, "dry_run": False}
+    if values.get("input"):
+        values["input"] = tuple(record["input"]["patterns"])
+    if values.get("tfrecord_output"):
+        values["tfrecord_output"] = folder.examples
+    return EmbedOptions(**values)

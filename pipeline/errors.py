@@ -1,0 +1,60 @@
+"""Defines exit codes, UsageError, and how errors of the library become messages with flags."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from storage.errors import InputError, SettingError, StorageError
+
+
+class ExitCode(IntEnum):
+    """What a command returns; 66, 69 and 75 belong to the daily schedule."""
+
+    DONE = 0
+    FAILED = 1  # the job failed, a store did not answer, or `verify` found problems
+    USAGE = 2  # the command line or configuration is wrong
+    TOO_MANY_REJECTED = 3  # done, but more records were rejected than --max_rejected allows
+    NO_INPUT = 66  # the day has no input yet
+    EARLIER_UNFINISHED = 69  # an earlier day is not finished
+    BUSY = 75  # another run holds the lock
+    INTERRUPTED = 130
+
+
+class UsageError(InputError):
+    """The command line or configuration is wrong; the message says what to do."""
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raises UsageError where an input is wrong; any other error is a bug and passes.
+
+    Raises:
+        UsageError: A setting, a model or a file that cannot be read; the message names the flag.
+    """
+    try:
+        yield
+    except (UsageError, StorageError):
+        raise
+    except InputError as error:
+        raise UsageError(flag_message(error)) from error
+    except OSError as error:
+        raise UsageError(str(error)) from error
+
+
+def flag_message(error: BaseException) -> str:
+    """Returns an error's message, with dashes before the settings that it names.
+
+    >>> flag_message(SettingError("stride", "requires long_text window", "long_text"))
+    '--stride requires --long_text window'
+    """
+    message, names = str(error), getattr(error, "settings", ())
+    leading = ""
+    if isinstance(error, SettingError):
+        leading, names = f"--{error.setting}", names[1:]
+        message = message.removeprefix(error.setting)
+    if names:
+        # Not within a value, a path or another word.
+        named = rf"(?<![\w'\"/.-])({'|'.join(map(re.escape, names))})(?![\w'\"/.-])"
+        message = re.sub(named, r"--\1", message)
+    return leading + message

@@ -1,0 +1,210 @@
+"""Builds the Beam graphs of `embed` and `tokenize`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+
+from pipeline.options import EXAMPLES
+from pipeline.outputs import run_record
+from pipeline.run import EmbedRun
+from pipeline.runners.beam_flags import BeamFlags, pipeline_options
+from pipeline.runners.dataflow import job_flags, model_hints, model_threads, run_on_dataflow
+from pipeline.runners.job_errors import JobGoesOn
+from pipeline.runners.local_runners import run_pipeline
+from pipeline.runners.portable_jobs import PortableJob, run_on_job_server
+from pipeline.runners.worker_model import bundle_for_workers
+from transforms.bigquery.load import LoadTable
+from transforms.bigquery.read import ReadTable
+from transforms.examples.read import ReadExamples
+from transforms.examples.write import KeepExamples, WriteExamples
+from transforms.increments.compare import CompareKeys
+from transforms.increments.skip_blocks import SkipBlocks
+from transforms.infer import BertModelHandler, EmbedBlocks
+from transforms.plan.plan import PlanBlocks
+from transforms.read.reader import ReadBlocks
+from transforms.reconcile.output_check import CheckFiles
+from transforms.reconcile.verdict import ReconcileBlocks, Verdict
+from transforms.records.report import BlockReport, ReconcileError
+from transforms.records.tokens import TokenBlock
+from transforms.tokenize import TokenizeBlocks
+from transforms.write.writer import WriteBlocks
+
+
+@dataclass(frozen=True)
+class JobInput:
+    """The output of plan, read and tokenize, from which the rest of a graph is built.
+
+    Attributes:
+        tokens: TokenBlocks to embed or write.
+        finished: Collections of the BlockReports that earlier attempts wrote.
+        planned: The one PlannedWork.
+        facts: Side inputs for the run's record: what the comparison of ids found.
+    """
+
+    tokens: beam.PCollection
+    finished: tuple[beam.PCollection, ...]
+    planned: beam.PCollection
+    facts: list[Any] = field(default_factory=list)
+
+
+def build(
+    pipeline: beam.Pipeline,
+    run: EmbedRun,
+    record: dict[str, Any],
+    handler: BertModelHandler | None = None,
+) -> None:
+    """Adds the graph of a run to a pipeline.
+
+    Args:
+        pipeline: Where to add it.
+        run: What to do.
+        record: The run's record as `run_record.start` returned it; the graph completes it.
+        handler: Runs the model; None for the run's own.
+    """
+    handler = handler or BertModelHandler(
+        run.bundle.path,
+        run.bundle.fingerprint,
+        run.vector_spec,
+        run.text_spec,
+        run.options.batch_tokens,
+        model_threads(run.options),
+        run.bundle.trusted,
+        run.options.precision,
+        run.options.device,
+        run.options.inference_timeout,
+    )
+    read = job_input(pipeline, run)
+    write = WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
+    embed = EmbedToFiles(EmbedBlocks(handler), write)
+    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
+    _finish(read, written, run, record)
+
+
+@dataclass
+class EmbedToFiles(beam.PTransform):
+    """Embeds TokenBlocks and writes the vectors; returns their BlockReports.
+
+    One transform, so that a service that runs the model's step on workers of its own also writes
+    there: it moves tokens between workers, but no vectors.
+
+    Attributes:
+        embed: Runs the model.
+        write: Writes the vectors.
+    """
+
+    embed: EmbedBlocks
+    write: WriteBlocks
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
+        return blocks | "Infer" >> self.embed | "Write" >> self.write
+
+
+def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
+    """Runs the graph of a run and waits for its end, unless --no_wait_until_finish is given.
+
+    Raises:
+        JobGoesOn: The job continues on a cluster.
+    """
+    flags = BeamFlags.of(job_flags(run))
+    bundle = bundle_for_workers(run.bundle, run.options)
+    build_graph = build_examples if run.kind == EXAMPLES else build
+    work = partial(build_graph, run=replace(run, bundle=bundle), record=record)
+    options = pipeline_options(run.options, flags.words)
+    wait = not flags["no_wait_until_finish"]
+    if run.options.is_portable:
+        job = PortableJob.of(run.options, flags)
+        submitted = partial(run_record.note_job, run.output, record)
+        run_on_job_server(options, work, job, submitted, wait)
+    elif run.options.is_dataflow:
+        pipeline = beam.Pipeline(options=options)
+        work(pipeline)
+        run_on_dataflow(pipeline, flags)
+    else:
+        run_pipeline(options, work)
+        now = None if wait else run_record.read_record(run.output)
+        if now is not None and now["status"] == "running":
+            raise JobGoesOn("requested", f"the job continues on {run.options.runner}")
+
+
+class Record(beam.DoFn):
+    """Writes run.json from the verdict, and fails the job if the counts do not add up."""
+
+    def __init__(self, output: str, record: dict[str, Any]) -> None:
+        self._output, self._record = output, record
+        self._started = time.time()
+
+    def process(
+        self, verdict: Verdict, facts: Sequence[dict[str, Any]] = ()
+    ) -> Iterator[dict[str, Any]]:
+        record = self._record
+        for fact in facts:
+            record = record | fact
+        yield run_record.finish(self._output, record, verdict, self._started)
+        if verdict.problems:
+            raise ReconcileError("; ".join(verdict.problems))
+
+
+def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
+    """Adds plan, read and tokenize to a pipeline; examples are read after it."""
+    parts = run.output, run.fingerprint
+    if run.table is not None:
+        read = pipeline | "Read table" >> ReadTable(
+            run.table, *parts, run.part_docs, run.example_folder
+        )
+        return JobInput(_tokens(read["documents"], run), (read["finished"],), read["planned"])
+    keys = run.keys
+    # Where every id counts, finished blocks are read again: no fingerprint finds them finished.
+    finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)
+    specs, facts = plan["specs"], []
+    if keys is not None:
+        compared = specs | "Keys" >> CompareKeys(keys)
+        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
+    cut = run.part_docs, run.request.block_bytes
+    if run.reading is not None:
+        read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut, run.options.skip_blocks)
+        tokens = read["tokens"]
+    else:
+        read = specs | "Read" >> ReadBlocks(*parts, run.columns, *cut, run.example_folder)
+        tokens = _tokens(read["documents"], run)
+    return JobInput(tokens, (plan["finished"], read["finished"]), plan["planned"], facts)
+
+
+def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
+    bundle, skipped = run.bundle, run.options.skip_blocks
+    if skipped:
+        documents = documents | "SkipBlocks" >> SkipBlocks(skipped)
+    tokens = documents | "Tokenize" >> TokenizeBlocks(
+        bundle.path, run.token_spec, bundle.fingerprint
+    )
+    if run.options.tfrecord_output is None:
+        return tokens
+    return tokens | "Keep" >> KeepExamples(run.example_files)
+
+
+def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: dict[str, Any]) -> None:
+    """Adds the graph of a run to a pipeline, as `build` does."""
+    read = job_input(pipeline, run)
+    written = read.tokens | "Write" >> WriteExamples(run.output, run.fingerprint, run.example_files)
+    _finish(read, written, run, record)
+
+
+def _finish(
+    read: JobInput, written: beam.PCollection, run: EmbedRun, record: dict[str, Any]
+) -> None:
+    """Adds what follows the writing: reconcile, load, and the run's record."""
+    (
+        (*read.finished, written)
+        | "Reports" >> beam.Flatten()
+        | "Reconcile" >> ReconcileBlocks(read.planned)
+        | "Check files" >> CheckFiles(run.folder, run.fingerprint)
+        | "Load" >> LoadTable(run.load, record.get("loads", {}))
+        | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
+    )

@@ -1,0 +1,1 @@
+"""Manages the folder of a run: its record, its examples, its progress."""

@@ -1,0 +1,70 @@
+"""Checks that the output folders of a run can be written and have enough space."""
+
+import os
+import shutil
+from collections import Counter
+
+from pipeline.errors import UsageError
+from pipeline.outputs.run_record import read_record
+from pipeline.run import EmbedRun
+from storage.errors import StorageError
+from storage.files import absolute, check_writable, is_remote
+
+_CONTENT = {"output": "documents", "tfrecord_output": "documents with their examples"}
+
+
+def check_output(run: EmbedRun, example_bytes: int) -> None:
+    """Checks the folders without creating anything.
+
+    A run that was begun is continued, whatever the disk holds.
+
+    Args:
+        run: What to do.
+        example_bytes: Estimated size of the examples that `--tfrecord_output` keeps.
+
+    Raises:
+        UsageError: A folder cannot be written, or the output will not fit the disk.
+    """
+    options = run.options
+    folders = [("output", options.output, run.output, run.estimated_bytes)]
+    if options.tfrecord_output is not None:
+        path = absolute(options.tfrecord_output)
+        folders.append(("tfrecord_output", options.tfrecord_output, path, example_bytes))
+    for flag, given, path, _ in folders:
+        _check_writable(f"--{flag} {given}", path)
+    record = read_record(run.output)
+    begun = record is not None and record["run"] == run.fingerprint
+    if begun or run.earlier:  # an increment may be a small part of the estimate
+        return
+    freed = record.get("counts", {}).get("bytes", 0) if record and options.overwrite else 0
+    needed: Counter[int] = Counter()
+    for flag, given, path, size in folders:
+        if is_remote(path):
+            continue
+        existing = _nearest_folder(path)
+        disk = os.stat(existing).st_dev
+        needed[disk] += size
+        free = shutil.disk_usage(existing).free + freed
+        if needed[disk] > free:
+            raise UsageError(
+                f"--{flag} {given} has {free / 1e9:.1f} GB free, but about "
+                f"{run.estimated_documents:,} {_CONTENT[flag]} will take {needed[disk] / 1e9:.1f} "
+                "GB; choose another disk, a smaller --output_dtype or --dim, or a --limit"
+            )
+
+
+def _check_writable(flag: str, folder: str) -> None:
+    try:
+        check_writable(folder if is_remote(folder) else _nearest_folder(folder))
+    except StorageError:
+        raise
+    except OSError as error:
+        why = error if is_remote(folder) else error.strerror or error
+        raise UsageError(f"{flag} cannot be written: {why}") from error
+
+
+def _nearest_folder(folder: str) -> str:
+    """The folder, or the nearest one above it that exists."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder

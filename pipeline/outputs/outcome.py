@@ -1,0 +1,130 @@
+"""Computes the numbers of a finished run and decides whether it succeeded."""
+
+import bisect
+import itertools
+from collections import Counter
+from typing import Any
+
+from transforms.reconcile.totals import Totals
+from transforms.records.rejected import BLANK_LINE
+from transforms.records.report import LENGTH_BIN
+
+_SPEEDS = ("documents_per_second", "tokens_per_second", "elapsed_seconds")
+
+
+def embedded_nothing(record: dict[str, Any]) -> bool:
+    """Whether a finished run read records and embedded none; blank lines and skipped do not count.
+
+    A run that skipped every record has done what its options say.
+    """
+    counts = record.get("counts")
+    if record["status"] != "done" or not counts:
+        return False
+    return counts["embedded"] == 0 and counts["rejected"] > counts["blank_lines"]
+
+
+def problem(record: dict[str, Any], allowed: str | None) -> str | None:
+    """Why a finished run counts as failed; None if it does not.
+
+    Args:
+        record: Of the run.
+        allowed: What --max_rejected says: a number, a share such as "5%", or None for any. Blank
+            lines of plain text do not count.
+    """
+    counts = record["counts"]
+    rejected = counts["rejected"] - counts["blank_lines"]
+    records = counts["records"] - counts["blank_lines"]
+    whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
+    if embedded_nothing(record) and not whole and (allowed is None or not counts["skipped"]):
+        reasons = Counter(record["rejected"])
+        reasons[BLANK_LINE] -= counts["blank_lines"]
+        ((reason, _),) = reasons.most_common(1)
+        return (
+            f"nothing was embedded: {rejected:,} of {records:,} records were rejected, most for: "
+            f"{reason}; with that corrected, the same --output can be used again (--max_rejected "
+            "100% accepts it)"
+        )
+    if allowed is None:
+        return None
+    most = float(allowed[:-1]) / 100 * records if allowed.endswith("%") else int(allowed)
+    if rejected <= most:
+        return None
+    return f"{rejected:,} of {records:,} records were rejected, --max_rejected allows {allowed}"
+
+
+def speed_of_faster(present: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """How fast an identical job was that ended before this one and computed at least as much.
+
+    Args:
+        present: What `run.json` says at this moment.
+        record: What this job is about to write.
+    """
+    if present.get("status") != "done":
+        return {}
+    theirs, ours = (
+        (each["documents_per_second"] or 0) * each["elapsed_seconds"] for each in (present, record)
+    )
+    return {} if theirs < ours else {name: present[name] for name in _SPEEDS}
+
+
+def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
+    """The numbers of a run, from the sum of its reports.
+
+    Rates count what this attempt computed, over its whole time, start-up included; they are None
+    if earlier attempts had computed everything.
+    """
+    counts = totals.counts
+    nothing_new = counts["reused"] > 0 and counts["new_documents"] == 0
+    rejected = sum(totals.rejected.values())
+    padded = counts["padded_tokens"]
+    return {
+        "counts": {
+            "records": counts["records"],
+            "embedded": counts["embedded"],
+            "rejected": rejected,
+            "skipped": counts["skipped"],
+            "blank_lines": counts["blank"],
+            "truncated": counts["truncated"],
+            "files": counts["files"],
+            "bytes": counts["bytes"],
+            "parts": counts["reports"],
+            "parts_reused": counts["reused"],
+        },
+        "written": _written(totals),
+        "listing": f"{totals.listing:016x}",
+        "rejected": dict(sorted(totals.rejected.items())),
+        "tokens": counts["tokens"],
+        "computed_tokens": counts["computed_tokens"],
+        "padded_tokens": padded,
+        "padding_share": round(1 - counts["computed_tokens"] / padded, 4) if padded else 0.0,
+        "batches": counts["batches"],
+        "compiled_shapes": counts["compiled"],
+        "lengths": length_statistics(totals.lengths),
+        "stage_seconds": {stage: round(spent, 3) for stage, spent in totals.seconds.items()},
+        "elapsed_seconds": round(elapsed, 3),
+        "documents_per_second": None
+        if nothing_new
+        else round(counts["new_documents"] / elapsed, 1),
+        "tokens_per_second": None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+    }
+
+
+def length_statistics(counts: list[int]) -> dict[str, Any]:
+    """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
+
+    >>> length_statistics([2, 1, 0, 1])
+    {'bin_tokens': 16, 'counts': [2, 1, 0, 1], 'p50': 15, 'p90': 63, 'p99': 63, 'max': 63}
+    """
+    sums, tops = list(itertools.accumulate(counts)), {}
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
+        documents = -(-share * sums[-1] // 100) if sums else 0
+        at = bisect.bisect_left(sums, documents)
+        tops[name] = (at + 1) * LENGTH_BIN - 1 if documents else None
+    return {"bin_tokens": LENGTH_BIN, "counts": counts, **tops}
+
+
+def _written(totals: Totals) -> dict[str, dict[str, int]]:
+    """Files, bytes and rows of each kind."""
+    kinds = sorted({kind for kind, _ in totals.written})
+    names = ("files", "bytes", "rows")
+    return {kind: {name: totals.written[kind, name] for name in names} for kind in kinds}

@@ -1,0 +1,334 @@
+"""Keeps run.json: the options of a run, its state and its result.
+
+docs/run_record.md lists the keys.
+"""
+
+import datetime
+import importlib.metadata
+import platform
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from pipeline.errors import UsageError
+from pipeline.options import DEFAULTS
+from pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
+from pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
+from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
+from storage.errors import StorageError
+from storage.files import create_exclusive, read_bytes, write_bytes
+from transforms.bigquery.load import is_loaded
+from transforms.crash_markers import clear_crash_markers
+from transforms.output_folder import OutputFolder
+from transforms.reconcile.output_check import written_files
+from transforms.reconcile.totals import listing_hash
+from transforms.reconcile.verdict import Verdict
+from transforms.records.rejected import BLOCK_SKIPPED
+from transforms.records.report import read_report
+
+if TYPE_CHECKING:
+    from pipeline.run import EmbedRun
+
+_FORMAT = 2
+_PACKAGES = (
+    "apache-beam",
+    "tensorflow",
+    "tensorflow-cpu",  # this and the next may be installed in place of tensorflow
+    "tensorflow-tpu",
+    "tensorflow-text",
+    "numpy",
+    "pyarrow",
+)
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def record_path(output: str) -> str:
+    return OutputFolder(output).record
+
+
+def read_record(output: str) -> dict[str, Any] | None:
+    """The record in a folder, or None if there is none.
+
+    Raises:
+        UsageError: There is one, but no version of this program wrote it.
+    """
+    data = read_bytes(record_path(output))
+    if data is None:
+        return None
+    try:
+        record = orjson.loads(data)
+        if record["format"] == _FORMAT and {"run", "status"} <= record.keys():
+            return record
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        pass
+    raise UsageError(
+        f"{record_path(output)} is not the record of a run; remove it, or choose another --output"
+    )
+
+
+def start(run: "EmbedRun") -> dict[str, Any]:
+    """Claims the output folder for a run, or continues an earlier attempt of the same one.
+
+    Returns:
+        The record: `status` is `done` if the run is complete already, else `running`.
+
+    Raises:
+        UsageError: The folder holds another run, or files of one without its record, or cannot be
+            written to.
+        StorageError: A store does not answer at this moment.
+    """
+    try:
+        _refuse_links(run)
+        _forget_empty(run)
+        claim(run)
+        return _start(run)
+    except StorageError:
+        raise
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
+
+
+def _start(run: "EmbedRun") -> dict[str, Any]:
+    found = read_record(run.output)
+    if found is not None and found["run"] != run.fingerprint:
+        if not run.options.overwrite:
+            raise UsageError(_refusal(run, found))
+        remove_run(run.output)
+        found = None
+    if found is None:
+        stray = list(written_files(OutputFolder(run.output)))
+        if stray and not run.options.overwrite:
+            raise UsageError(
+                f"--output {run.options.output} holds {stray[0]} but no run.json; choose another "
+                "folder, or --overwrite to remove the files of that run"
+            )
+        if stray:  # without, there is at most what an identical job writes at this moment
+            remove_run(run.output)
+    elif _is_done(run, found):
+        return found
+    if found is not None:
+        _reset_skipped_blocks(run, found)
+    run.folder.prepare()
+    describe(run)
+    record = _first_record(run)
+    if found is not None and "job" in found:
+        record["job"] = found["job"]
+    if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
+        return _start(run)  # another job was first: check what it wrote
+    if found is not None:
+        if found["status"] == "done" and found.get("table") == record["table"]:
+            record["loads"] = found.get("loads", {})
+        write_bytes(record_path(run.output), _dumps(record))
+    return record
+
+
+def _refuse_links(run: "EmbedRun") -> None:
+    """Refuses links: through them, reports would be written and removed somewhere else."""
+    if links := run.folder.links():
+        raise UsageError(
+            f"--output {run.options.output} holds a link {links[0]} that leads out of it; remove "
+            "the link, or choose another folder"
+        )
+
+
+def _forget_empty(run: "EmbedRun") -> None:
+    """Removes another run that embedded nothing: the corrected command takes its folder."""
+    found = read_record(run.output)
+    if found is None or found["run"] == run.fingerprint or not embedded_nothing(found):
+        return
+    remove_run(run.output)
+    folder = found["files"].get("examples")
+    if folder is not None and example_run(folder) == found["run"]:
+        remove_examples(folder)
+
+
+def _is_done(run: "EmbedRun", found: dict[str, Any]) -> bool:
+    """Whether nothing is left to do."""
+    if found["status"] != "done" or _skipped_blocks(found) - set(run.options.skip_blocks):
+        return False
+    return _is_complete(run, found) and _answers(run, found)
+
+
+def _skipped_blocks(record: dict[str, Any]) -> set[int]:
+    return set(record.get("options", {}).get("skip_blocks") or ())
+
+
+def _reset_skipped_blocks(run: "EmbedRun", found: dict[str, Any]) -> None:
+    """Removes the reports of blocks that an earlier attempt skipped and this one does not."""
+    again = _skipped_blocks(found) - set(run.options.skip_blocks)
+    for block, part in run.folder.report_parts() if again else ():
+        if block in again:
+            report = read_report(run.folder, block, part, run.fingerprint)
+            if report is not None and BLOCK_SKIPPED in report.rejected:
+                run.folder.remove_reports([(block, part)])
+                run.folder.remove_files(report.files)
+
+
+def _is_complete(run: "EmbedRun", record: dict[str, Any]) -> bool:
+    """Whether the files of a finished run are still there, by their names and sizes."""
+    listing = f"{listing_hash(written_files(run.folder)):016x}"
+    parts = len(run.folder.report_parts())
+    return listing == record["listing"] and parts >= record["counts"]["parts"]
+
+
+def _answers(run: "EmbedRun", found: dict[str, Any]) -> bool:
+    """Whether a finished run reported on ids and loaded its table as these options require."""
+    required = {"duplicate_ids": run.options.check_ids, "removed": run.options.list_removed}
+    loaded = found.get("table") == (run.load.requested if run.load else None)
+    if not loaded or not all(name in found for name, asked in required.items() if asked):
+        return False
+    try:
+        return run.load is None or is_loaded(run.load, found.get("loads", {}))
+    except ValueError as error:  # the table cannot be read
+        raise UsageError(str(error)) from error
+
+
+def _refusal(run: "EmbedRun", found: dict[str, Any]) -> str:
+    mine = _first_record(run)
+    differ = [
+        f"{part} {name}"
+        for part in (run.kind, "input", "files")
+        for name, value in mine[part].items()
+        if found.get(part, {}).get(name) != value
+    ]
+    return (
+        f"--output {run.options.output} holds another run ({', '.join(differ) or 'settings'} "
+        "changed since); choose another folder, with --skip_existing for this one to embed only "
+        "what is new, or --overwrite to replace it"
+    )
+
+
+def remove_run(output: str) -> None:
+    """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
+    OutputFolder(output).remove_all()
+
+
+def _first_record(run: "EmbedRun") -> dict[str, Any]:
+    given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
+    options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
+    return {
+        "format": _FORMAT,
+        "status": "running",
+        "run": run.fingerprint,
+        "started": _now(),
+        "model": {
+            "name": hide_secrets(run.options.model),
+            "fingerprint": run.bundle.fingerprint,
+            "source": hide_secrets(run.bundle.source),
+        },
+        run.kind: run.metadata,
+        "input": {
+            "patterns": hide_in(run.request.patterns),
+            "format": run.request.input_format,
+            "listing": run.request.digest,
+            "files": len(run.planned.paths),
+            "bytes": run.input_bytes,
+            "text_column": run.columns.text,
+            "id_column": run.columns.id,
+            "text_b_column": run.columns.text_b,
+            "span_columns": run.columns.spans and list(run.columns.spans),
+            "pair_separator": run.columns.pair_separator,
+            "extra_columns": _extra_types(run.columns.extra),
+            "read_through": run.request.read_through,
+            "limit": run.request.limit,
+            "skip_existing": [
+                {"output": each.place, "run": each.run, "listing": each.digest}
+                for each in run.earlier
+            ]
+            or None,
+        },
+        "files": {
+            "format": run.options.output_format,
+            "block_bytes": run.request.block_bytes,
+            "part_docs": run.part_docs,
+            "examples": run.example_folder,
+            "blocks": run.planned.blocks,
+        },
+        "query_rows": run.query_rows,
+        "table": run.load.requested if run.load else None,
+        "options": options,
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:
+    return None if schema is None else {field.name: str(field.type) for field in schema}
+
+
+def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
+    """Writes the result: status `done`, or `failed` with the counts that do not add up.
+
+    Args:
+        output: The run's folder.
+        record: As `start` gave it.
+        verdict: The reconciled counts.
+        started: When this attempt began, seconds since 1970.
+    """
+    status: dict[str, Any] = {"status": "done", "ended": _now()}
+    if verdict.problems:
+        status |= {"status": "failed", "error": "; ".join(verdict.problems)}
+    present = _present(output, record)
+    loads = {"loads": verdict.loads} if verdict.loads else {}
+    record = record | status | summary(verdict.totals, time.time() - started) | loads
+    record |= {"job": present["job"]} if "job" in present else {}
+    record |= speed_of_faster(present, record)
+    write_bytes(record_path(output), _dumps(record))
+    if not verdict.problems:
+        with suppress(ValueError):  # links are left alone
+            clear_crash_markers(output)
+    return record
+
+
+def _present(output: str, record: dict[str, Any]) -> dict[str, Any]:
+    """What `run.json` says of the same run at this moment; empty if it says nothing."""
+    with suppress(UsageError):
+        found = read_record(output)
+        if found is not None and found["run"] == record["run"]:
+            return found
+    return {}
+
+
+def note_job(output: str, record: dict[str, Any], job: dict[str, Any]) -> None:
+    """Notes which job computes the run, so that it can be found if this command ends first."""
+    now = _present(output, record)
+    if now.get("status") == "running":
+        write_bytes(record_path(output), _dumps(now | {"job": job | {"submitted": _now()}}))
+
+
+def fail(output: str, record: dict[str, Any], error: str) -> None:
+    """Notes that the job ended with an error; finished blocks stay.
+
+    Raises:
+        OSError: The record cannot be written and still says `running`.
+    """
+    now = _present(output, record)
+    if now.get("status") == "running":
+        write = now | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
+        write_bytes(record_path(output), _dumps(write))
+
+
+def mark_incomplete(output: str, record: dict[str, Any]) -> None:
+    """Notes that files of a run are missing, so that the same command continues the run."""
+    write_bytes(record_path(output), _dumps(record | {"status": "failed", "error": "damaged"}))
+
+
+def _dumps(record: dict[str, Any]) -> bytes:
+    return orjson.dumps(record, option=_OPTIONS)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,314 @@
+"""Parses command lines and YAML files to EmbedOptions."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from pipeline.errors import UsageError
+from pipeline.options import (
+    DEFAULT_RUNNER,
+    DEFAULTS,
+    EXAMPLES,
+    FLAGS,
+    GROUPS,
+    EmbedOptions,
+)
+
+MOST_CONFIG = 1 << 20  # characters of a --config file
+_NEGATIVE_LIST = re.compile(r"-\d+(,-?\d+)*")
+_SWITCHES = {name for name, flag in FLAGS.items() if flag.switch}
+_DESCRIPTIONS = {
+    "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
+    "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
+    "of one text. Also takes every option of Apache Beam.",
+}
+_MISSING = {
+    "input": "give the files to embed, such as --input 'texts/*.txt'",
+    "output": "give a folder for the vectors, such as --output build/out",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print its usage and exit."""
+
+    def __init__(self, command: str = "", description: str | None = None, **more: Any) -> None:
+        settings: dict[str, Any] = {
+            "prog": f"python -m pipeline {command}",
+            "allow_abbrev": False,
+        } | more
+        super().__init__(description=description, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+class Once(argparse.Action):
+    """Stores a value and refuses a second one, which would replace the first silently."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            raise UsageError(f"{option_string} takes one value, it was given twice")
+        setattr(namespace, self.dest, values)
+
+
+class _Switch(argparse.Action):
+    """`--name` and `--no_name`, of which one may be given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        value = not str(option_string).startswith("--no_")
+        if getattr(namespace, self.dest, None) is (not value):
+            other = self.option_strings[value]
+            parser.error(f"argument {option_string}: not allowed with argument {other}")
+        setattr(namespace, self.dest, value)
+
+
+def help_of(name: str) -> str:
+    """The help of a flag, with its default."""
+    text, default = FLAGS[name].help, DEFAULTS[name]
+    if not default or FLAGS[name].switch:
+        return text
+    shown = ",".join(default) if isinstance(default, tuple) else default
+    return f"{text} (default: {shown})"
+
+
+def add_flag(group: Any, name: str) -> None:
+    """Adds the flag of an option to an argparse parser or group."""
+    flag = FLAGS[name]
+    if flag.switch:
+        names = f"--{name}", f"--no_{name}"
+        group.add_argument(*names, dest=name, action=_Switch, nargs=0, help=flag.help)
+        return
+    group.add_argument(
+        f"--{name}",
+        action="append" if flag.repeated else "store",
+        type=flag.type,
+        choices=flag.choices,
+        metavar=flag.metavar,
+        help=help_of(name),
+    )
+
+
+def command_parser(command: str) -> argparse.ArgumentParser:
+    """The parser of `embed` or `tokenize`; options that are not given stay out of its result."""
+    parser = Parser(
+        command,
+        _DESCRIPTIONS[command],
+        usage=f"python -m pipeline {command} --input GLOB --output DIR [flags]",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file with any of these flags; the command line wins"
+    )
+    if command == "tokenize":
+        parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
+    groups = {None: parser} | {title: parser.add_argument_group(title) for title in GROUPS}
+    for name, flag in FLAGS.items():
+        if command == "embed" or not flag.embed_only:
+            add_flag(groups[flag.group], name)
+    return parser
+
+
+def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
+    """Reads the command line of `embed`, and the file that its --config names.
+
+    Raises:
+        UsageError: An unknown flag (the nearest is named), a wrong value, a bad file.
+    """
+    return _parse("embed", arguments)
+
+
+def parse_tokenize(arguments: Sequence[str]) -> EmbedOptions:
+    """Reads the command line of `tokenize` for files, likewise."""
+    return _parse("tokenize", arguments, output_format=EXAMPLES)
+
+
+def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions:
+    parser = command_parser(command)
+    given, unknown = parser.parse_known_args(plain_words(arguments))
+    values = vars(given)
+    values.pop("text", None)
+    config = values.pop("config", None)
+    unknown_keys: list[str] = []
+    if config is not None:
+        from_file, unknown_keys = _read_config(config, parser)
+        values = from_file | values
+    values |= {
+        name: tuple(value)
+        for name, value in values.items()
+        if name in FLAGS and FLAGS[name].repeated
+    }
+    options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
+    try:
+        _check_beam_flags(parser, options)
+    except UsageError as error:
+        if unknown_keys and not unknown:
+            raise UsageError(f"--config {config}: {error}") from error
+        raise
+    for name in ("input", "output"):
+        if not getattr(options, name) and not (name == "input" and options.query):
+            raise UsageError(f"--{name} is missing: " + _MISSING[name])
+    if "" in options.input:
+        raise UsageError("--input is empty: " + _MISSING["input"])
+    _check_runner(options.runner)
+    return options
+
+
+def plain_words(arguments: Sequence[str]) -> list[str]:
+    """Rewrites what argparse does not take: negative lists, and switches with a value.
+
+    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize=true"])
+    ['--layers=-1,-2', '--no_overwrite', '--normalize']
+    """
+    words: list[str] = []
+    for word in arguments:
+        name, given, value = word.removeprefix("--").partition("=")
+        if words and words[-1] == "--layers" and _NEGATIVE_LIST.fullmatch(word):
+            words[-1] += "=" + word
+        elif given and name in _SWITCHES and word.startswith("--"):
+            if value not in ("true", "false"):
+                raise UsageError(f"--{name} must be true or false, got {value!r}")
+            words.append(f"--{name}" if value == "true" else f"--no_{name}")
+        else:
+            words.append(word)
+    return words
+
+
+def parse_config(path: str, text: str) -> dict[str, Any]:
+    """The flags in a YAML file; each has one value, or a list of them.
+
+    Raises:
+        UsageError: It is not such a file, is too large, or holds references: a few lines of them
+            can stand for any number of values.
+    """
+    import yaml
+
+    expected = f"--config {path} must hold flags, one `name: value` a line"
+    if len(text) > MOST_CONFIG:
+        raise UsageError(f"{expected}, and not more than {MOST_CONFIG:,} characters")
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise UsageError(f"{expected}, without references to each other (*{event.anchor})")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > 2:
+                raise UsageError(f"{expected}, the value a list at most")
+        settings = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict) or "config" in settings:
+        raise UsageError(expected)
+    return settings
+
+
+def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
+    """The options that a YAML file sets, and the flags in it that are not ours."""
+    from storage.files import read_bytes
+
+    try:
+        data = read_bytes(path)
+        if data is None:
+            raise FileNotFoundError(f"{path} is not there")
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read: {error}") from error
+    settings = parse_config(path, text)
+    if "text" in settings:
+        raise UsageError(f"--config {path}: text is for the command line, give --text there")
+    for name in _SWITCHES & settings.keys():
+        if not isinstance(settings[name], bool | None):
+            raise UsageError(f"--config {path}: {name} must be true or false")
+    words = [word for name, value in settings.items() for word in _as_words(str(name), value)]
+    try:
+        given, unknown = parser.parse_known_args(words)
+    except UsageError as error:
+        raise UsageError(f"--config {path}: {error}") from error
+    return vars(given), unknown
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    """The flags that a line of YAML, or an option's value, stands for; none for None."""
+    if value is None:
+        return []
+    if value is False and name not in FLAGS and _is_beam_switch(name):
+        return []  # Beam's switches have no --no_ form: without the flag they are off
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no_{name}"]
+    if isinstance(value, list | tuple):
+        if name in FLAGS and FLAGS[name].repeated:
+            return [f"--{name}={one}" for one in value]
+        value = ",".join(map(str, value))
+    return [f"--{name}={value}"]
+
+
+def _beam_parser() -> argparse.ArgumentParser:
+    """The parser of all of Beam's own flags."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = Parser(add_help=False, conflict_handler="resolve")
+    for view in PipelineOptions.__subclasses__():
+        if "_add_argparse_args" in vars(view):
+            view._add_argparse_args(parser)
+    return parser
+
+
+def _is_beam_switch(name: str) -> bool:
+    flags = _beam_parser()._option_string_actions
+    flag = flags.get(f"--{name}")
+    return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
+
+
+def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
+    """Refuses flags that neither this program nor Beam has."""
+    if not options.beam_args or options.is_portable:
+        return
+    beam_parser = _beam_parser()
+    _, unknown = beam_parser.parse_known_args(list(options.beam_args))
+    if not unknown:
+        return
+    name = unknown[0].partition("=")[0]
+    if not name.startswith("-"):
+        raise UsageError(
+            f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
+        )
+    flags = [flag for each in (parser, beam_parser) for flag in each._option_string_actions]
+    nearest = difflib.get_close_matches(name, flags, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
+    raise UsageError(f"unknown flag {name}; {hint}")
+
+
+def _check_runner(name: str) -> None:
+    if name == DEFAULT_RUNNER:
+        return
+    from apache_beam.runners.runner import create_runner
+
+    try:
+        create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"--runner {name} is not available: {error}") from error
+
+
+def command_of(options: EmbedOptions) -> list[str]:
+    """The command that repeats a run: every option that differs from its default."""
+    words = [sys.executable, "-m", "pipeline", options.command]
+    for name in FLAGS:
+        value = getattr(options, name)
+        if value != DEFAULTS[name] and (name, value) != ("output_format", EXAMPLES):
+            words += _as_words(name, value)
+    return [*words, *options.beam_args]

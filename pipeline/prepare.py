@@ -1,0 +1,189 @@
+"""Checks options against input, model and output, and prepares the run."""
+
+import hashlib
+import json
+from dataclasses import astuple, dataclass, fields
+
+from bert.bundle.find import resolve_model
+from pipeline.errors import UsageError, usage_errors
+from pipeline.options import EmbedOptions
+from pipeline.outputs.disk import check_output
+from pipeline.resolve.columns import input_columns
+from pipeline.resolve.earlier import check_formats, earlier_outputs
+from pipeline.resolve.example_input import (
+    are_examples,
+    example_settings,
+    reading_of,
+    text_options,
+    with_long_text,
+)
+from pipeline.resolve.load import find_load
+from pipeline.resolve.sizes import (
+    Widths,
+    block_bytes,
+    estimated_documents,
+    estimated_sizes,
+    part_docs,
+)
+from pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
+from pipeline.resolve.tables import TableInput, find_input
+from pipeline.run import EmbedRun, Work
+from pipeline.runners.beam_flags import configure_storage
+from pipeline.runners.job_server import check_job_server
+from pipeline.runners.local_runners import check_local_runner
+from pipeline.runners.worker_model import check_precision
+from storage.files import absolute
+from transforms.examples.settings import ExampleSettings
+from transforms.increments.earlier import EarlierOutput
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import files_to_read, input_files, listing_digest
+from transforms.plan.plan import PlanRequest, planned_work
+from transforms.read.columns import Columns
+from transforms.records.spec import InputFile, PlannedWork
+
+
+def prepare(options: EmbedOptions) -> EmbedRun:
+    """Checks the options against input, model and output.
+
+    Raises:
+        UsageError: One clear sentence that names the flag or file.
+        StorageError: A store does not answer at this moment.
+    """
+    with usage_errors():
+        check_job_server(options)
+        check_local_runner(options)
+        configure_storage(options)
+        work = _work(options)
+        earlier = earlier_outputs(options, work.output, work.metadata)
+        fingerprint = run_fingerprint(work, earlier)
+        widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
+        output_bytes, example_bytes = estimated_sizes(
+            work.estimated_documents, work.input_bytes, options, widths
+        )
+        windows, extra = work.text_spec.keeps_windows, work.columns.extra
+        run = EmbedRun(
+            **{field.name: getattr(work, field.name) for field in fields(work)},
+            fingerprint=fingerprint,
+            estimated_bytes=output_bytes,
+            earlier=earlier,
+            load=find_load(options, work.output, fingerprint, work.metadata, windows, extra),
+        )
+        _check_skip_blocks(run)
+        check_output(run, example_bytes)
+        return run
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The input of a run.
+
+    Attributes:
+        listed: Every file, or the table as one.
+        files: Those to read: with `--limit` the first ones.
+        columns: Which fields hold text, id and extra columns.
+        table: The table, None for files.
+        examples: Whether the files hold examples, not texts.
+        settings: How the examples were tokenized; None for texts, or where no file says.
+    """
+
+    listed: list[InputFile]
+    files: list[InputFile]
+    columns: Columns
+    table: TableInput | None = None
+    examples: bool = False
+    settings: ExampleSettings | None = None
+
+
+def _source(options: EmbedOptions, output: str) -> _Source:
+    table = find_input(options, output)
+    if table is not None:
+        check_formats(options, {table.file.format})
+        return _Source([table.file], [table.file], table.request.columns, table)
+    listed = input_files(options.input, options.input_format, output)
+    check_formats(options, {file.format for file in listed})
+    files = files_to_read(listed, options.text_column or "text", options.limit)
+    examples = are_examples(files)
+    settings = example_settings(options, files) if examples else None
+    return _Source(listed, files, input_columns(options, files), None, examples, settings)
+
+
+def _work(options: EmbedOptions) -> Work:
+    """What to read and compute, checked."""
+    output = absolute(options.output)
+    source = _source(options, output)
+    texts = with_long_text(options, source.settings) if source.examples else options
+    bundle = resolve_model(options.model, options.allow_untrusted_model)
+    check_precision(options, bundle)
+    vector_spec = resolve_vector_spec(options, bundle)
+    if source.examples:
+        texts = text_options(texts, source.settings, bundle)
+    text_spec = resolve_text_spec(texts, bundle, vector_spec)
+    widths = Widths.of(text_spec, vector_spec, bundle)
+    total = sum(file.text_bytes for file in source.files)
+    accelerated = options.device in ("gpu", "tpu")
+    patterns = tuple(map(absolute, options.input))
+    request = PlanRequest(
+        patterns=(str(source.table.request.table),) if source.table else patterns,
+        input_format=options.input_format,
+        block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
+        limit=options.limit,
+        digest=listing_digest(source.listed),
+        output=output,
+        read_through="token" in text_spec.granularity and options.output_format == "jsonl",
+        text_column=options.text_column or "text",
+    )
+    table = source.table.dealt(request.block_bytes) if source.table else None
+    return Work(
+        options=options,
+        output=output,
+        bundle=bundle,
+        vector_spec=vector_spec,
+        text_spec=text_spec,
+        request=request,
+        planned=table.planned if table else _planned(source.files, request),
+        columns=source.columns,
+        part_docs=options.block_docs or part_docs(widths),
+        input_bytes=total,
+        estimated_documents=table.rows
+        if table
+        else estimated_documents(source.files, options.limit),
+        table=table,
+        query_rows=source.table.kept if source.table else None,
+        settings=source.settings,
+        reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
+    )
+
+
+def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
+    return planned_work(files, plan_blocks(files, request.block_bytes, request.read_through))
+
+
+def _check_skip_blocks(run: EmbedRun) -> None:
+    for block in run.options.skip_blocks:
+        if block >= run.planned.blocks:
+            raise UsageError(
+                f"--skip_blocks {block}: the run has {run.planned.blocks} blocks, number 0 to "
+                f"{run.planned.blocks - 1}"
+            )
+
+
+def run_fingerprint(work: Work, earlier: tuple[EarlierOutput, ...]) -> str:
+    """Hash of every option that changes rows or how files are cut, the model and the listing."""
+    settings = work.metadata | {
+        "output_format": work.options.output_format,
+        "columns": astuple(work.columns),
+        "read_through": work.request.read_through,
+        "input_format": work.request.input_format,
+        "block_bytes": work.request.block_bytes,
+        "part_docs": work.part_docs,
+        "limit": work.request.limit,
+        "listing": work.request.digest,
+    }
+    if work.example_folder is not None:
+        compression = work.options.compression
+        settings |= {"tfrecord_output": work.example_folder, "compression": compression}
+    if earlier:
+        settings["skip_existing"] = [(output.run, output.digest) for output in earlier]
+    settings.pop("model_source", None)  # a path, which may change while the model stays
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,179 @@
+"""Writes the sentences of a run: its plan, its summary, notes on crashes, and SQL for its table."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bert.formats.output_files import KINDS
+from pipeline.run import EmbedRun
+from pipeline.secrets import hide_secrets
+from transforms.bigquery.client import TableName
+from transforms.crash_markers import Crash, crashes
+from transforms.increments.earlier import EarlierOutput
+
+_MOST_NAMED = 5
+_LONG_TEXTS = {
+    "truncate": "texts cut at",
+    "window": "texts in windows of",
+    "reject": "texts rejected over",
+}
+
+
+def plan_lines(run: EmbedRun) -> list[str]:
+    """What a run will read, compute and write."""
+    listed = (
+        f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
+        f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
+    )
+    rows = f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens"
+    written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    if run.kind == "examples":
+        tokenizer = run.bundle.tokenizer_fingerprint
+        return [listed, f"tokenizer of {run.options.model} ({tokenizer}): {rows}", written]
+    spec, config = run.vector_spec, run.bundle.config
+    vectors: list[str] = []
+    for kind in run.text_spec.granularity:
+        if kind == "sentence":
+            shape = "x".join(map(str, spec.shape(config)))
+            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a document")
+        else:
+            vectors.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
+    model = (
+        f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers "
+        f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
+    )
+    return [listed, model, written, *map(_earlier_line, run.earlier)]
+
+
+def _earlier_line(earlier: EarlierOutput) -> str:
+    unfinished = "" if earlier.complete else " (an unfinished run: its finished blocks count)"
+    return f"without what {earlier.place} has with the same text{unfinished}"
+
+
+def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
+    """What came out of a complete run, by its record."""
+    counts = record["counts"]
+    skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
+    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in record["stage_seconds"].items())
+    kind = "vectors" if "vectors" in record else "examples"
+    done = "embedded" if kind == "vectors" else "tokenized"
+    again = counts["parts_reused"] > 0
+    lines = [
+        f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
+        f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}"
+    ]
+    if again:
+        lines.append(f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before")
+    return [
+        *lines,
+        *_id_lines(record),
+        f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
+        f"{_cut_text(record)}",
+        f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
+        f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
+        f"{kind} in {output}, everything about the run in {output}/run.json",
+    ]
+
+
+def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """What the record says of ids that occur twice or were removed."""
+    doubled = record.get("duplicate_ids")
+    if doubled is not None and doubled["ids"]:
+        yield (
+            f"warning: {doubled['ids']:,} ids occur more than once, {doubled['surplus']:,} "
+            f"documents too many: {', '.join(doubled['examples'])}"
+        )
+    elif doubled is not None:
+        yield "no id occurs twice"
+    if "removed" in record:
+        yield f"{record['removed']:,} documents were removed from the input (see removed/)"
+
+
+def _cut_text(record: Mapping[str, Any]) -> str:
+    settings = record["vectors" if "vectors" in record else "examples"]
+    if settings["long_text"] == "truncate":
+        cut = record["counts"]["truncated"]
+        return f"{cut:,} texts cut at {settings['max_seq_length']} tokens"
+    return f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+
+
+def _speed(record: Mapping[str, Any]) -> str:
+    documents, tokens = record["documents_per_second"], record["tokens_per_second"]
+    if documents is None:
+        return "earlier attempts had computed everything"
+    return f"{documents:,.0f} documents/s, {tokens:,.0f} tokens/s"
+
+
+def crash_lines(run: EmbedRun) -> list[str]:
+    """Names the blocks on which processes of this run died; empty if the store does not answer."""
+    try:
+        found = crashes(run.output, run.fingerprint)
+    except OSError:
+        return []
+    suspects = [crash for crash in found if crash.block not in run.options.skip_blocks]
+    lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
+    if len(suspects) > _MOST_NAMED:
+        lines.append(f"note: and {len(suspects) - _MOST_NAMED} further blocks")
+    if suspects:
+        numbers = ",".join(map(str, (*run.options.skip_blocks, suspects[0].block)))
+        which = "it kills" if len(suspects) == 1 else "one kills"
+        lines.append(f"note: if {which} every process, skip it with --skip_blocks {numbers}")
+    return lines
+
+
+def _crash_line(crash: Crash) -> str:
+    times = "" if crash.times == 1 else f", {crash.times} times"
+    unsure = "" if crash.certain else ", unless it still runs on another machine"
+    place = hide_secrets(crash.place)
+    return f"note: a process died on block {crash.block} ({place}){times}{unsure}"
+
+
+def load_lines(record: Mapping[str, Any], started: bool) -> list[str]:
+    """Which vectors are in which BigQuery tables, since when and by which job: a line a table.
+
+    Args:
+        record: The run's record, with its `table`.
+        started: Whether the command that prints this ran the job.
+    """
+    lines = []
+    for kind, load in record.get("loads", {}).items():
+        table = record["table"]["tables"][kind]
+        vectors = f"{table}: vectors of {load['documents']:,} documents"
+        if load["job"] is None:
+            lines.append(f"{table}: there was nothing to load")
+        elif started and load["now"]:
+            lines.append(f"{vectors} loaded at {load['ended']} by job {load['job']}")
+        else:
+            since = f"{load['ended']}, by job {load['job']}"
+            lines.append(f"{vectors} there since {since}; not loaded again")
+    return lines
+
+
+def statements(record: Mapping[str, Any]) -> list[str]:
+    """SQL to continue with: an index over the vectors of a run's table, and a search in it.
+
+    Args:
+        record: The run's record, with its `table`.
+    """
+    lines = []
+    for granularity, destination in record["table"]["tables"].items():
+        path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
+        if granularity == "sentence":
+            width = math.prod(record["vectors"]["shape"])
+            lines += [
+                f"-- {path}: vectors of {width} numbers; an index takes 5,000 rows or more",
+                f"CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)",
+                "OPTIONS (index_type = 'IVF', distance_type = 'COSINE');",
+                "SELECT base.id, distance FROM VECTOR_SEARCH(",
+                f"  TABLE `{path}`, 'embedding',",
+                f"  (SELECT @query AS embedding),  -- ARRAY<FLOAT64> of {width} numbers",
+                "  top_k => 10, distance_type => 'COSINE');",
+            ]
+        else:
+            width = math.prod(record["vectors"]["token_shape"])
+            lines += [
+                f"-- {path}: lists of vectors of {width} numbers",
+                f"SELECT id, each.* FROM `{path}`, UNNEST({KINDS[granularity]}) AS each;",
+            ]
+    return lines

@@ -1,0 +1,1 @@
+"""Resolves options to checked facts: columns, specs, sizes, earlier outputs, tables."""

@@ -1,0 +1,173 @@
+"""Resolves which fields hold text, id and extra columns, from options and first records."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from storage.files import is_remote
+from transforms.read.columns import Columns, no_column
+from transforms.read.extra import OWN_COLUMNS, TYPES, type_name
+from transforms.read.jsonl import first_records
+from transforms.read.lines import first_lines
+from transforms.read.tables.csv_records import check_names, csv_header
+from transforms.read.tables.parquet_types import check_schema, plain_type
+from transforms.records.spec import InputFile
+
+_FIRST_RECORDS = 100
+_RECORDS = "JSON lines, CSV and Parquet"
+
+
+def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
+    """Which fields hold text, id and extra columns, by first records, headers and schemas.
+
+    Raises:
+        UsageError: A column is missing or has a wrong type; the message names flag and file.
+    """
+    spans = None
+    if "span" in options.granularity:
+        spans = options.span_columns or ("start", "stop")
+    columns = Columns(
+        text=options.text_column or "text",
+        id=options.id_column,
+        text_b=options.text_b_column,
+        spans=spans and (spans[0], spans[1]),
+        pair_separator=options.pair_separator,
+    )
+    formats = {file.format for file in files}
+    if formats == {"tfrecord"}:
+        return columns
+    if formats <= {"text"}:
+        _refuse_columns(options, columns)
+        return columns
+    if options.pair_separator and "text" not in formats:
+        raise UsageError(f"--pair_separator is for plain text; for {_RECORDS} use --text_b_column")
+    columns = replace(columns, extra=_extra_schema(options.extra_columns or (), files))
+    fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
+    fields += [file.footer.schema.names for file in files if file.footer is not None]
+    if columns.id is None and fields and all("id" in names for names in fields):
+        columns = replace(columns, id="id")
+    for file in files:
+        if file.footer is not None:
+            check_schema(file.info.path, file.footer.schema, columns)
+    return replace(columns, id_type=_id_type(columns, files))
+
+
+def _id_type(columns: Columns, files: list[InputFile]) -> str:
+    """The integer type of the ids in all files, else `string`: JSON and CSV declare none."""
+    if columns.id is None or not all(file.footer is not None for file in files):
+        return "string"
+    schemas = [file.footer.schema for file in files if file.footer is not None]
+    kinds = {plain_type(schema.field(columns.id).type) for schema in schemas}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
+
+
+def _refuse_columns(options: EmbedOptions, columns: Columns) -> None:
+    for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
+        if getattr(options, flag):
+            raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")
+    if columns.spans:
+        raise UsageError(f"--granularity span reads {_RECORDS}, but the input is plain text")
+
+
+def _json_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
+    """The fields of the first JSON record."""
+    json_files = [file for file in files if file.format == "jsonl"]
+    for file in json_files:
+        records = list(islice(first_records(first_lines(file)), _FIRST_RECORDS))
+        if records:
+            _check_fields(columns, records, file)
+            yield records[0]
+            return
+    if any(file.stop for file in json_files):
+        raise UsageError(
+            f"--input {json_files[0].info.path} does not begin with JSON lines: each line must be "
+            "one object (not an array or an indented object)"
+        )
+
+
+def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFile) -> None:
+    extra = columns.extra or pa.schema([])
+    for flag, name in columns.requested:
+        # Extra columns may be missing in some records.
+        if not any(name in record for record in records[: None if name in extra.names else 1]):
+            place = f"not in the first record of {file.info.path}"
+            raise no_column(flag, name, place, sorted(records[0]))
+    for field in extra:
+        values = (record.get(field.name) for record in records)
+        kinds = {_JSON_TYPES.get(type(value)) for value in values if value is not None}
+        if type_name(field.type) == "string" and len(kinds) == 1 and None not in kinds - {"string"}:
+            (kind,) = kinds
+            if kind != "string":
+                raise UsageError(
+                    f"--extra_columns {field.name} is {kind} in the first records of "
+                    f"{file.info.path}; write {field.name}:{kind}"
+                )
+
+
+_JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
+
+
+def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[str]]:
+    """The headers of CSV files: of all local files, and of the first remote one."""
+    csv_files = [file for file in files if file.format == "csv"]
+    remote = [file for file in csv_files if is_remote(file.info.path)]
+    for file in [file for file in csv_files if file not in remote] + remote[:1]:
+        header = csv_header(file)
+        if header is not None:
+            check_names(file.info.path, header, columns)
+            yield header
+
+
+def _extra_schema(words: tuple[str, ...], files: list[InputFile]) -> pa.Schema | None:
+    """Names and types of the extra columns: the given type, else Parquet's, else string."""
+    if not words:
+        return None
+    fields: dict[str, pa.DataType] = {}
+    for word in words:
+        name, kind = _name_and_type(word)
+        if name.lower() in OWN_COLUMNS:
+            raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+        if name.lower() in map(str.lower, fields):
+            raise UsageError(f"--extra_columns names {name} twice")
+        fields[name] = _extra_type(name, kind, files)
+    return pa.schema(fields.items())
+
+
+def _name_and_type(word: str) -> tuple[str, str | None]:
+    name, colon, kind = word.rpartition(":")
+    if not colon:
+        name, kind = word, ""
+    if not name or (colon and kind not in TYPES):
+        raise UsageError(
+            f"--extra_columns must be names, or name:type with one of {', '.join(TYPES)}; "
+            f"got {word!r}"
+        )
+    return name, kind or None
+
+
+def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:
+    """The type of one column; later, every file is checked for it."""
+    first = next((file for file in files if file.footer is not None), None)
+    if first is None or first.footer is None or name not in first.footer.schema.names:
+        return TYPES[given or "string"]
+    path, stored = first.info.path, first.footer.schema.field(name).type
+    kind = plain_type(stored)
+    if kind is None:
+        raise UsageError(
+            f"--extra_columns {name} is {stored} in {path}; extra columns can be strings, "
+            "numbers, booleans, dates, times, decimals and flat lists"
+        )
+    if given is not None and TYPES[given] != kind:
+        raise UsageError(f"--extra_columns {name}:{given} is {kind} in {path}; write {name}")
+    if type_name(kind) is None and any(file.format in ("jsonl", "csv") for file in files):
+        raise UsageError(
+            f"--extra_columns {name} is {kind} in {path}, which JSON lines and CSV files "
+            "cannot hold; embed them in separate runs"
+        )
+    return kind

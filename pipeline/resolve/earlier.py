@@ -1,0 +1,161 @@
+"""Finds the earlier outputs that --skip_existing names, and checks that their vectors match."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from bert.formats.result_files import METADATA_KEY
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from storage.files import absolute, is_remote, join, list_files, names_in, open_raw, read_bytes
+from transforms.bigquery.earlier_table import table_facts, table_name
+from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
+from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
+from transforms.records.same_vectors import difference
+
+_ROW_BYTES = 256  # about the least that a document's vector takes
+_GLOB = frozenset("*?[")
+_READABLE = ("text", "jsonl", "csv", "parquet")
+
+
+def check_formats(options: EmbedOptions, formats: set[str]) -> None:
+    """Refuses input whose ids and texts cannot be read before the work begins."""
+    others = sorted(formats - set(_READABLE))
+    if others and (options.skip_existing or options.check_ids):
+        flag = "skip_existing" if options.skip_existing else "check_ids"
+        raise UsageError(f"--{flag} is not available for {others[0]} input")
+
+
+def earlier_outputs(
+    options: EmbedOptions, output: str, vectors: Mapping[str, Any]
+) -> tuple[EarlierOutput, ...]:
+    """The outputs that --skip_existing names, in that order, each once.
+
+    Args:
+        options: As given.
+        output: Folder of this run, which is left out where a glob matches it.
+        vectors: The description of this run's vectors.
+
+    Raises:
+        UsageError: A folder is not an output, or holds other vectors than this run computes.
+    """
+    folders: dict[str, None] = {}
+    for named in options.skip_existing:
+        for place in _places(named, output):
+            folders.pop(place, None)  # of a place named twice, the last position counts
+            folders[place] = None
+    return tuple(_earlier(number, place, vectors) for number, place in enumerate(folders))
+
+
+def _places(named: str, output: str) -> Iterator[str]:
+    """Folders of runs, or the one table."""
+    path = absolute(named).rstrip("/")
+    if path == output.rstrip("/"):
+        raise UsageError(f"--skip_existing {named} is the --output of this run")
+    table = table_name(named)
+    if table is not None and (is_remote(named) or not os.path.exists(path)):
+        yield table
+        return
+    if _is_output(path):
+        yield path
+        return
+    pattern = path if _GLOB & set(path) else join(path, "*")
+    found = [each.path.rpartition("/")[0] for each in list_files(join(pattern, RUN_FILE))]
+    if not found:
+        raise UsageError(
+            f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
+        )
+    yield from (each for each in found if each != output.rstrip("/") and not _holds_examples(each))
+
+
+def _holds_examples(folder: str) -> bool:
+    """Whether `tokenize` wrote the folder, which holds no vectors to compare with."""
+    return read_bytes(join(folder, SETTINGS_FILE)) is not None
+
+
+def _is_output(folder: str) -> bool:
+    if _GLOB & set(folder):
+        return False
+    return RUN_FILE in names_in(folder) or key_files(folder)[0] is not None
+
+
+def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
+    if table_name(place) == place:
+        return _earlier_table(number, place, vectors)
+    record = _record(place)
+    if record is not None and record["files"]["format"] == "tfrecord":
+        raise UsageError(
+            f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
+            "in Parquet or JSON lines, or a table"
+        )
+    files, sizes = key_files(place)
+    settings = _settings(place, sizes) if record is None else record["vectors"]
+    _check_same(place, settings, vectors)
+    if files is None and settings["granularity"] == ["token"]:
+        raise UsageError(
+            f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
+            "outputs that also have other vectors, or Parquet, can be compared"
+        )
+    embedded = (record or {}).get("counts", {}).get("embedded")
+    return EarlierOutput(
+        number=number,
+        place=place,
+        files=files or ("", ""),
+        digest=sizes_digest(sizes),
+        documents=sum(sizes.values()) // _ROW_BYTES if embedded is None else embedded,
+        complete=record is not None and record["status"] == "done",
+        run=None if record is None else record["run"],
+    )
+
+
+def _earlier_table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
+    facts = table_facts(place)
+    if facts.settings is None:
+        raise UsageError(
+            f"--skip_existing {place} does not describe its vectors: its description must "
+            f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
+        )
+    _check_same(place, facts.settings, vectors)
+    # This run may add rows to the table, which stays the same table.
+    digest = f"{facts.name} {facts.created}"
+    return EarlierOutput(number, place, None, digest, facts.rows)
+
+
+def _record(folder: str) -> dict[str, Any] | None:
+    data = read_bytes(OutputFolder(folder).record)
+    if data is None:
+        return None
+    try:
+        record = orjson.loads(data)
+        if {"run", "status", "vectors", "files"} <= record.keys():
+            return record
+        if "examples" in record:
+            raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
+    except (orjson.JSONDecodeError, AttributeError):
+        pass
+    raise UsageError(f"--skip_existing {folder}: its run.json is not the record of a run")
+
+
+def _settings(folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The description of the vectors in a folder without a record, from a file's footer."""
+    name = next(iter(sizes), "")
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        with open_raw(join(folder, name)) as file:
+            kept = (pq.read_metadata(file).metadata or {}).get(METADATA_KEY.encode())
+        if kept is not None:
+            return orjson.loads(kept)
+    raise UsageError(f"--skip_existing {folder} does not describe its vectors: it has no run.json")
+
+
+def _check_same(place: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuses an output whose vectors are not comparable with those of this run."""
+    differs = difference(theirs, ours)
+    if differs is not None:
+        raise UsageError(
+            f"--skip_existing {place} holds other vectors than this run computes: {differs}; "
+            "request the same, or leave it out"
+        )

@@ -1,0 +1,163 @@
+"""Resolves how the TFRecord examples of an input were tokenized and are read."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from bert.bundle.bundle import Bundle
+from bert.graph.load import load_tokenizer
+from bert.specs import TextSpec
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from storage.files import read_bytes
+from transforms.examples.check import ExampleReading
+from transforms.examples.read import first_records
+from transforms.examples.settings import ExampleSettings, settings_from_json
+from transforms.output_folder import SETTINGS_FILE, settings_places
+from transforms.records.spec import InputFile
+
+_OF_TEXTS = (
+    "text_column",
+    "text_b_column",
+    "id_column",
+    "span_columns",
+    "pair_separator",
+    "extra_columns",
+)
+_OFFERED = ("sentence", "token")  # by every example; words and spans must have been requested
+
+
+def are_examples(files: Sequence[InputFile]) -> bool:
+    """Whether the input is TFRecord files.
+
+    Raises:
+        UsageError: Only a part of it is.
+    """
+    kinds = {file.format for file in files}
+    if "tfrecord" in kinds and len(kinds) > 1:
+        raise UsageError(
+            "--input names TFRecord files of examples and files of texts; embed them in two runs"
+        )
+    return kinds == {"tfrecord"}
+
+
+def example_settings(options: EmbedOptions, files: Sequence[InputFile]) -> ExampleSettings | None:
+    """How the examples were tokenized, by their `examples.json`; None without such a file.
+
+    Raises:
+        UsageError: A flag is for texts, or files were written with different settings.
+    """
+    for name in _OF_TEXTS:
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} is for texts, but --input names TFRecord files of examples")
+    if options.command == "tokenize":
+        raise UsageError("--input names TFRecord files of examples, already tokenized")
+    if options.tfrecord_output is not None:
+        raise UsageError("--tfrecord_output is for texts, but --input names examples")
+    found: dict[str, ExampleSettings | None] = {}
+    for file in files:
+        folder = file.info.path.rpartition("/")[0]
+        if folder not in found:
+            found[folder] = _settings(settings_places(file.info.path))
+    folders = list(found)
+    first = found[folders[0]]
+    for folder in folders[1:]:
+        differ = _differences(first, found[folder])
+        if differ:
+            raise UsageError(
+                f"--input names examples of {folders[0]} and {folder}, which differ in {differ}; "
+                "embed them in two runs"
+            )
+    first_records(files[0])
+    return first
+
+
+def _settings(places: Sequence[str]) -> ExampleSettings | None:
+    """The settings from the first of these files that exists."""
+    for path in places:
+        data = read_bytes(path)
+        try:
+            if data is not None:
+                return settings_from_json(data)
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {error}") from error
+    return None
+
+
+def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> str:
+    if one is None or other is None:
+        return "" if one is other else f"whether there is {SETTINGS_FILE}"
+    theirs = asdict(other)
+    differ = [name for name, value in asdict(one).items() if value != theirs[name]]
+    return ", ".join(name for name in differ if name not in ("run", "tokens_with_ids"))
+
+
+def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> EmbedOptions:
+    """The options with the --long_text that the examples were tokenized with."""
+    long_text = settings.long_text if settings is not None else "truncate"
+    if options.long_text not in ("truncate", long_text):
+        raise UsageError(_contradiction("long_text", options.long_text, long_text))
+    return replace(options, long_text=long_text)
+
+
+def text_options(
+    options: EmbedOptions, settings: ExampleSettings | None, bundle: Bundle
+) -> EmbedOptions:
+    """The options with all settings that the examples were tokenized with.
+
+    Raises:
+        UsageError: The tokenizer or a flag differs from theirs, or they do not hold what the
+            requested vectors require.
+    """
+    offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
+    for kind in options.granularity:
+        if kind not in offered and kind in ("word", "span"):
+            raise UsageError(
+                f"--granularity {kind} is not available for these examples, which do not hold "
+                f"{kind}s; tokenize the texts with --granularity {kind}"
+            )
+    if settings is None:
+        if options.prompt:
+            raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
+        length = options.max_seq_length or bundle.config.max_position_embeddings
+        return replace(options, prompt="", max_seq_length=length)
+    if settings.tokenizer != bundle.tokenizer_fingerprint:
+        raise UsageError(
+            f"--model {options.model} has another tokenizer ({bundle.tokenizer_fingerprint}) than "
+            f"the model of the examples ({settings.tokenizer}); tokenize the texts with it"
+        )
+    requested: dict[str, object] = {
+        "max_seq_length": options.max_seq_length,
+        "stride": options.stride,
+    }
+    if options.prompt is not None:
+        requested["prompt"] = bundle.prompt_text(options.prompt)
+    for name, value in requested.items():
+        if value is not None and value != getattr(settings, name):
+            raise UsageError(_contradiction(name, value, getattr(settings, name)))
+    return replace(
+        options,
+        prompt=settings.prompt,
+        max_seq_length=settings.max_seq_length,
+        stride=settings.stride,
+    )
+
+
+def _contradiction(name: str, requested: object, actual: object) -> str:
+    return (
+        f"--{name} {requested} conflicts with these examples, tokenized with {actual}; tokenize "
+        "the texts again"
+    )
+
+
+def reading_of(
+    bundle: Bundle, text_spec: TextSpec, settings: ExampleSettings | None
+) -> ExampleReading:
+    """How the examples are read and checked."""
+    return ExampleReading(
+        bundle.tokenizer_fingerprint,
+        bundle.config.vocab_size,
+        bundle.config.type_vocab_size,
+        text_spec,
+        0 if settings is None else settings.prompt_tokens,
+        load_tokenizer(bundle).pad_id,
+    )

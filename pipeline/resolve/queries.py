@@ -1,0 +1,113 @@
+"""Runs the `--query` of a run once and names the temporary table that holds its rows."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from pipeline.outputs.run_record import read_record
+from transforms.bigquery.client import PATIENCE, TableName, get_table, table_name, translate_errors
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
+
+_DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
+_DAY = 24 * 3600 * 1000
+_KEPT_DAYS = 7
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The rows of a query.
+
+    Attributes:
+        name: The table that holds them.
+        expired: The facts in run.json about a table that a complete run has outlived, else None.
+    """
+
+    name: TableName
+    expired: dict[str, Any] | None = None
+
+
+def query_rows(client: "Client", options: EmbedOptions, output: str) -> QueryRows:
+    """The rows of a query, which runs unless an earlier attempt of this run did it.
+
+    The table's name follows from the query and the output folder. While the folder holds an
+    unfinished run, the same command reads the same rows again; our own dataset keeps them for
+    seven days. A complete run stays complete when its rows have expired. `--overwrite` runs the
+    query again.
+
+    Raises:
+        UsageError: `--dry_run` must not run the query; or the rows of an unfinished run have
+            expired.
+        ValueError: The query is wrong, or its dataset is not available.
+    """
+    assert options.query is not None
+    with translate_errors("--query"):
+        location = _checked_location(client, options.query)
+    name = _name(client, options, output, location)
+    with translate_errors(f"--temp_dataset {name.dataset}"):
+        exists = get_table(client, name) is not None
+    found = read_record(output)
+    kept = found.get("query_rows") if found else None
+    ours = kept is not None and kept["name"] == name.path
+    done = found is not None and found["status"] == "done"
+    if ours and not exists and not options.overwrite:
+        if done:
+            return QueryRows(name, kept)
+        raise UsageError(
+            f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
+            f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
+        )
+    if not exists or found is None or (done and options.overwrite):
+        if options.dry_run:
+            raise UsageError("--dry_run would have to run the --query to plan; leave --dry_run out")
+        with translate_errors(f"--temp_dataset {name.dataset}"):
+            _make_dataset(client, name, location, given=options.temp_dataset is not None)
+        with translate_errors("--query"):
+            _run(client, options.query, name, location)
+    return QueryRows(name)
+
+
+def _checked_location(client: "Client", query: str) -> str:
+    """The location of the query's tables; checks the query before it costs anything."""
+    from google.cloud import bigquery
+
+    config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+    job = client.query(query, job_config=config, timeout=PATIENCE)
+    if job.statement_type not in (None, "SELECT"):
+        raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
+    return job.location or "US"
+
+
+def _name(client: "Client", options: EmbedOptions, output: str, location: str) -> TableName:
+    place = location.lower().replace("-", "_")
+    dataset = options.temp_dataset or f"{_DATASET}_{place}"
+    if "." not in dataset.replace(":", "."):
+        dataset = f"{client.project}.{dataset}"
+    digest = hashlib.sha256(f"{options.query}\n{output}".encode()).hexdigest()[:24]
+    return table_name(f"{dataset}.query_{digest}", "--temp_dataset")
+
+
+def _make_dataset(client: "Client", name: TableName, location: str, given: bool) -> None:
+    """Creates our own dataset, whose tables expire; a dataset that was named must exist."""
+    from google.cloud import bigquery
+
+    path = f"{name.project}.{name.dataset}"
+    if given:
+        client.get_dataset(path, timeout=PATIENCE)
+        return
+    dataset = bigquery.Dataset(path)
+    dataset.location = location
+    dataset.default_table_expiration_ms = _KEPT_DAYS * _DAY
+    client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
+
+
+def _run(client: "Client", query: str, name: TableName, location: str) -> None:
+    from google.cloud import bigquery
+
+    config = bigquery.QueryJobConfig(
+        destination=name.path, write_disposition="WRITE_TRUNCATE", use_query_cache=False
+    )
+    client.query(query, job_config=config, location=location, timeout=PATIENCE).result()

@@ -1,0 +1,97 @@
+"""Estimates the width of the output and the sizes of blocks, parts and files."""
+
+import math
+from dataclasses import dataclass
+
+from bert.bundle.bundle import Bundle
+from bert.specs import TextSpec, VectorSpec
+from pipeline.options import EXAMPLES, EmbedOptions
+from transforms.examples.read import first_records
+from transforms.plan.cut import default_block_bytes
+from transforms.read.lines import first_lines
+from transforms.records.spec import InputFile
+
+_MOST_PART_DOCS = 65_536
+_MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
+_SLOW_MODEL = 768  # hidden size from which a block of the largest size would take minutes
+_SLOW_MODEL_BLOCK = 256 << 10
+_ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
+_MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
+_SMALLEST_BLOCK = 4 << 10
+_TEXT_BYTES_A_TOKEN = 4
+_ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
+_BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
+_JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
+_EXAMPLE_OVERHEAD, _TOKEN_BYTES = 350, 8  # of an example, and of each of its tokens
+_COMPRESSION = 4  # times that a text is larger than its compressed file
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How wide the output is.
+
+    Attributes:
+        document: Numbers in the vectors of a document.
+        token: Numbers in the vectors of each of its tokens, or words.
+    """
+
+    document: int
+    token: int
+
+    @classmethod
+    def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
+        sentence = "sentence" in text_spec.granularity
+        kinds = len(text_spec.granularity) - sentence
+        token = kinds * math.prod(vector_spec.token_shape(bundle.config)) if kinds else 0
+        return cls(vector_spec.width(bundle.config) if sentence else 0, token)
+
+
+def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
+    """Bytes of text in a block: more for a requested GPU or TPU, whose batches are large.
+
+    The requested device counts, not that of a worker: the plan must not depend on workers.
+    """
+    size = default_block_bytes(total)
+    if accelerated:
+        size = min(size * _ACCELERATED, _LARGEST_ACCELERATED)
+    elif bundle.config.hidden_size >= _SLOW_MODEL:
+        size = min(size, _SLOW_MODEL_BLOCK)
+    if widths.token:
+        # A token is some four bytes of text, and so is each of its numbers.
+        size = min(size, max(_MOST_TOKEN_BYTES // widths.token, _SMALLEST_BLOCK))
+    return size
+
+
+def estimated_documents(files: list[InputFile], limit: int | None) -> int:
+    if files and files[0].format == "tfrecord":
+        sizes = [len(record.data or b"") for record in first_records(files[0])]
+        stored = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
+        documents = round(stored * len(sizes) / max(1, sum(sizes)))
+        return documents if limit is None else min(documents, limit)
+    rows = sum(file.stop for file in files if file.footer is not None)
+    others = [file for file in files if file.footer is None]
+    total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
+    first = next((each for each in map(first_lines, others) if each.data), None)
+    documents = rows
+    if first is not None:
+        documents += max(1, round(total / max(1, len(first.data) / first.count)))
+    return documents if limit is None else min(documents, limit)
+
+
+def estimated_sizes(
+    documents: int, text_bytes: int, options: EmbedOptions, widths: Widths
+) -> tuple[int, int]:
+    """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps."""
+    tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
+    if options.output_format == EXAMPLES:
+        return examples, 0
+    kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
+    numbers = documents * widths.document + tokens * widths.token
+    vectors = documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype])
+    return vectors, examples
+
+
+def part_docs(widths: Widths) -> int:
+    """Maximum number of documents in a part, which is held in memory as a whole."""
+    return max(1, min(_MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1))))

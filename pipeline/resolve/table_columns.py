@@ -1,0 +1,107 @@
+"""Resolves which columns of a BigQuery table hold text, id and extra columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from transforms.bigquery.client import check_column
+from transforms.read.columns import Columns, no_column
+from transforms.read.extra import OWN_COLUMNS
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import SchemaField
+
+_INTEGERS = ("INTEGER", "INT64")
+_LISTED = {
+    "STRING": pa.string(),
+    "INTEGER": pa.int64(),
+    "INT64": pa.int64(),
+    "FLOAT": pa.float64(),
+    "FLOAT64": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "BOOL": pa.bool_(),
+}
+_TYPES = _LISTED | {
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "NUMERIC": pa.decimal128(38, 9),
+    "BIGNUMERIC": pa.decimal256(76, 38),
+}
+
+
+def table_columns(options: EmbedOptions, schema: list["SchemaField"], shown: str) -> Columns:
+    """The columns that the options name; each exists and has a usable type.
+
+    Args:
+        options: As given.
+        schema: Of the table.
+        shown: The table's name in messages.
+
+    Raises:
+        UsageError: A column does not exist or has a wrong type.
+        ValueError: No column can have such a name.
+    """
+    spans = None
+    if "span" in options.granularity:
+        spans = options.span_columns or ("start", "stop")
+    columns = Columns(
+        text=options.text_column or "text",
+        id=options.id_column or "id",
+        text_b=options.text_b_column,
+        spans=spans and (spans[0], spans[1]),
+    )
+    present = {field.name: field for field in schema}
+    once, often = ("NULLABLE", "REQUIRED"), ("NULLABLE", "REQUIRED", "REPEATED")
+    required: list[tuple[str, str | None, tuple[str, ...], tuple[str, ...]]] = [
+        ("id_column", columns.id, ("STRING", *_INTEGERS), once),
+        ("text_column", columns.text, ("STRING",), often),
+        ("text_b_column", columns.text_b, ("STRING",), once),
+        *(("span_columns", name, _INTEGERS, often) for name in columns.spans or ()),
+    ]
+    for flag, name, types, modes in required:
+        if name is None:
+            continue
+        check_column(name, flag)
+        if name not in present:
+            raise no_column(flag, name, f"no column of {shown}", present)
+        kind, mode = present[name].field_type.upper(), present[name].mode.upper()
+        if kind not in types or mode not in modes:
+            raise UsageError(
+                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * (mode == 'REPEATED')}; "
+                f"it must be {types[0]}"
+            )
+    is_number = present[columns.id or "id"].field_type.upper() in _INTEGERS
+    return replace(
+        columns,
+        extra=_extra_schema(options.extra_columns or (), present, shown),
+        id_type="int64" if is_number else "string",
+    )
+
+
+def _extra_schema(
+    words: Sequence[str], present: Mapping[str, "SchemaField"], shown: str
+) -> pa.Schema | None:
+    """Names and types of the extra columns, as the table declares them."""
+    fields: dict[str, pa.DataType] = {}
+    for word in words:
+        name = check_column(word, "extra_columns")
+        if name.lower() in OWN_COLUMNS:
+            raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+        if name not in present:
+            raise no_column("extra_columns", name, f"no column of {shown}", present)
+        kind = present[name].field_type.upper()
+        often = present[name].mode.upper() == "REPEATED"
+        value_type = (_LISTED if often else _TYPES).get(kind)
+        if value_type is None:
+            raise UsageError(
+                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; extra "
+                "columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
+            )
+        fields[name] = pa.list_(value_type) if often else value_type
+    return pa.schema(fields.items()) if fields else None

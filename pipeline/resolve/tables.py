@@ -1,0 +1,173 @@
+"""Resolves the BigQuery table or query that a run reads."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+from pipeline.resolve.queries import query_rows
+from pipeline.resolve.table_columns import table_columns
+from pipeline.runners.beam_flags import BeamFlags
+from storage.files import FileInfo
+from transforms.bigquery.client import (
+    PATIENCE,
+    TableName,
+    bigquery_client,
+    get_table,
+    table_name,
+    translate_errors,
+)
+from transforms.bigquery.read import TableRequest, block_count
+from transforms.records.spec import InputFile
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, Table
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """A table that can be read.
+
+    Attributes:
+        request: What to read of it, not yet divided into blocks.
+        modified: When it was last changed, seconds since 1970.
+        schema: Its columns, as BigQuery describes them.
+        expires: Whether it is the result of a query, which BigQuery deletes later.
+    """
+
+    request: TableRequest
+    modified: float
+    schema: tuple[dict[str, Any], ...]
+    expires: bool = False
+
+    @property
+    def kept(self) -> dict[str, Any] | None:
+        """The facts that `run.json` keeps of a table that expires; None for others."""
+        if not self.expires:
+            return None
+        return {
+            "name": self.request.table.path,
+            "rows": self.request.rows,
+            "bytes": self.request.bytes,
+            "modified": self.modified,
+            "schema": list(self.schema),
+        }
+
+    @property
+    def file(self) -> InputFile:
+        """The table as an entry of a listing: name, size and time identify its state."""
+        path = f"{self.request.table} with {self.request.rows} rows"
+        info = FileInfo(path, self.request.bytes, self.modified)
+        return InputFile(info, "bigquery", None, self.request.bytes)
+
+    def dealt(self, block_bytes: int) -> TableRequest:
+        """The request, divided into blocks of about that size."""
+        return replace(self.request, blocks=block_count(self.request.bytes, block_bytes))
+
+
+def job_project(options: EmbedOptions, table: TableName | None) -> str:
+    """The project that runs jobs and pays: `--project`, else the table's own project.
+
+    Raises:
+        UsageError: There is neither.
+    """
+    project = BeamFlags.of(options.beam_args)["project"] or (table and table.project)
+    if not project:
+        raise UsageError("--query requires --project, the project that runs it and pays for it")
+    return str(project)
+
+
+def find_input(options: EmbedOptions, output: str) -> TableInput | None:
+    """The table to read, the query's result if there is a query; None if the input is files.
+
+    Raises:
+        UsageError: A table or a column does not exist.
+        ValueError: The table may not be read.
+    """
+    if not options.reads_table:
+        return None
+    name = None
+    if options.query is None:
+        name = table_name(options.input[0], "--input")
+        if name.partition:
+            raise UsageError(
+                f"--input {options.input[0]} names a partition; select it with --query"
+            )
+    with bigquery_client(job_project(options, name)) as client:
+        if name is None:
+            rows = query_rows(client, options, output)
+            if rows.expired is not None:
+                return _expired_input(client, rows.name, rows.expired, options)
+            name, shown = rows.name, "--query"
+        else:
+            shown = f"--input {name}"
+        with translate_errors(f"{shown} cannot be read"):
+            return _table_input(client, name, shown, options)
+
+
+def _table_input(
+    client: "Client", name: TableName, shown: str, options: EmbedOptions
+) -> TableInput:
+    table = get_table(client, name)
+    if table is None:
+        raise UsageError(f"{shown}: no such table exists, and no file of that name either")
+    if table.table_type not in ("TABLE", "SNAPSHOT"):
+        raise UsageError(
+            f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
+            f"--query 'SELECT * FROM `{name.path}`'"
+        )
+    columns = table_columns(options, list(table.schema), shown)
+    snapshot, rows = _count(client, name, table)
+    request = TableRequest(
+        table=name,
+        snapshot=snapshot,
+        rows=rows,
+        bytes=table.num_bytes or 0,
+        blocks=1,
+        project=client.project,
+        columns=columns,
+    )
+    schema = tuple(field.to_api_repr() for field in table.schema)
+    expires = options.query is not None
+    return TableInput(request, table.modified.timestamp(), schema, expires)
+
+
+def _expired_input(
+    client: "Client", name: TableName, kept: dict[str, Any], options: EmbedOptions
+) -> TableInput:
+    """The table as a complete run read it, from which the same fingerprint follows."""
+    from google.cloud.bigquery import SchemaField
+
+    fields = [SchemaField.from_api_repr(each) for each in kept["schema"]]
+    request = TableRequest(
+        table=name,
+        snapshot=kept["modified"],
+        rows=kept["rows"],
+        bytes=kept["bytes"],
+        blocks=1,
+        project=client.project,
+        columns=table_columns(options, fields, "--query"),
+    )
+    return TableInput(request, kept["modified"], tuple(kept["schema"]), expires=True)
+
+
+def _count(client: "Client", name: TableName, table: "Table") -> tuple[float, int]:
+    """A moment by the service's own clock, and how many rows the table had then.
+
+    The count is a query of its own: the rows that are read later are compared with it.
+    """
+    now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found", table.location)
+    moment = now if isinstance(now, datetime) else datetime.now(UTC)
+    at = moment.astimezone(UTC).isoformat(sep=" ")
+    rows = _one(
+        client,
+        f"SELECT COUNT(*) AS found FROM `{name.path}` FOR SYSTEM_TIME AS OF TIMESTAMP '{at}'",
+        table.location,
+    )
+    return moment.timestamp(), int(rows)
+
+
+def _one(client: "Client", sql: str, location: str | None) -> Any:
+    job = client.query(sql, location=location, timeout=PATIENCE)
+    return next(iter(job.result())).found

@@ -1,0 +1,212 @@
+"""Defines EmbedRun, a run that is checked and can start."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bert.bundle.bundle import Bundle
+from bert.graph.load import load_tokenizer
+from bert.specs import TextSpec, VectorSpec
+from pipeline.options import EXAMPLES, EmbedOptions
+from storage.files import absolute
+from transforms.bigquery.read import TableRequest
+from transforms.bigquery.table_load import TableLoad
+from transforms.examples.check import ExampleReading
+from transforms.examples.settings import ExampleSettings
+from transforms.examples.write import ExampleFiles
+from transforms.increments.earlier import EarlierOutput
+from transforms.increments.read_keys import KeySettings
+from transforms.output_folder import OutputFolder
+from transforms.plan.plan import PlanRequest
+from transforms.read.columns import Columns
+from transforms.records.spec import PlannedWork
+
+BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
+_MOST_BUCKETS = 1 << 16
+OUTPUT_FORMAT = 2  # rises when equal input would give other files
+
+
+def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
+    """The number of groups into which ids are divided to compare them.
+
+    >>> key_buckets(1_000, ()), key_buckets(2_500_000, ())
+    (1, 3)
+    """
+    keys = documents + sum(output.documents for output in earlier)
+    return min(keys // BUCKET_KEYS + 1, _MOST_BUCKETS)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run reads and computes.
+
+    Attributes:
+        options: As given.
+        output: Absolute folder, or URL.
+        bundle: The model.
+        vector_spec: How tokens become vectors.
+        text_spec: How texts become rows, and which kinds of vectors are requested.
+        request: From what the plan is cut into blocks.
+        planned: The plan at this moment.
+        columns: Which fields hold text, id and extra columns.
+        part_docs: Maximum number of documents in a part.
+        input_bytes: Size of the input as stored; of Parquet, that of its texts.
+        estimated_documents: Estimated from the first lines.
+        settings: How the examples of the input were tokenized; None where no file says, and for
+            texts.
+        reading: How examples are read; None for texts.
+        table: What to read of a BigQuery table; None if the input is files.
+        query_rows: The facts about that table that `run.json` keeps if it is the result of a
+            query, which expires.
+    """
+
+    options: EmbedOptions
+    output: str
+    bundle: Bundle
+    vector_spec: VectorSpec
+    text_spec: TextSpec
+    request: PlanRequest
+    planned: PlannedWork
+    columns: Columns
+    part_docs: int
+    input_bytes: int
+    estimated_documents: int
+    settings: ExampleSettings | None
+    reading: ExampleReading | None
+    table: TableRequest | None
+    query_rows: dict[str, Any] | None
+
+    @property
+    def kind(self) -> str:
+        """What the run writes: `vectors`, or only `examples`."""
+        return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
+
+    @property
+    def example_folder(self) -> str | None:
+        """The folder for examples, None if none are written."""
+        if self.kind == EXAMPLES:
+            return self.output
+        given = self.options.tfrecord_output
+        return None if given is None else absolute(given)
+
+    @property
+    def folder(self) -> OutputFolder:
+        """The paths of the run's files."""
+        return OutputFolder(self.output, self.example_folder)
+
+    @property
+    def example_files(self) -> ExampleFiles:
+        """How examples are written."""
+        folder = self.example_folder or self.output
+        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint, self.options.compression)
+
+    @property
+    def token_spec(self) -> TextSpec:
+        """How texts are tokenized: examples hold each token's place, whatever is embedded."""
+        kinds = self.text_spec.granularity
+        if self.example_folder is None or "token" in kinds:
+            return self.text_spec
+        return replace(self.text_spec, granularity=(*kinds, "token"))
+
+    def examples_of(self, run: str) -> ExampleSettings:
+        """How the examples are tokenized that the run of a fingerprint writes."""
+        text_spec = self.token_spec
+        prompt = (
+            load_tokenizer(self.bundle).encode_flat([text_spec.prompt])[0]
+            if text_spec.prompt
+            else ()
+        )
+        return ExampleSettings(
+            tokenizer=self.bundle.tokenizer_fingerprint,
+            max_seq_length=text_spec.max_seq_length,
+            long_text=text_spec.long_text,
+            stride=text_spec.stride,
+            prompt=text_spec.prompt,
+            prompt_tokens=len(prompt),
+            granularity=text_spec.granularity,
+            tokens_with_ids=self._tokens_with_ids,
+            run=run,
+        )
+
+    @property
+    def _tokens_with_ids(self) -> bool:
+        if self.reading is not None:
+            return self.settings is None or self.settings.tokens_with_ids
+        return len(self.planned.paths) > 1 or self.columns.id is not None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The description of the vectors, or examples, that the output's files hold."""
+        if self.kind == EXAMPLES:
+            described = asdict(self.examples_of(""))
+            del described["run"]
+            described["granularity"] = list(described["granularity"])  # as JSON returns it
+            return described | {"compression": self.options.compression}
+        compression = {"compression": self.options.compression}
+        return (compression if self.options.output_format == "tfrecord" else {}) | {
+            "format": OUTPUT_FORMAT,
+            "model": self.bundle.fingerprint,
+            "model_source": self.bundle.source,
+            "tokenizer": {
+                "lower_case": self.bundle.lower_case,
+                "max_word_chars": self.bundle.max_word_chars,
+            },
+            "num_hidden_layers": self.bundle.config.num_hidden_layers,
+            "precision": self.options.precision,
+            "output_dtype": self.options.output_dtype,
+            "shape": list(self.vector_spec.shape(self.bundle.config)),
+            "token_shape": list(self.vector_spec.token_shape(self.bundle.config))
+            if self.text_spec.needs_tokens
+            else None,
+            "tokens_with_ids": self._tokens_with_ids,
+            "id_type": self.columns.id_type,
+            **self.vector_spec.to_dict(),
+            **self.text_spec.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class EmbedRun(Work):
+    """A run that can start.
+
+    Attributes:
+        fingerprint: Of everything that changes rows or how files are cut.
+        estimated_bytes: Estimated size of the output.
+        earlier: Earlier outputs, whose documents are skipped.
+        load: The BigQuery table that the vectors are loaded into; None if they stay in files.
+    """
+
+    fingerprint: str
+    estimated_bytes: int
+    earlier: tuple[EarlierOutput, ...]
+    load: TableLoad | None
+
+    @property
+    def written_examples(self) -> ExampleSettings:
+        """How the examples are tokenized that this run writes."""
+        return self.examples_of(self.fingerprint)
+
+    @property
+    def keys(self) -> KeySettings | None:
+        """How the ids of the documents are compared; None if they are not."""
+        if not self.earlier and not self.options.check_ids:
+            return None
+        return KeySettings(
+            self.earlier,
+            self.options.check_ids,
+            self.options.list_removed,
+            key_buckets(self.estimated_documents, self.earlier),
+            self.folder,
+            self.fingerprint,
+            self.columns,
+            self.part_docs,
+            self.request.block_bytes,
+        )
+
+    @property
+    def to_cover(self) -> int:
+        """What the reports of a complete run cover: bytes, and rows of Parquet.
+
+        Reports on files that are read through cover nothing; then it is the input's size.
+        """
+        stops = [stop for stop in self.planned.stops if stop is not None]
+        return sum(stops) if len(stops) == len(self.planned.stops) else self.input_bytes

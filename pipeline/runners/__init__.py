@@ -1,0 +1,1 @@
+"""Checks and runs jobs on each kind of Beam runner."""

@@ -1,0 +1,148 @@
+"""Completes the flags of a Dataflow job and submits it."""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineState
+
+import bert
+from pipeline.accelerators import (
+    ACCELERATOR_DISK_GB,
+    ACCELERATORS,
+    CPU_DISK_GB,
+    CPU_MACHINE_TYPE,
+    FITTED_MACHINE_TYPE,
+)
+from pipeline.options import EmbedOptions
+from pipeline.run import EmbedRun
+from pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
+from pipeline.runners.dataflow_checks import check_dataflow
+from pipeline.runners.job_errors import JobFailed, JobGoesOn
+from pipeline.runners.worker_model import runs_here
+
+_LOG = logging.getLogger(__name__)
+_CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
+
+
+def for_dataflow(options: EmbedOptions) -> EmbedOptions:
+    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator.
+
+    Raises:
+        UsageError: Flags conflict or are missing.
+    """
+    if not options.is_dataflow:
+        return options
+    given = BeamFlags.of(options.beam_args)
+    check_dataflow(options, given)
+    chosen = ACCELERATORS.get(options.accelerator or "")
+    device = chosen.device if chosen else given.device
+    return replace(options, device=device) if device else options
+
+
+def model_hints(options: EmbedOptions) -> dict[str, str]:
+    """Resource hints for the model's steps, with --right_fitting only."""
+    chosen = ACCELERATORS.get(options.accelerator or "")
+    return {"accelerator": chosen.hint} if chosen and options.right_fitting else {}
+
+
+def model_threads(options: EmbedOptions) -> int | None:
+    """Threads of a model on workers: one where Dataflow starts a process per core."""
+    accelerated = options.device in ("gpu", "tpu")
+    if options.threads is not None or not options.is_dataflow or accelerated:
+        return options.threads
+    return None if BeamFlags.of(options.beam_args).one_process else 1
+
+
+def job_flags(run: EmbedRun) -> list[str]:
+    """Beam's flags of a run's job: as given, followed by our defaults for the others."""
+    words = list(run.options.beam_args)
+    if runs_here(run.options):
+        return words
+    given = BeamFlags.of(words)
+    if not given["job_name"]:
+        # The service refuses a second job of this name for the same output.
+        place = hashlib.sha256(run.output.encode()).hexdigest()
+        name = f"bert-{run.options.command}-{run.fingerprint[:12]}-{place[:6]}"
+        words.append(f"--job_name={name}")
+    if not run.options.is_dataflow:
+        return words
+    return [*words, *_labels(run, given), *_workers(run.options, given)]
+
+
+def _labels(run: EmbedRun, given: BeamFlags) -> Iterator[str]:
+    labels = {
+        "application": "bert-embed",
+        "version": bert.__version__.replace(".", "-"),
+        "run": run.fingerprint,
+        "model": run.bundle.fingerprint[:32],
+    }
+    for name, value in labels.items():
+        if name not in given.labels:
+            yield f"--labels={name}={value}"
+
+
+def _workers(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+    if given.image and given["sdk_location"] in (None, "default"):
+        yield "--sdk_location=container"
+    chosen = ACCELERATORS.get(options.accelerator or "")
+    if chosen and not options.right_fitting:
+        yield f"--dataflow_service_options={chosen.service_option}"
+    if not given["machine_type"] and not given.accelerator_type and not given.prime:
+        machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
+        yield f"--machine_type={FITTED_MACHINE_TYPE if options.right_fitting else machine}"
+    accelerated = chosen is not None or given.accelerator_type is not None
+    if not given["disk_size_gb"]:
+        yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
+    several = given.shares_gpu or "use_multiple_sdk_containers" in given.experiments
+    if accelerated and not given.one_process and not several:
+        yield f"--experiments={ONE_PROCESS}"
+
+
+def run_on_dataflow(pipeline: beam.Pipeline, given: BeamFlags) -> None:
+    """Submits a pipeline, and waits for its job's end unless --no_wait_until_finish is given.
+
+    Args:
+        pipeline: Built with these flags.
+        given: Beam's flags, as `job_flags` returned them.
+
+    Raises:
+        JobGoesOn: The job still runs, or another one of its name does.
+        JobFailed: The service did not accept the job, or it failed.
+    """
+    # The service's clients, which other runs do not need.
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
+    from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
+    from google.api_core.exceptions import Conflict, GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        result = pipeline.run()
+    except (Conflict, DataflowJobAlreadyExistsError) as error:
+        raise JobGoesOn(
+            "running",
+            f"a job named {given['job_name']} is already running in {given.region} of project "
+            f"{given['project']}: wait for its end, cancel it, or give another --job_name",
+        ) from error
+    except (GoogleAPICallError, GoogleAuthError) as error:
+        raise JobFailed(f"Dataflow does not accept the job: {error}") from error
+    if not result.has_job:  # a template, whose launcher starts the job
+        raise JobGoesOn("requested", f"the job to start is in {given['template_location']}")
+    place = f"{_CONSOLE}/{given.region}/{result.job_id()}?project={given['project']}"
+    job = f"Dataflow job {result.job_id()} ({given['job_name']})"
+    if given["no_wait_until_finish"]:
+        raise JobGoesOn("requested", f"{job} continues: {place}")
+    try:
+        _LOG.warning("%s was submitted: %s", job, place)
+        result.wait_until_finish()
+    except KeyboardInterrupt as error:
+        stop = f"gcloud dataflow jobs cancel {result.job_id()} --region {given.region}"
+        raise JobGoesOn("interrupted", f"{job} continues: {place}\nto stop it: {stop}") from error
+    except DataflowRuntimeException as error:
+        lines = [line for line in str(error).splitlines()[1:] if line.strip() not in ("", "None")]
+        why = f" ({lines[-1].strip()})" if lines else ""
+        raise JobFailed(f"{job} ended as {result.state}{why}: {place}") from error
+    if result.state != PipelineState.DONE:
+        raise JobFailed(f"{job} ended as {result.state}: {place}")

@@ -1,0 +1,152 @@
+"""Checks and runs local runners, so that Ctrl-C ends a run at once."""
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from pipeline.errors import UsageError
+from pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from pipeline.runners.beam_flags import (
+    SWITCHING,
+    BeamFlags,
+    give_no_worker_command,
+    has_worker_processes,
+)
+from storage.files import is_remote
+
+_WORKER = "apache_beam.runners.worker.sdk_worker_main"
+_POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end
+_LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
+_ENDED_WORKER = "Worker subprocess exited with return code"
+
+
+def check_local_runner(options: EmbedOptions) -> None:
+    """Checks that a local runner can run.
+
+    Raises:
+        UsageError: Prism has no program; more workers are requested than would run; or the runner
+            is Beam's old one.
+    """
+    name = options.runner_name
+    if name == "bundlebaseddirectrunner":
+        raise UsageError(
+            f"--runner {options.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
+        )
+    if name == "prismrunner":
+        given = BeamFlags.of(options.beam_args)
+        if given["job_endpoint"] is None:
+            _check_prism(given["prism_location"])
+    if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
+        return
+    given = BeamFlags.of(options.beam_args)
+    workers, mode = given["direct_num_workers"], given["direct_running_mode"]
+    if mode == "in_memory" and workers != 1:
+        raise UsageError(
+            f"--direct_num_workers {workers} has no effect in one process: add "
+            "--direct_running_mode multi_processing, or set --threads"
+        )
+
+
+def _check_prism(location: str | None) -> None:
+    if location is None:
+        raise UsageError(
+            "--prism_location is missing: without it --runner PrismRunner downloads its program. "
+            "`make prism` builds it (Go is needed), then add --prism_location build/prism"
+        )
+    if not is_remote(location) and shutil.which(os.path.join(".", location)) is None:
+        raise UsageError(
+            f"--prism_location {location} is not a program; `make prism` builds build/prism"
+        )
+
+
+def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]) -> None:
+    """Builds a pipeline and runs it to its end; Ctrl-C also ends worker processes at once.
+
+    Beam would wait for everything its worker processes have received, and each of them would
+    answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
+
+    Args:
+        options: Beam's.
+        work: Adds the graph to the pipeline.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; no worker is left.
+        ChildProcessError: A worker process died.
+    """
+    with quiet_channels():
+        if not has_worker_processes(options):
+            with beam.Pipeline(options=options) as pipeline:
+                work(pipeline)
+            return
+        done: Future[None] = Future()
+        threading.Thread(target=_run, args=(options, work, done), daemon=True).start()
+        try:
+            while not wait([done], _POLL_SECONDS).done:
+                continue
+            done.result()
+        except KeyboardInterrupt:
+            _end_workers()
+            done.exception()  # the runner gives up by itself
+            raise
+        except RuntimeError as error:
+            if str(error) != _LOST_WORKER:
+                raise
+            raise ChildProcessError(
+                "a worker process died; if nobody ended it, it ran out of memory or the model "
+                "crashed: try fewer --direct_num_workers or a smaller --batch_tokens"
+            ) from error
+
+
+def _run(
+    options: PipelineOptions, work: Callable[[beam.Pipeline], None], done: "Future[None]"
+) -> None:
+    give_no_worker_command(options)
+    command = f"trap '' INT; exec {shlex.quote(sys.executable)} -m {_WORKER}"
+    environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
+    try:
+        with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:
+            work(pipeline)
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+def _end_workers() -> None:
+    """Kills the worker processes of this process; no finished block is lost."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in map(int, path.read_text("ascii").split()):
+            if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
+                os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def quiet_channels() -> Iterator[None]:
+    """Suppresses the tracebacks of threads that lost their connection.
+
+    They stay suppressed after an interruption, while such threads end; the run's own error is
+    raised, not printed by a thread.
+    """
+    previous = threading.excepthook
+
+    def print_others(failure: threading.ExceptHookArgs) -> None:
+        lost = isinstance(failure.exc_value, grpc.RpcError)
+        if not lost and not str(failure.exc_value).startswith(_ENDED_WORKER):
+            previous(failure)
+
+    threading.excepthook = print_others
+    yield
+    threading.excepthook = previous

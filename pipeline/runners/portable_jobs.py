@@ -1,0 +1,164 @@
+"""Submits jobs to portable runners such as Flink, waits for them, and finds earlier ones."""
+
+import json
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from pipeline.options import EmbedOptions
+from pipeline.runners.beam_flags import BeamFlags
+from pipeline.runners.job_errors import JobFailed, JobGoesOn, lost_connection, root_message
+from pipeline.runners.job_server import NOT_AN_ADDRESS
+from pipeline.runners.local_runners import quiet_channels
+
+_SECONDS = 10.0
+_ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
+
+
+@dataclass(frozen=True)
+class PortableJob:
+    """A job that was submitted to a runner; `run.json` keeps it.
+
+    Attributes:
+        runner: As `--runner` names it.
+        name: The job's name, under which the runner's own pages list it.
+        endpoint: Address of the job server, "" if Beam started one for this job.
+        flink_master: Address of the JobManager, "" if no flag names it.
+        id: The job server's id of it.
+    """
+
+    runner: str
+    name: str
+    endpoint: str
+    flink_master: str
+    id: str = ""
+
+    @classmethod
+    def of(cls, options: EmbedOptions, flags: BeamFlags) -> "PortableJob":
+        """The job that these flags of Beam describe."""
+        master = flags["flink_master"]
+        return cls(
+            runner=options.runner,
+            name=flags["job_name"] or "",
+            endpoint=flags["job_endpoint"] or "",
+            flink_master="" if master in NOT_AN_ADDRESS else master,
+        )
+
+    def __str__(self) -> str:
+        if self.id.startswith(self.name):
+            return self.id
+        return f"{self.name} ({self.id})" if self.id else self.name
+
+    @property
+    def where(self) -> str:
+        """How to find the job."""
+        if self.runner.lower() == "sparkrunner":
+            return f"Spark's web page lists it as {self.name}"
+        address = self.flink_master.rpartition("://")[2] or "JOBMANAGER:8081"
+        return f"the runner's web page and http://{address}/jobs/overview list it as {self.name}"
+
+    def state(self) -> str | None:
+        """The job's state, such as RUNNING; None if the runner has none or does not answer."""
+        with suppress(grpc.RpcError, OSError, ValueError, KeyError, TypeError):
+            return self._state_of_server() if self.endpoint else self._state_of_flink()
+        return None
+
+    def _state_of_server(self) -> str:
+        request = beam_job_api_pb2.GetJobStateRequest(job_id=self.id)
+        with grpc.insecure_channel(self.endpoint) as channel:
+            jobs = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            answer = jobs.GetState(request, timeout=_SECONDS)
+        return beam_job_api_pb2.JobState.Enum.Name(answer.state)
+
+    def _state_of_flink(self) -> str | None:
+        if not self.flink_master:
+            return None
+        address = self.flink_master if "://" in self.flink_master else f"http://{self.flink_master}"
+        overview = f"{address.rstrip('/')}/jobs/overview"
+        with urllib.request.urlopen(overview, timeout=_SECONDS) as answer:
+            jobs = json.load(answer)["jobs"]
+        mine = [job for job in jobs if job["name"] == self.name]
+        return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
+
+
+def earlier_job_lines(record: dict[str, Any] | None) -> list[str]:
+    """A note on a job that an earlier command submitted, and whose end it did not see.
+
+    Args:
+        record: The present `run.json` of the output, None if there is none.
+
+    Raises:
+        JobGoesOn: The job still runs.
+    """
+    if record is None or record["status"] != "running" or not record.get("job"):
+        return []
+    stored = {name: str(record["job"].get(name, "")) for name in PortableJob.__annotations__}
+    job = PortableJob(**stored)
+    state = job.state()
+    if state is not None and state not in _ENDED:
+        raise JobGoesOn(
+            "running",
+            f"the job {job} of an earlier command writes to this --output and is {state}: wait "
+            f"for its end, or cancel it; {job.where}",
+        )
+    server = f", its runner says {state}" if state else ""
+    return [
+        f"note: an earlier command submitted the job {job} and did not see its end{server}; should "
+        f"it still run, this command computes the same beside it; {job.where}"
+    ]
+
+
+def run_on_job_server(
+    options: PipelineOptions,
+    work: Callable[[beam.Pipeline], None],
+    job: PortableJob,
+    submitted: Callable[[dict[str, Any]], None],
+    wait: bool,
+) -> None:
+    """Builds a pipeline, submits it, and waits for its end if requested.
+
+    Args:
+        options: Beam's.
+        work: Adds the graph to the pipeline.
+        job: The job that these options describe.
+        submitted: Called with the job as JSON-able values once the runner has it.
+        wait: Whether to wait for the job's end.
+
+    Raises:
+        JobGoesOn: The job still runs, or its state is not available.
+        JobFailed: The job server did not accept it.
+        RuntimeError: The job failed.
+    """
+    pipeline = beam.Pipeline(options=options)
+    work(pipeline)
+    try:
+        result = pipeline.run()
+    except grpc.RpcError as error:
+        raise JobFailed(
+            f"the job server {job.endpoint} did not accept the job: {root_message(error)}"
+        ) from error
+    job = replace(job, id=getattr(result, "_job_id", ""))  # Beam has no public name for it
+    submitted(asdict(job))
+    if not wait:
+        raise JobGoesOn("requested", f"the job {job} continues on {job.runner}")
+    try:
+        with quiet_channels():
+            result.wait_until_finish()
+    except KeyboardInterrupt as error:
+        raise JobGoesOn("interrupted", f"the job {job} continues; {job.where}") from error
+    except (grpc.RpcError, RuntimeError) as error:
+        lost: Literal["job server", "JobManager"] | None = lost_connection(error)
+        if lost is None:
+            raise
+        raise JobGoesOn(
+            "unknown",
+            f"the {lost} does not answer any more ({root_message(error)}), so it is not known "
+            f"whether the job {job} still runs; {job.where}",
+        ) from error

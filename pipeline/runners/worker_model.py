@@ -1,0 +1,47 @@
+"""Copies the model to where the workers of a job can load it."""
+
+from dataclasses import replace
+
+from bert.bundle.bundle import Bundle
+from bert.bundle.files import METADATA
+from bert.engines.choose import check_machine, check_model
+from pipeline.options import EmbedOptions
+from pipeline.runners.beam_flags import BeamFlags
+from storage.files import absolute, is_remote, join, read_bytes
+from transforms.worker_bundles import publish_bundle
+
+_LOCAL_RUNNERS = (
+    "fnapirunner",
+    "directrunner",
+    "switchingdirectrunner",
+    "prismrunner",
+    "interactiverunner",
+)
+
+
+def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
+    """Raises ValueError if the model, or this machine if it runs here, cannot use a precision."""
+    check_model(options.precision, bundle, options.device)
+    if runs_here(options):
+        check_machine(options.precision, options.device)
+
+
+def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:
+    """The bundle as workers load it: copied to `--temp_location`, once, if they are elsewhere.
+
+    Local runners use the local folder. So do others without a `--temp_location`, whose workers
+    share this machine's files, unless `--model` is a bundle in Cloud Storage.
+    """
+    if runs_here(options):
+        return bundle
+    temp_location = BeamFlags.of(options.beam_args)["temp_location"]
+    if temp_location:
+        return replace(bundle, path=publish_bundle(bundle, absolute(temp_location)))
+    if is_remote(options.model) and read_bytes(join(options.model, METADATA)) is not None:
+        return replace(bundle, path=options.model.rstrip("/"))
+    return bundle
+
+
+def runs_here(options: EmbedOptions) -> bool:
+    """Whether the job runs in this process, and ends with it."""
+    return options.runner_name in _LOCAL_RUNNERS

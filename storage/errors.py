@@ -1,0 +1,43 @@
+"""Defines the errors that are no bugs: an input or setting is wrong, or a store fails."""
+
+
+class StorageError(OSError):
+    """A store does not answer, or answers with errors after all retries; or a disk is full.
+
+    One sentence is its only argument: Beam adds the step's name to it, and would raise another
+    kind of error if the first argument were a number.
+    """
+
+
+class InputError(ValueError):
+    """A setting, file, model or table that was given is wrong; the message says what to do.
+
+    Attributes:
+        settings: Names of the settings that the message mentions, as they are spelled in Python.
+    """
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message, *settings)
+        self.settings = settings
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SettingError(InputError):
+    """A setting is wrong; the message begins with its name.
+
+    >>> str(SettingError("stride", "requires long_text window", "long_text"))
+    'stride requires long_text window'
+
+    Attributes:
+        setting: Its name.
+    """
+
+    def __init__(self, setting: str, problem: str, *others: str) -> None:
+        super().__init__(f"{setting} {problem}", setting, *others)
+        self.setting = setting
+
+    def __reduce__(self) -> tuple:
+        problem = str(self).removeprefix(f"{self.setting} ")
+        return type(self), (self.setting, problem, *self.settings[1:])

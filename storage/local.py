@@ -1,0 +1,208 @@
+"""Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
+
+import glob
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from storage.checksums import crc32c_of
+from storage.errors import InputError, SettingError, StorageError
+from storage.file_info import FileInfo
+
+TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
+# What to do when the input is not what it was when the run began: the run cannot be continued.
+REPLACED = "the input is another one now: run again with --overwrite, or into another --output"
+
+
+def absolute(path: str) -> str:
+    """The absolute path, with `~` resolved."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def list_files(pattern: str) -> list[FileInfo]:
+    """Files that a path, folder or glob names, as `storage.files.list_files`."""
+    path = absolute(pattern)
+    if os.path.isdir(path):
+        paths = list(_walk(path))
+    elif os.path.exists(path):
+        paths = [path]
+    else:
+        paths = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    return [_checked(each) for each in sorted(set(paths))]
+
+
+def _walk(folder: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
+def _checked(path: str) -> FileInfo:
+    """The file, if a job can read it repeatedly under its name."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
+    if not os.path.exists(path):
+        raise SettingError("input", f"{path} is a broken link")
+    if not os.path.isfile(path):
+        raise SettingError(
+            "input", f"{path} is not a regular file; write its content to a file first"
+        )
+    return stat(path)
+
+
+def stat(path: str) -> FileInfo:
+    """Size and time of a file now; FileNotFoundError if it does not exist."""
+    return _info(path, os.stat(path))
+
+
+def _info(path: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(path, status.st_size, status.st_mtime)
+
+
+def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
+    """Opens a file for reading; with `info`, checks that it is still the file that was listed.
+
+    Raises:
+        InputError: It changed since.
+    """
+    if info is not None:
+        check_unchanged(info, stat(path))
+    return open(path, "rb")
+
+
+def check_unchanged(listed: FileInfo, now: FileInfo) -> None:
+    """Raises InputError if a file is not what it was when it was listed."""
+    if now != listed:
+        raise InputError(
+            f"{listed.path} changed after the job started: listed with {listed.size} bytes, now "
+            f"{now.size}; {REPLACED}"
+        )
+
+
+def read(path: str) -> bytes | None:
+    """All bytes of a file, or None if it does not exist."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def checksum(path: str) -> str:
+    """The CRC32C of a file, in base64."""
+    return crc32c_of(path)
+
+
+def temporary_name(name: str) -> str:
+    """A name beside `name` that no other process or thread chooses."""
+    return f"{TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{name}"
+
+
+def write_whole(
+    path: str, write: Callable[[BinaryIO], object], temporary_folder: str | None, mode: int
+) -> tuple[int, str]:
+    """Writes a file under a temporary name and renames it; returns its size and CRC32C.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(temporary_folder or folder, temporary_name(name))
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        checksum = crc32c_of(temporary)
+        os.replace(temporary, path)
+        return size, checksum
+    except BaseException as error:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        if isinstance(error, OSError) and error.strerror:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        raise
+
+
+def create(path: str, data: bytes) -> bool:
+    """Creates a file if it does not exist; False if another process was first.
+
+    The kernel decides: a hard link to a complete file either appears or fails. Where the file
+    system has no hard links (FAT, SMB, some FUSE mounts) an exclusive open decides, and a reader
+    may find the file unfinished for a moment.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, temporary_name(name))
+    with open(temporary, "wb") as file:
+        file.write(data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here, or a reason that the open below meets, too
+        return _open_exclusive(path, data)
+    finally:
+        os.remove(temporary)
+    return True
+
+
+def _open_exclusive(path: str, data: bytes) -> bool:
+    opened = False
+    try:
+        with open(path, "xb") as file:
+            opened = True
+            file.write(data)
+    except FileExistsError:
+        return False
+    except BaseException:
+        if opened:
+            os.remove(path)
+        raise
+    return True
+
+
+def list_folder(folder: str) -> list[FileInfo]:
+    """Files directly in a folder, none if it does not exist; a link counts as itself."""
+    return [_info(each.path, each.stat(follow_symlinks=False)) for each in _entries(folder)]
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of the files directly in a folder; asks for nothing else, so it is quick."""
+    return [each.name for each in _entries(folder)]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    if not os.path.isdir(folder):
+        return []
+    return [each for each in os.scandir(folder) if each.is_symlink() or each.is_file()]
+
+
+def delete(paths: list[str]) -> None:
+    """Removes files, of a link the link itself; one that does not exist is no error."""
+    for path in paths:
+        if os.path.lexists(path):
+            os.remove(path)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this host is running."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,34 @@
+"""The commands of docs/bigquery.md, run on emulators."""
+
+import re
+import shlex
+
+from pipeline.cli import main
+from tests.support.command import ROOT
+from tests.support.loads import count
+
+PAGE = (ROOT / "docs" / "bigquery.md").read_text("utf-8")
+
+
+def commands():
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield shlex.split(line)
+
+
+def test_every_command_runs(bigquery, gcs, tiny_bundle):
+    fields = ["id", "body", "lang"]
+    rows = [{"id": "a", "body": "a red river", "lang": "en"}]
+    schema = [(name, "STRING", "NULLABLE") for name in fields]
+    bigquery.fill("test-project.texts.news", schema, rows)
+    bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
+    bucket = gcs.client.create_bucket("bigquery-docs")
+    bucket.blob("texts/1.jsonl").upload_from_string('{"id": "a", "text": "a red river"}\n')
+    found = list(commands())
+    assert len(found) == 3
+    for words in found:
+        assert words[:3] == [".venv/bin/python", "-m", "pipeline"]
+        ours = [word.replace("my-project", "test-project") for word in words[3:]]
+        ours = [word.replace("gs://bucket/", "gs://bigquery-docs/") for word in ours]
+        assert main([*ours, "--model", tiny_bundle]) == 0
+    assert count(bigquery, "vectors", "news") == 1

@@ -1,0 +1,285 @@
+"""Vectors into tables of a real BigQuery emulator, through the command line; counts by SQL."""
+
+import io
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import bert
+from tests.support.command import embed, record, rows
+from tests.support.loads import count, load
+
+_NUMBERS = itertools.count()
+INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
+TEXTS = ["a red river", "the bank of a river", "seven stars", "unaffable words"]
+
+
+@pytest.fixture
+def dataset(bigquery):
+    """A dataset of the test's own."""
+    name = f"out_{next(_NUMBERS)}"
+    bigquery.client.create_dataset(f"test-project.{name}")
+    return name
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "in.jsonl"
+    lines = [{"id": f"k{n}", "text": text} for n, text in enumerate(TEXTS)]
+    path.write_text("\n".join(map(json.dumps, lines)) + '\n{"id": "bad"}\n')
+    return path
+
+
+def test_vectors_arrive_in_the_table_and_are_the_files(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys
+):
+    output = tmp_path / "out"
+    assert load(output, tiny_bundle, corpus, f"test-project:{dataset}.v") == 0
+    table = f"test-project.{dataset}.v"
+    found = bigquery.rows(f"SELECT id, embedding, num_tokens, truncated FROM `{table}` ORDER BY id")
+    ids, vectors = bert.read(str(output))
+    assert [row[0] for row in found] == sorted(ids) == ["k0", "k1", "k2", "k3"]
+    stored = np.array([row[1] for row in found], np.float32)
+    np.testing.assert_array_equal(stored, vectors[np.argsort(ids)])
+    assert [row[2] for row in found] == rows(output)["num_tokens"]
+    assert {row[3] for row in found} == {False}
+    schema = {
+        field.name: (field.field_type, field.mode)
+        for field in bigquery.client.get_table(table).schema
+    }
+    assert schema == {
+        "id": ("STRING", "REQUIRED"),
+        "embedding": ("FLOAT64", "REPEATED"),
+        "num_tokens": ("INT64", "NULLABLE"),
+        "truncated": ("BOOL", "NULLABLE"),
+        "text_hash": ("INT64", "NULLABLE"),
+    }
+    said = capsys.readouterr().out
+    assert f"CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{table}`(embedding)" in said
+    assert f"TABLE `{table}`, 'embedding'" in said
+    assert f"ARRAY<FLOAT64> of {vectors.shape[1]} numbers" in said
+    assert record(output)["table"] == {
+        "tables": {"sentence": table},
+        "write_disposition": "append",
+    }
+    assert record(output)["counts"]["rejected"] == 1
+
+
+def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    assert load(output, tiny_bundle, corpus, table) == 0
+    started = len(bigquery.jobs)
+    assert load(output, tiny_bundle, corpus, table) == 0
+    assert len(bigquery.jobs) == started
+    # Killed after the load, before run.json: the job is found under its name.
+    text = (output / "run.json").read_text()
+    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    assert load(output, tiny_bundle, corpus, table) == 0
+    assert record(output)["status"] == "done"
+    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
+    assert len(bigquery.jobs) == started
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
+def test_a_job_that_another_process_started_is_waited_for(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, monkeypatch
+):
+    """Between the question whether there is such a job and its start another one may start it."""
+    from google.api_core.exceptions import NotFound
+    from google.cloud.bigquery import Client
+
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    assert load(output, tiny_bundle, corpus, table) == 0
+    text = (output / "run.json").read_text()
+    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    asked, get_job = [], Client.get_job
+
+    def late(self, job_id, **settings):
+        asked.append(job_id)
+        if len(asked) == 1:
+            raise NotFound("not yet")
+        return get_job(self, job_id, **settings)
+
+    monkeypatch.setattr(Client, "get_job", late)
+    assert load(output, tiny_bundle, corpus, table) == 0
+    assert asked[0] in bigquery.refused
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
+def test_a_table_that_was_dropped_is_filled_again(bigquery, dataset, corpus, tiny_bundle, tmp_path):
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    assert load(output, tiny_bundle, corpus, table) == 0
+    bigquery.client.delete_table(f"test-project.{dataset}.v")
+    assert load(output, tiny_bundle, corpus, table, overwrite=True) == 0
+    (output / "run.json").unlink()
+    assert load(output, tiny_bundle, corpus, table, overwrite=True) == 0
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
+def test_append_truncate_and_fail(bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys):
+    table = f"test-project:{dataset}.v"
+    assert load(tmp_path / "1", tiny_bundle, corpus, table, write_disposition="fail") == 0
+    assert load(tmp_path / "2", tiny_bundle, corpus, table, write_disposition="fail", dim=8) == 2
+    error = capsys.readouterr().err
+    assert f"--output_table {table} has 4 rows already" in error
+    assert "--write_disposition is fail" in error
+    assert not (tmp_path / "2").exists()
+    assert load(tmp_path / "3", tiny_bundle, corpus, table, block_docs=1) == 0  # another run
+    assert count(bigquery, dataset) == 8
+    assert (
+        load(tmp_path / "4", tiny_bundle, corpus, table, write_disposition="truncate", dim=4) == 0
+    )
+    widths = bigquery.rows(f"SELECT ARRAY_LENGTH(embedding) FROM `test-project.{dataset}.v`")
+    assert widths == [(4,)] * 4
+
+
+def test_fail_lets_its_own_rerun_pass(bigquery, dataset, corpus, tiny_bundle, tmp_path):
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    assert load(output, tiny_bundle, corpus, table, write_disposition="fail") == 0
+    text = (output / "run.json").read_text()
+    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    assert load(output, tiny_bundle, corpus, table, write_disposition="fail") == 0
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
+@pytest.mark.parametrize("where", ["local", "gs"])
+@pytest.mark.parametrize("disposition", ["append", "truncate"])
+def test_several_jobs_go_through_a_table_beside(
+    bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, monkeypatch, where, disposition
+):
+    monkeypatch.setattr("transforms.bigquery.load.MOST_URIS", 2)
+    output = tmp_path / "out"
+    if where == "gs":
+        gcs.client.create_bucket(f"bucket-{dataset}")
+        output = f"gs://bucket-{dataset}/out"
+    started = len(bigquery.jobs)
+    flags = {"block_docs": 1, "write_disposition": disposition}
+    assert load(output, tiny_bundle, corpus, f"test-project:{dataset}.v", **flags) == 0
+    assert [kind for kind, _ in bigquery.jobs[started:]] == ["load", "load", "copy"]
+    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
+    assert found == [("k0",), ("k1",), ("k2",), ("k3",)]
+    tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
+    assert tables == ["v"]
+    if where == "local":
+        text = (output / "run.json").read_text()
+        (output / "run.json").write_text(text.replace('"done"', '"running"'))
+        assert load(output, tiny_bundle, corpus, f"test-project:{dataset}.v", **flags) == 0
+        assert count(bigquery, dataset) == len(TEXTS)
+
+
+def test_a_partition_is_asked_for_in_the_load_job(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys
+):
+    table = f"test-project:{dataset}.v$20260131"
+    assert load(tmp_path / "1", tiny_bundle, corpus, table, write_disposition="truncate") == 0
+    assert bigquery.destinations[-1] == "v$20260131"
+    made = bigquery.client.get_table(f"test-project.{dataset}.v")
+    assert made.time_partitioning.type_ == "DAY"
+    hour = f"test-project:{dataset}.v$2026013112"
+    assert load(tmp_path / "2", tiny_bundle, corpus, hour) == 2
+    assert "$2026013112 is a partition by hour, but the table is by day" in capsys.readouterr().err
+
+
+def test_nested_vectors_are_read_with_unnest(bigquery, dataset, tiny_bundle, tmp_path, capsys):
+    path, output = tmp_path / "in.jsonl", tmp_path / "out"
+    words = ["red", "", "river"]  # the second has no token, and so no vector
+    path.write_text(json.dumps({"id": "w", "text": words}) + "\n")
+    table = f"test-project:{dataset}.v"
+    kinds = "sentence,token,word"
+    assert load(output, tiny_bundle, path, table, granularity=kinds) == 0
+    base = f"test-project.{dataset}.v"
+    assert count(bigquery, dataset) == 1
+    tokens = bigquery.rows(
+        f"SELECT t.token, t.start, ARRAY_LENGTH(t.embedding) FROM `{base}_tokens`, "
+        "UNNEST(tokens) AS t"
+    )
+    assert tokens[0][0] == "[CLS]"
+    assert {width for _, _, width in tokens} == {bert.read(str(output))[1].shape[1]}
+    found = bigquery.rows(
+        f"SELECT w.word, ARRAY_LENGTH(w.embedding) FROM `{base}_words`, UNNEST(words) AS w"
+    )
+    width = tokens[0][2]
+    assert found == [("red", width), ("", 0), ("river", width)]
+    assert f"FROM `{base}_words`, UNNEST(words) AS each" in capsys.readouterr().out
+
+
+def test_a_failed_load_is_told_and_continued(
+    bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    from google.cloud.bigquery import Client
+
+    output, table = tmp_path / "out", f"test-project:{dataset}.v"
+    upload = Client.load_table_from_file
+
+    def damaged(self, file, *rest, **settings):
+        return upload(self, io.BytesIO(b"no parquet"), *rest, **settings)
+
+    monkeypatch.setattr(Client, "load_table_from_file", damaged)
+    assert load(output, tiny_bundle, corpus, table) == 1
+    error = capsys.readouterr().err
+    assert "job bert_embed_" in error
+    assert "failed:" in error
+    assert record(output)["status"] == "failed"
+    monkeypatch.setattr(Client, "load_table_from_file", upload)
+    assert load(output, tiny_bundle, corpus, table) == 0
+    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"]
+    assert bigquery.jobs[-1][1] == bigquery.jobs[-2][1] + "_1"
+    assert count(bigquery, dataset) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({**INTO, "output_dtype": "int8"}, "int8 conflicts with --output_format bigquery"),
+        ({"output_format": "bigquery"}, "requires --output_table"),
+        ({**INTO, "tfrecord_output": "x"}, "--tfrecord_output conflicts with --output_format"),
+        ({"output_table": "test-project:d.t"}, "--output_table requires --output_format bigquery"),
+        ({"write_disposition": "fail"}, "--write_disposition requires --output_format bigquery"),
+        (
+            {"output_format": "bigquery", "output_table": "test-project:d.t`; DROP TABLE x"},
+            "is not a table",
+        ),
+        ({"output_format": "bigquery", "output_table": "d.t"}, "is not a table"),
+        (
+            {
+                "output_format": "bigquery",
+                "output_table": "test-project:d.t",
+                "output_dtype": "int8",
+            },
+            "--output_dtype int8 conflicts with --output_format bigquery",
+        ),
+        (
+            {"output_format": "bigquery", "output_table": "test-project:nowhere.t"},
+            "dataset test-project.nowhere cannot be used: there is no such",
+        ),
+    ],
+)
+def test_what_cannot_work_is_said_before_any_work(
+    bigquery, corpus, tiny_bundle, tmp_path, capsys, flags, said
+):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_with_other_columns_is_refused(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys
+):
+    fields = [("id", "INT64", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
+    bigquery.fill(f"test-project.{dataset}.v", fields, [])
+    assert load(tmp_path / "out", tiny_bundle, corpus, f"test-project:{dataset}.v") == 2
+    assert "its column id is INT64, STRING is required" in capsys.readouterr().err
+
+
+def test_what_the_table_has_is_skipped(bigquery, dataset, corpus, tiny_bundle, tmp_path):
+    table = f"test-project:{dataset}.v"
+    assert load(tmp_path / "1", tiny_bundle, corpus, table) == 0
+    with corpus.open("a") as file:
+        file.write('{"id": "k4", "text": "a new text"}\n')
+    assert load(tmp_path / "2", tiny_bundle, corpus, table, skip_existing=table) == 0
+    counts = record(tmp_path / "2")["counts"]
+    assert (counts["embedded"], counts["skipped"]) == (1, 4)
+    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
+    assert found == [("k0",), ("k1",), ("k2",), ("k3",), ("k4",)]

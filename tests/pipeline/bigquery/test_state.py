@@ -1,0 +1,361 @@
+"""What is loaded follows from what the table holds now; tables of a real BigQuery emulator."""
+
+import itertools
+import json
+import traceback
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
+
+from tests.support.command import embed, record
+from tests.support.loads import count, ids, interrupted, load, texts
+from tests.support.models.tiny import write_tiny_huggingface
+from transforms.bigquery.client import translate_errors
+
+_NUMBERS = itertools.count()
+A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
+DISPOSITIONS = ["append", "truncate", "fail"]
+
+
+@pytest.fixture
+def dataset(bigquery):
+    """A dataset of the test's own."""
+    name = f"state_{next(_NUMBERS)}"
+    bigquery.client.create_dataset(f"test-project.{name}")
+    return name
+
+
+@pytest.fixture
+def into(dataset, tiny_bundle, tmp_path):
+    """Loads the texts `a0`, `a1`, … into the test's table, from the folder `output`."""
+    for name in "abc":
+        texts(tmp_path / f"{name}.jsonl", name)
+
+    def loads(name, disposition, output=None, **flags):
+        table = flags.pop("table", f"test-project:{dataset}.v")
+        folder = tmp_path / (output or name)
+        flags = {"write_disposition": disposition, **flags}
+        model = flags.pop("model", tiny_bundle)
+        return load(folder, model, tmp_path / f"{name}.jsonl", table, **flags)
+
+    return loads
+
+
+@pytest.mark.parametrize("again", ["same folder", "overwrite", "new folder"])
+def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, capsys, again):
+    assert into("a", "truncate") == 0
+    assert into("b", "truncate") == 0
+    assert ids(bigquery, dataset) == B
+    capsys.readouterr()
+    flags = {"overwrite": True} if again == "overwrite" else {}
+    output = "new" if again == "new folder" else "a"
+    assert into("a", "truncate", output, **flags) == 0
+    assert ids(bigquery, dataset) == A
+    loaded = record(tmp_path / output)["loads"]["sentence"]
+    assert (loaded["documents"], loaded["table_rows"]) == (4, 4)
+    said = capsys.readouterr().out
+    assert f"vectors of 4 documents loaded at {loaded['ended']} by job {loaded['job']}" in said
+    started = len(bigquery.jobs)
+    assert into("a", "truncate", output) == 0
+    said = capsys.readouterr().out
+    assert "nothing to do" in said
+    assert f"there since {loaded['ended']}, by job {loaded['job']}; not loaded again" in said
+    assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
+
+
+def test_truncate_replaces_what_was_appended_since(bigquery, dataset, into):
+    assert into("a", "truncate") == 0
+    assert into("b", "append") == 0
+    assert into("a", "truncate") == 0
+    assert ids(bigquery, dataset) == A
+
+
+@pytest.mark.parametrize("way", ["emptied", "dropped"])
+@pytest.mark.parametrize("disposition", DISPOSITIONS)
+def test_a_table_that_lost_its_rows_is_loaded_again(
+    bigquery, dataset, into, capsys, disposition, way
+):
+    assert into("a", disposition) == 0
+    if way == "emptied":
+        bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
+    else:
+        bigquery.client.delete_table(f"test-project.{dataset}.v")
+    capsys.readouterr()
+    assert into("a", disposition) == 0
+    said = capsys.readouterr().out
+    assert "vectors of 4 documents loaded at " in said
+    assert "nothing to do" not in said
+    assert ids(bigquery, dataset) == A
+    assert into("a", disposition) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert ids(bigquery, dataset) == A
+
+
+@pytest.mark.parametrize("where", ["local", "gs"])
+def test_several_jobs_load_an_emptied_table_again(
+    bigquery, gcs, dataset, tiny_bundle, tmp_path, monkeypatch, where
+):
+    monkeypatch.setattr("transforms.bigquery.load.MOST_URIS", 2)
+    output, corpus = tmp_path / "out", texts(tmp_path / "in.jsonl", "a")
+    if where == "gs":
+        gcs.client.create_bucket(f"bucket-{dataset}")
+        output = f"gs://bucket-{dataset}/out"
+    table, flags = f"test-project:{dataset}.v", {"block_docs": 1}
+    assert load(output, tiny_bundle, corpus, table, **flags) == 0
+    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
+    assert load(output, tiny_bundle, corpus, table, **flags) == 0
+    assert ids(bigquery, dataset) == A
+    tables = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
+    assert tables == ["v"]
+
+
+def test_append_is_done_again_where_others_replaced_its_rows(bigquery, dataset, into):
+    assert into("a", "append") == 0
+    assert into("b", "truncate") == 0
+    assert into("a", "append") == 0
+    assert ids(bigquery, dataset) == A + B
+    assert into("a", "append") == 0
+    assert into("c", "append") == 0
+    assert into("a", "append") == 0
+    assert into("a", "append", "new") == 0, "the same run in another folder"
+    assert ids(bigquery, dataset) == A + B + C
+
+
+def test_rows_that_were_deleted_by_hand_do_not_come_back(bigquery, dataset, into, capsys):
+    assert into("a", "append") == 0
+    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE id = 'a1'")
+    capsys.readouterr()
+    assert into("a", "append") == 0
+    assert "not loaded again" in capsys.readouterr().out
+    assert ids(bigquery, dataset) == ["a0", "a2", "a3"]
+
+
+@pytest.mark.parametrize("between", ["nothing", "append", "another project's job"])
+@pytest.mark.parametrize("disposition", DISPOSITIONS)
+def test_a_kill_between_load_and_record_doubles_no_row(
+    bigquery, dataset, into, tmp_path, disposition, between
+):
+    assert into("a", disposition) == 0
+    interrupted(bigquery, tmp_path / "a", dataset)
+    if between == "append":
+        assert into("b", "append") == 0
+    elif between != "nothing":
+        assert into("b", "append", project="other-project") == 0
+    assert into("a", disposition) == 0
+    there = A if between == "nothing" or disposition == "truncate" else A + B
+    assert ids(bigquery, dataset) == there
+    assert record(tmp_path / "a")["status"] == "done"
+
+
+def test_a_kill_between_load_and_record_hides_no_loss(bigquery, dataset, into, tmp_path):
+    assert into("a", "append") == 0
+    interrupted(bigquery, tmp_path / "a", dataset)
+    assert into("b", "truncate") == 0
+    assert into("a", "append") == 0
+    assert ids(bigquery, dataset) == A + B
+
+
+def test_fail_refuses_the_rows_of_others_after_its_own_were_replaced(
+    bigquery, dataset, into, capsys
+):
+    assert into("a", "fail") == 0
+    assert into("b", "truncate") == 0
+    assert into("a", "fail") == 2
+    assert "has 4 rows already, and --write_disposition is fail" in capsys.readouterr().err
+    assert ids(bigquery, dataset) == B
+
+
+@pytest.fixture
+def other_model(tmp_path):
+    from bert.importers.huggingface import import_huggingface
+
+    write_tiny_huggingface(tmp_path / "source", heads=2)
+    return import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle")).path
+
+
+@pytest.mark.parametrize(
+    ("flags", "differs"),
+    [
+        ({"dim": 8}, "dim is null there and 8 here"),
+        ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),
+        ({"model": "other"}, "model is "),
+        ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
+    ],
+)
+def test_other_vectors_are_not_appended(
+    bigquery, dataset, into, other_model, tmp_path, capsys, flags, differs
+):
+    if "model" in flags:
+        flags = {"model": other_model}
+    assert into("a", "append") == 0
+    assert into("b", "append", **flags) == 2
+    error = capsys.readouterr().err
+    assert f"--output_table test-project:{dataset}.v holds other vectors than this run" in error
+    assert differs in error
+    assert not (tmp_path / "b").exists()
+    # All rows are replaced: what they are is, too.
+    assert into("b", "truncate", **flags) == 0
+    assert ids(bigquery, dataset) == B
+    assert into("c", "append") == 2
+    assert into("c", "append", **flags) == 0
+    assert ids(bigquery, dataset) == B + C
+    flags = {**flags, "skip_existing": f"test-project:{dataset}.v"}
+    assert into("c", "append", "increment", **flags) == 0
+    assert record(tmp_path / "increment")["counts"]["skipped"] == 4
+
+
+def test_an_empty_table_takes_any_vectors_and_says_which(bigquery, dataset, into):
+    assert into("a", "append") == 0
+    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
+    assert into("b", "append", dim=8) == 0
+    assert into("c", "append") == 2
+    assert into("c", "append", dim=8) == 0
+
+
+def test_sentences_of_several_granularities_stand_beside_those_of_one(bigquery, dataset, into):
+    assert into("a", "append", granularity="sentence,token") == 0
+    assert into("b", "append") == 0
+    assert ids(bigquery, dataset) == A + B
+    assert ids(bigquery, dataset, "v_tokens") == A
+
+
+def test_vectors_of_another_length_are_not_appended_to_a_table_of_others(
+    bigquery, dataset, into, capsys
+):
+    assert into("a", "append") == 0
+    theirs = Table(f"test-project.{dataset}.v")
+    theirs.description = "vectors of ours"
+    bigquery.client.update_table(theirs, ["description"])
+    assert into("b", "append", dim=8) == 2
+    assert "holds vectors of 32 numbers, this run makes 8" in capsys.readouterr().err
+    assert into("b", "append") == 0
+    assert bigquery.client.get_table(theirs.reference).description == "vectors of ours"
+
+
+def test_nothing_is_appended_while_rows_are_being_replaced(
+    bigquery, dataset, into, tmp_path, capsys, monkeypatch
+):
+    assert into("a", "truncate") == 0
+    with monkeypatch.context() as patch:
+
+        def killed(*arguments, **settings):
+            raise KeyboardInterrupt
+
+        patch.setattr(Client, "load_table_from_file", killed)
+        assert into("b", "truncate", dim=8) == 130
+    capsys.readouterr()
+    for flags in ({}, {"dim": 8}):
+        assert into("c", "append", **flags) == 2
+        assert "a run that replaces its rows has not finished" in capsys.readouterr().err
+    assert into("b", "truncate", dim=8) == 0
+    assert into("c", "append", dim=8) == 0
+    assert ids(bigquery, dataset) == B + C
+
+
+@pytest.mark.parametrize("disposition", DISPOSITIONS)
+@pytest.mark.parametrize("kind", ["sentence", "token"])
+def test_extra_columns_that_the_table_lacks_are_noticed_before_any_work(
+    bigquery, dataset, into, tmp_path, capsys, disposition, kind
+):
+    assert into("a", "append", granularity=kind) == 0
+    lines = [{"id": "d", "text": "a text", "title": "t", "year": 1}]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    flags = {"granularity": kind, "extra_columns": "title,year:int64"}
+    capsys.readouterr()
+    bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
+    assert into("c", disposition, **flags) == 2
+    assert "it has no column title" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+    schema = bigquery.client.get_table(f"test-project.{dataset}.v").schema
+    schema = [*schema, SchemaField("title", "STRING"), SchemaField("year", "STRING")]
+    bigquery.client.create_table(Table(f"test-project.{dataset}.w", schema=schema))
+    assert into("c", disposition, table=f"test-project:{dataset}.w", **flags) == 2
+    assert "its column year is STRING, INT64 is required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "my-title",
+            "--extra_columns 'my-title' is not a column of BigQuery: letters, digits and _",
+        ),
+        (
+            "_TABLE_x",
+            "--extra_columns '_TABLE_x' is not a column of BigQuery: names that begin with",
+        ),
+    ],
+)
+def test_names_that_no_column_can_have_are_refused(dataset, into, tmp_path, capsys, name, said):
+    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "d", "text": "a text", name: "t"}))
+    assert into("c", "append", extra_columns=name) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_project_that_runs_no_jobs_is_named_before_any_work(
+    bigquery, into, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(bigquery, "denied", {"wrong-project"})
+    assert into("a", "append", project="wrong-project") == 2
+    error = capsys.readouterr().err
+    assert "--output_table: jobs of project wrong-project cannot be run: not allowed" in error
+    assert not (tmp_path / "a").exists()
+
+
+def test_rows_of_a_query_do_not_get_into_messages(bigquery, dataset, tiny_bundle, tmp_path, capfd):
+    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+    rows = [{"id": "a", "text": "the secret words"}]
+    bigquery.fill(f"test-project.{dataset}.t", schema, rows)
+    for called in ("ERROR(text)", "CAST(text AS INT64)", "DATE(text)"):
+        sql = f"SELECT id, {called} AS text FROM `test-project.{dataset}.t`"
+        flags = {"query": sql, "project": "test-project"}
+        assert embed(tmp_path / "out", tiny_bundle, **flags) == 2
+        said = capfd.readouterr()
+        assert "secret words" not in said.out + said.err
+        assert "error: --query: " in said.err
+
+
+def test_a_query_that_fails_as_it_runs_quotes_no_row():
+    """The emulator runs a query in its dry run, too, where the service reads no row."""
+    from google.api_core.exceptions import BadRequest
+
+    errors = [{"reason": "invalidQuery", "message": "Bad int64 value: the secret words"}]
+    error = BadRequest("Bad int64 value: the secret words", errors=errors)
+    error.query_job = QueryJob("j1", "SELECT 1", Client("p-1", AnonymousCredentials()))
+    with (
+        pytest.raises(ValueError, match=r"^--query: job j1 failed: invalidQuery") as raised,
+        translate_errors("--query"),
+    ):
+        raise error
+    assert "secret words" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_loads_that_fail_quote_no_row(bigquery, dataset, into, tmp_path, capfd, monkeypatch):
+    message = "Could not parse 'a red' as INT64 for field n (position 2); Value: a red"
+    monkeypatch.setattr(bigquery, "failing", {"reason": "invalid", "message": message})
+    assert into("a", "append") == 1
+    said = capfd.readouterr()
+    assert "a red" not in said.out + said.err + (tmp_path / "a" / "run.json").read_text()
+    assert "failed: invalid" in said.err
+    assert "bq show --job" in said.err
+    monkeypatch.setattr(bigquery, "failing", None)
+    assert into("a", "append") == 0
+    assert count(bigquery, dataset) == 4
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("invalid", "Cannot read and write in different locations: source: US, destination: EU"),
+        ("invalid", "Provided Schema does not match Table p:d.t. Field n has changed type"),
+        ("invalidQuery", "TRUNCATE DML statement over table d.t would affect rows in the streaming "
+         "buffer, which is not supported"),
+        ("quotaExceeded", "Quota exceeded: Your table exceeded quota for imports or query appends"),
+        ("accessDenied", "Access Denied: File gs://bucket/embeddings-1: Access Denied"),
+    ],
+)  # fmt: skip
+def test_the_service_says_why_a_load_failed(into, bigquery, capsys, monkeypatch, reason, message):
+    monkeypatch.setattr(bigquery, "failing", {"reason": reason, "message": message})
+    assert into("a", "append") == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""Every record ends once: embedded, or rejected with its place and a reason."""
+
+import base64
+import json
+
+import pytest
+
+from tests.support.command import embed, record, rejected, rows
+
+
+def test_bad_lines_of_plain_text(tmp_path, tiny_bundle):
+    lines = [b"good", b"", b"caf\xe9", b"  \t", b"a\x00b", b"\x00", b"x" * 300, b"end"]
+    (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    path = f"{tmp_path}/in.txt"
+    assert rows(tmp_path / "out")["id"] == [f"{path}:{at}" for at in (0, 18, 24, 325)]
+    found = [(each["source"], each["stage"], each["reason"]) for each in rejected(tmp_path / "out")]
+    assert found == [
+        (f"{path}:8", "read", "empty text"),
+        (f"{path}:9", "read", "invalid UTF-8"),
+        (f"{path}:14", "read", "empty text"),
+        (f"{path}:22", "tokenize", "no tokens"),
+    ]
+    raw = rejected(tmp_path / "out")[1]["record"]["base64"]
+    assert base64.b64decode(raw) == b"caf\xe9"
+    counts = record(tmp_path / "out")["counts"]
+    assert (counts["records"], counts["embedded"], counts["rejected"]) == (8, 4, 4)
+    assert counts["blank_lines"] == 2
+
+
+def test_bad_records_of_json_lines(tmp_path, tiny_bundle):
+    lines = [
+        '{"id": "a", "text": "fine"}',
+        '{"id": "b", "text": "cut',
+        '["no object"]',
+        '{"id": "d"}',
+        '{"id": "e", "text": null}',
+        '{"id": "f", "text": 7}',
+        '{"id": "g", "text": ""}',
+        '{"id": "h", "text": " \\t "}',
+        '{"text": "no id"}',
+        '{"id": 1.5, "text": "odd id"}',
+        '{"id": true, "text": "odd id"}',
+        '{"id": 12, "text": "a number for an id"}',
+        '{"id": "a", "text": "the same id again"}',
+        "",
+        '{"id": "nul", "text": "a\\u0000b"}',
+        '{"id": "half", "text": "\\ud800"}',
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
+    assert rows(tmp_path / "out")["id"] == ["a", "12", "a", "nul"]
+    found = [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")]
+    assert found == [
+        (None, "malformed JSON"),
+        (None, "not a JSON object"),
+        ("d", "missing text"),
+        ("e", "missing text"),
+        ("f", "text is not a string or a list of strings"),
+        ("g", "empty text"),
+        ("h", "empty text"),
+        (None, "missing id"),
+        (None, "id is not a string or an integer"),
+        (None, "id is not a string or an integer"),
+        (None, "empty text"),
+        (None, "malformed JSON"),
+    ]
+    offset = len(lines[0]) + 1
+    assert rejected(tmp_path / "out")[0]["source"] == f"{tmp_path}/in.jsonl:{offset}"
+    counts = record(tmp_path / "out")["counts"]
+    assert (counts["records"], counts["embedded"], counts["rejected"]) == (16, 4, 12)
+
+
+def test_ids_of_json_lines_without_an_id_are_their_places(tmp_path, tiny_bundle):
+    (tmp_path / "in.jsonl").write_text('{"body": "one"}\n{"body": "two", "id": "x"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", text_column="body") == 0
+    path = f"{tmp_path}/in.jsonl"
+    assert rows(tmp_path / "out")["id"] == [f"{path}:0", f"{path}:16"]
+
+
+def test_a_line_of_ten_megabytes_is_embedded_in_any_cutting(tmp_path, tiny_bundle):
+    long_line = "word " * 2_000_000
+    (tmp_path / "in.txt").write_text(f"first\n{long_line}\nlast ü\n", encoding="utf-8")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    table = rows(tmp_path / "out")
+    assert [each.rsplit(":", 1)[1] for each in table["id"]] == ["0", "6", "10000007"]
+    assert table["truncated"] == [False, True, False]
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("0", 3), ("1", 0), ("24%", 3), ("25%", 0)])
+def test_max_rejected_is_judged_at_the_end(tmp_path, tiny_bundle, capsys, allowed, code):
+    """One bad record of four; the blank line does not count."""
+    (tmp_path / "in.txt").write_bytes(b"one\n\ntwo\ncaf\xe9\nthree\n")
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, tmp_path / "in.txt", max_rejected=allowed) == code
+    assert record(output)["status"] == "done"
+    assert len(rows(output)["id"]) == 3
+    assert ("--max_rejected allows" in capsys.readouterr().err) == (code == 3)
+
+
+def test_counts_of_every_block_reconcile(tmp_path, tiny_bundle):
+    lines = [b"text %d" % n if n % 3 else b"\xff" for n in range(300)]
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=200) == 0
+    reports = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("out/_state/blocks/*.json"))]
+    assert len(reports) > 5
+    for report in reports:
+        assert report["records"] == report["embedded"] + sum(report["rejected"].values())
+        assert report["run"] == record(tmp_path / "out")["run"]
+    assert sum(report["records"] for report in reports) == 300
+    assert sum(report["rejected"].get("invalid UTF-8", 0) for report in reports) == 100
+    size = (tmp_path / "in.txt").stat().st_size
+    assert sum(report["covered"].get("0", 0) for report in reports) == size

@@ -1,0 +1,76 @@
+"""Examples that other programs wrote."""
+
+import gzip
+
+import pytest
+import tensorflow as tf
+
+import bert
+from bert.formats.tfrecord import framed
+from tests.support.command import (
+    embed,
+    rows,
+    vectors,
+)
+from tests.support.rounding import assert_near
+
+pytestmark = pytest.mark.slow
+
+
+def test_examples_of_other_programs(tmp_path, tiny_bundle):
+    """`input_ids` are enough; filling is left out, a record's number is its id."""
+    encoder = bert.load(tiny_bundle)
+    texts = ["the bank", "river of money", "the bank"]
+    records = []
+    for ids in encoder.tokenizer.encode(texts):
+        row = [encoder.tokenizer.cls_id, *ids.tolist(), encoder.tokenizer.sep_id]
+        features = {"input_ids": row + [0] * (9 - len(row))}
+        features["input_mask"] = [1] * len(row) + [0] * (9 - len(row))
+        made = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+            for name, value in features.items()
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=made))
+        records.append(example.SerializeToString())
+    (tmp_path / "theirs.tfrecord.gz").write_bytes(gzip.compress(framed(records)))
+    source = tmp_path / "theirs.tfrecord.gz"
+    assert embed(tmp_path / "out", tiny_bundle, source, granularity="sentence,token") == 0
+    assert rows(tmp_path / "out")["id"] == [f"{source}:{n}" for n in range(3)]
+    assert_near(vectors(tmp_path / "out"), encoder.encode(texts))
+    assert embed(tmp_path / "one", tiny_bundle, source, limit=1) == 0
+    assert rows(tmp_path / "one")["id"] == [f"{source}:0"]
+    assert embed(tmp_path / "two", tiny_bundle, source, prompt="of ") == 2
+
+
+def written(path, records):
+    """A TFRecord file of Examples, each a dict of lists of whole numbers."""
+    data = []
+    for features in records:
+        made = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+            for name, value in features.items()
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=made))
+        data.append(example.SerializeToString())
+    path.write_bytes(framed(data))
+    return path
+
+
+def test_ids_may_be_integers(tmp_path, tiny_bundle):
+    ids = [7, -1, 2**62]
+    rows_of_ids = [{"id": [each], "input_ids": [2, 9, 3]} for each in ids]
+    path = written(tmp_path / "in.tfrecord", [*rows_of_ids, {"input_ids": [2, 10, 3]}])
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    assert rows(tmp_path / "out")["id"] == [*map(str, ids), f"{path}:3"]
+
+
+def test_padding_that_no_mask_leaves_out_is_told(tmp_path, tiny_bundle, capfd, caplog):
+    pad = bert.load(tiny_bundle).tokenizer.pad_id
+    masked = {"input_ids": [2, 9, 3, pad], "input_mask": [1, 1, 1, 0]}
+    path = written(tmp_path / "masked.tfrecord", [masked, {"input_ids": [2, 9, 3]}])
+    assert embed(tmp_path / "one", tiny_bundle, path) == 0
+    assert "input_mask" not in capfd.readouterr().err + caplog.text
+    bare = [{"input_ids": [2, 9, 3, pad]}] * 2
+    path = written(tmp_path / "bare.tfrecord", [*bare, {"input_ids": [2, 9, 3]}])
+    assert embed(tmp_path / "two", tiny_bundle, path) == 0
+    assert f"{path}: 2 examples without input_mask end in [PAD]" in caplog.text

@@ -1,0 +1,327 @@
+"""The TFRecord stage: text to examples, examples to the very vectors that texts give directly."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert.importers.huggingface import import_huggingface
+from pipeline.cli import main
+from tests.support.command import (
+    data_files,
+    embed,
+    flags_of,
+    record,
+    rejected,
+    start,
+    stray,
+)
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
+ROW = {
+    "id": tf.io.FixedLenFeature([], tf.string),
+    "input_ids": tf.io.RaggedFeature(tf.int64),
+    "input_mask": tf.io.RaggedFeature(tf.int64),
+    "segment_ids": tf.io.RaggedFeature(tf.int64),
+    "starts": tf.io.RaggedFeature(tf.int64),
+    "stops": tf.io.RaggedFeature(tf.int64),
+    "num_tokens": tf.io.FixedLenFeature([], tf.int64),
+    "truncated": tf.io.FixedLenFeature([], tf.int64),
+    "tokenizer": tf.io.FixedLenFeature([], tf.string),
+}
+
+
+def tokenize(output, model, *inputs, **flags):
+    return main(["tokenize", *flags_of(output, model, *inputs, **flags)])
+
+
+def write_json(path, *records):
+    path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    return path
+
+
+def all_files(folder):
+    """Every file of vectors by its name."""
+    kinds = ("embeddings", "windows", "tokens", "words", "spans")
+    found = [path for kind in kinds for path in data_files(folder, kind)]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def examples_in(folder, compression=""):
+    paths = list(map(str, data_files(folder, "examples")))
+    data = tf.data.TFRecordDataset(paths, compression_type=compression)
+    return [tf.io.parse_single_example(each, ROW) for each in data]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Texts of every kind: plain, empty of tokens, long, doubled, words of their own, spans."""
+    return write_json(
+        tmp_path / "in.jsonl",
+        {"id": 1, "text": "the river, money bank", "start": [0, 11], "stop": [9, 21], "b": "of"},
+        {"id": 2, "text": ["of", "", "banks", "\u200b"], "start": 3, "stop": 8, "b": ""},
+        {"id": "ü", "text": LONG, "start": [], "stop": [], "b": "money bank"},
+        {"id": 4, "text": "the river, money bank", "start": 1, "stop": 2, "b": "of"},
+        {"id": 5, "text": "\u200b", "start": [], "stop": [], "b": ""},
+        {"id": 6, "text": "Ünïcode \U0001f600 bank", "start": [8], "stop": [14], "b": "a"},
+        {"id": 7},
+    )
+
+
+EVERY = "sentence,token,word,span"
+
+
+@pytest.mark.parametrize(
+    ("texts", "vectors_of"),
+    [
+        ({}, {}),
+        ({}, {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}),
+        ({"granularity": EVERY}, {"granularity": EVERY, "word_pooling": "first"}),
+        ({"max_seq_length": 9, "granularity": "word,span"}, {"granularity": "span,word"}),
+        ({"prompt": "bank: ", "granularity": EVERY}, {"granularity": EVERY}),
+        ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
+        ({"long_text": "reject", "max_seq_length": 20}, {}),
+        ({"long_text": "window", "max_seq_length": 12}, {"pooling": "mean,cls"}),
+        (
+            {"long_text": "window", "max_seq_length": 12},
+            {"long_text": "window", "no_merge_windows": True},
+        ),
+        (
+            {"long_text": "window", "max_seq_length": 16, "stride": 5, "prompt": "of the "}
+            | {"granularity": EVERY},
+            {"granularity": EVERY, "long_text": "window", "no_merge_windows": True},
+        ),
+    ],
+    ids=["plain", "tokens", "all", "cut", "prompt", "pairs", "reject", "windows", "kept", "each"],
+)
+def test_vectors_of_examples_are_those_of_the_texts(
+    tmp_path, tiny_bundle, mixed, texts, vectors_of
+):
+    """Whole files are equal, byte for byte, to those of the direct way."""
+    compression = "gzip" if texts else "none"
+    examples = tmp_path / "examples"
+    assert tokenize(examples, tiny_bundle, mixed, compression=compression, **texts) == 0
+    assert embed(tmp_path / "out", tiny_bundle, examples, **vectors_of) == 0
+    assert embed(tmp_path / "direct", tiny_bundle, mixed, **(texts | vectors_of)) == 0
+    wanted = all_files(tmp_path / "direct")
+    assert wanted
+    assert all_files(tmp_path / "out") == wanted
+    made, read = record(examples), record(tmp_path / "out")
+    assert made["counts"]["records"] == 7
+    assert made["counts"]["rejected"] == len(rejected(examples)) >= 2
+    assert read["counts"]["records"] == read["counts"]["embedded"] == made["counts"]["embedded"]
+    direct = record(tmp_path / "direct")
+    for name in ("tokens", "computed_tokens", "lengths"):
+        assert read[name] == direct[name]
+    assert read["counts"]["truncated"] == direct["counts"]["truncated"]
+
+
+def test_a_plain_reader_sees_rows_of_the_model(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("the bank\nriver of money\n")
+    assert tokenize(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
+    said = capsys.readouterr()
+    assert "2 records: 2 tokenized, 0 rejected" in said.out
+    first, second = examples_in(tmp_path / "out")
+    assert first["id"].numpy().decode() == f"{tmp_path}/in.txt:0"
+    assert first["input_ids"].shape == (4,)
+    assert first["input_mask"].numpy().tolist() == [1] * 4
+    assert first["segment_ids"].numpy().tolist() == [0] * 4
+    assert first["starts"].numpy().tolist() == [-1, 0, 4, -1]
+    assert first["stops"].numpy().tolist() == [-1, 3, 8, -1]
+    assert second["num_tokens"].numpy() == 5
+    settings = json.loads((tmp_path / "out" / "examples.json").read_text())
+    assert first["tokenizer"].numpy().decode() == settings["tokenizer"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "_state",
+        "examples",
+        "examples.json",
+        "run.json",
+    ]
+    assert [path.name for path in data_files(tmp_path / "out", "examples")] == [
+        "part-0000000-00000.tfrecord"
+    ]
+
+
+@pytest.fixture
+def two(tmp_path):
+    (tmp_path / "in.txt").write_text("the bank\nriver of money\n")
+    return tmp_path / "in.txt"
+
+
+@pytest.fixture(scope="module")
+def plain_examples(tmp_path_factory, tiny_bundle):
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "in.txt").write_text("the bank\nriver of money\n")
+    assert tokenize(folder / "examples", tiny_bundle, folder / "in.txt") == 0
+    return folder / "examples"
+
+
+@pytest.fixture(scope="module")
+def other_model(tmp_path_factory):
+    """The same weights with a cased tokenizer."""
+    folder = tmp_path_factory.mktemp("cased")
+    write_tiny_huggingface(folder / "source", cased=True)
+    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+
+
+def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examples, capsys):
+    examples, output = tmp_path / "examples", tmp_path / "out"
+    shutil.copytree(plain_examples, examples)
+    assert embed(output, other_model, examples) == 2
+    assert "has another tokenizer" in capsys.readouterr().err
+    assert not output.exists()
+    (examples / "examples.json").unlink()  # each example tells it, too
+    assert embed(output, other_model, examples, input_format="tfrecord") == 2
+    (examples / "run.json").unlink()
+    capsys.readouterr()
+    assert embed(output, other_model, examples / "examples" / "*.tfrecord") == 1
+    said = capsys.readouterr().err
+    assert "examples/part-0000000-00000.tfrecord: the example at byte 0 comes from another" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"max_seq_length": 7}, "--max_seq_length 7 conflicts with these examples"),
+        ({"prompt": "other"}, "--prompt other conflicts with these examples, tokenized"),
+        ({"long_text": "window"}, "--long_text window conflicts"),
+        ({"granularity": "word"}, "--granularity word is not available for these examples"),
+        ({"granularity": "span"}, "--granularity span is not available for these examples"),
+        ({"text_column": "a"}, "--text_column is for texts"),
+        ({"pair_separator": "|"}, "--pair_separator is for texts"),
+        ({"tfrecord_output": "x"}, "--tfrecord_output is for texts"),
+        ({"compression": "gzip"}, "--compression is for TFRecord files"),
+        ({"output_format": "tfrecord", "granularity": "token"}, "--output_format tfrecord is for"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_made_of_examples_is_said_before_work(
+    tmp_path, tiny_bundle, plain_examples, capsys, flags, message
+):
+    assert embed(tmp_path / "out", tiny_bundle, plain_examples, **flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_are_neither_mixed_nor_tokenized_nor_searched(tmp_path, tiny_bundle, two, capsys):
+    examples = tmp_path / "examples"
+    assert tokenize(examples, tiny_bundle, two) == 0
+    assert embed(tmp_path / "out", tiny_bundle, examples, two) == 2
+    assert "files of examples and files of texts" in capsys.readouterr().err
+    assert tokenize(tmp_path / "out", tiny_bundle, examples) == 2
+    assert "already tokenized" in capsys.readouterr().err
+    assert main(["search", "--embeddings", str(examples), "--query", "bank"]) == 2
+    assert "holds examples, no vectors" in capsys.readouterr().err
+    assert tokenize(tmp_path / "cut", tiny_bundle, two, max_seq_length=3) == 0
+    assert embed(tmp_path / "out", tiny_bundle, examples, tmp_path / "cut") == 2
+    assert "which differ in max_seq_length" in capsys.readouterr().err
+
+
+def test_damaged_records_are_rejected_and_cut_files_fail(
+    tmp_path, tiny_bundle, plain_examples, capsys
+):
+    examples = tmp_path / "examples"
+    shutil.copytree(plain_examples, examples)
+    (path,) = data_files(examples, "examples")
+    whole = bytearray(path.read_bytes())
+    whole[40] ^= 1
+    path.write_bytes(whole)
+    assert embed(tmp_path / "out", tiny_bundle, examples) == 0
+    (line,) = rejected(tmp_path / "out")
+    assert (line["source"], line["reason"]) == (f"{path}:0", "damaged record")
+    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    path.write_bytes(whole[:-7])
+    capsys.readouterr()
+    assert embed(tmp_path / "cut", tiny_bundle, examples) in (1, 2)
+    said = capsys.readouterr().err
+    assert f"{path} is not a complete TFRecord file: it ends within the record at byte" in said
+
+
+LINES = 1500
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.txt"
+    words = np.random.default_rng(7).choice(["red", "river", "bank", "of", "stars"], (LINES, 6))
+    path.write_text("\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words)))
+    return path
+
+
+def example_files(folder):
+    return {f"examples/{path.name}": path.read_bytes() for path in data_files(folder, "examples")}
+
+
+def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
+    tmp_path, corpus, tiny_bundle, capsys
+):
+    whole, output = tmp_path / "whole", tmp_path / "out"
+    small = {"block_bytes": 700}
+    assert tokenize(whole, tiny_bundle, corpus, **small) == 0
+    process = start("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
+    while not list(output.glob("_state/blocks/0*.json")):
+        assert process.poll() is None, process.communicate()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
+    assert tokenize(output, tiny_bundle, corpus, **small) == 0
+    assert example_files(output) == example_files(whole)
+    assert record(output)["counts"]["embedded"] == LINES
+    assert record(output)["counts"]["parts_reused"] == len(times)
+    assert stray(output) == []
+    capsys.readouterr()
+    assert tokenize(output, tiny_bundle, corpus, **small) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, **small) == 2
+    assert "holds another run (examples max_seq_length changed since)" in capsys.readouterr().err
+    assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
+    assert len(example_files(output)) == 1
+
+
+def test_examples_kept_on_the_way_are_those_of_tokenize(tmp_path, corpus, tiny_bundle, capsys):
+    small, kept = {"block_bytes": 8000}, tmp_path / "kept"
+    flags = small | {"tfrecord_output": kept, "compression": "gzip"}
+    assert tokenize(tmp_path / "made", tiny_bundle, corpus, compression="gzip", **small) == 0
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    wanted = example_files(tmp_path / "made")
+    assert len(wanted) > 3
+    assert example_files(kept) == wanted
+    assert embed(tmp_path / "plain", tiny_bundle, corpus, **small) == 0
+    assert all_files(tmp_path / "out") == all_files(tmp_path / "plain")
+    capsys.readouterr()
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    gone, cut = list(wanted)[:2]
+    (kept / gone).unlink()
+    (kept / cut).write_bytes(b"half")
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    assert example_files(kept) == wanted
+    counts = record(tmp_path / "out")["counts"]
+    assert counts["parts_reused"] == counts["parts"] - 2
+    assert embed(tmp_path / "again", tiny_bundle, kept, **small) == 0
+    assert all_files(tmp_path / "again") == all_files(tmp_path / "plain")
+    assert embed(tmp_path / "other", tiny_bundle, corpus, **flags, max_seq_length=9) == 2
+    assert f"--tfrecord_output {kept} holds examples of another run" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus, tiny_bundle):
+    """An embed run over examples that lost a part computes that part alone."""
+    examples, output = tmp_path / "examples", tmp_path / "out"
+    assert tokenize(examples, tiny_bundle, corpus, block_bytes=8000) == 0
+    assert embed(output, tiny_bundle, examples, block_docs=100) == 0
+    before = all_files(output)
+    gone = list(before)[2]
+    (output / gone).unlink()
+    assert embed(output, tiny_bundle, examples, block_docs=100) == 0
+    assert all_files(output) == before
+    counts = record(output)["counts"]
+    assert counts["embedded"] == counts["records"] == LINES
+    assert counts["parts_reused"] == counts["parts"] - 1

@@ -1,0 +1,270 @@
+"""Extra columns: what stands beside a text stands beside its vector, as what it was."""
+
+import datetime
+import decimal
+import json
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.command import data_files, embed, record, rejected, rows
+from tests.support.embedding_blocks import embedding_block, numbers
+from transforms.records.vectors import take_documents
+
+pytestmark = pytest.mark.slow
+
+UTC = datetime.UTC
+INSTANT = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
+TYPED = {
+    "c_int": pa.array([1, None, -(2**62)], pa.int64()),
+    "c_small": pa.array([1, None, 3], pa.int8()),
+    "c_unsigned": pa.array([2**63, None, 3], pa.uint64()),
+    "c_float": pa.array([0.5, None, -1e300], pa.float64()),
+    "c_single": pa.array([0.1, None, 3], pa.float32()),
+    "c_bool": pa.array([True, None, False]),
+    "c_text": pa.array(["ä", None, ""], pa.large_string()),
+    "c_kind": pa.array(["x", "y", None]).dictionary_encode(),
+    "c_day": pa.array([INSTANT.date(), None, datetime.date(1, 1, 1)]),
+    "c_instant": pa.array([INSTANT, None, INSTANT], pa.timestamp("us", "Europe/Berlin")),
+    "c_seconds": pa.array([INSTANT.replace(tzinfo=None), None, None], pa.timestamp("ms")),
+    "c_time": pa.array([datetime.time(1, 2, 3), None, None], pa.time64("us")),
+    "c_money": pa.array([decimal.Decimal("1.25"), None, None], pa.decimal128(10, 2)),
+    "c_tags": pa.array([["a", "b"], None, []], pa.list_(pa.string())),
+    "c_numbers": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+}
+
+
+def typed_table():
+    return pa.table({"id": [10, 11, 12], "text": ["one", "two", "three"]} | TYPED)
+
+
+def written(output):
+    return pa.concat_tables([pq.read_table(path) for path in data_files(output)])
+
+
+def test_columns_of_parquet_keep_their_types(tmp_path, tiny_bundle):
+    pq.write_table(typed_table(), tmp_path / "in.parquet")
+    names = ",".join(TYPED)
+    output = tmp_path / "out"
+    flags = {"extra_columns": names, "limit": 3}
+    assert embed(output, tiny_bundle, tmp_path / "in.parquet", **flags) == 0
+    table = written(output)
+    assert table.column_names[:5] == ["id", "embedding", "num_tokens", "truncated", "text_hash"]
+    assert table.column_names[5:] == list(TYPED)
+    for name, column in TYPED.items():
+        assert table[name].to_pylist() == column.to_pylist(), name
+        kind = column.type.value_type if name == "c_kind" else column.type
+        assert table[name].type == pa.string() if name in ("c_text", "c_kind") else kind
+    assert record(output)["input"]["extra_columns"]["c_money"] == "decimal128(10, 2)"
+
+
+def test_polars_and_duckdb_read_the_same_types(tmp_path, tiny_bundle):
+    """Types that Polars writes itself here, and those that are left to Arrow."""
+    pq.write_table(typed_table(), tmp_path / "in.parquet")
+    for number, names in enumerate([",".join(TYPED), "c_int,c_instant,c_money,c_tags,c_text"]):
+        output = tmp_path / f"out{number}"
+        assert embed(output, tiny_bundle, tmp_path / "in.parquet", extra_columns=names) == 0
+        by_polars = pl.read_parquet(output / "embeddings")
+        assert by_polars["c_instant"].dtype == pl.Datetime("us", "Europe/Berlin")
+        assert by_polars["c_money"].to_list() == [decimal.Decimal("1.25"), None, None]
+        sql = f"select * from '{output}/embeddings/part-*.parquet' order by id"
+        found = duckdb.sql(sql)
+        types = dict(zip(found.columns, map(str, found.types), strict=True))
+        assert types["c_int"] == "BIGINT"
+        assert types["c_money"] == "DECIMAL(10,2)"
+        assert types["c_instant"] == "TIMESTAMP WITH TIME ZONE"
+        assert types["c_tags"] == "VARCHAR[]"
+        assert types["c_text"] == "VARCHAR"
+        first = dict(zip(found.columns, found.limit(1).fetchall()[0], strict=True))
+        assert (first["id"], first["c_int"], first["c_tags"]) == (10, 1, ["a", "b"])
+        assert len(first["embedding"]) == 32
+        ((total,),) = duckdb.sql(f"select sum(c_int) from ({sql})").fetchall()
+        assert total == 1 - 2**62
+
+
+def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tiny_bundle):
+    asked = "name,n:int64,x:float64,ok:bool,at:timestamp,day:date"
+    good = {"name": "a", "n": -3, "x": 2, "ok": True, "at": "2024-05-06T07:08:09.5+02:00"}
+    lines = [
+        good | {"id": 1, "text": "one", "day": "2024-05-06"},
+        {"id": 2, "text": "two", "n": None},
+        {"id": 3, "text": "three", "n": 1.5},
+        {"id": 4, "text": "four", "n": True},
+        {"id": 5, "text": "five", "ok": 1},
+        {"id": 6, "text": "six", "day": "2024-13-01"},
+        {"id": 7, "text": "seven", "name": 7},
+        {"id": 8, "text": "eight", "n": 2**63},
+        {"id": 9, "text": "nine", "at": "2024-05-06"},
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "in.csv").write_text(
+        "id,text,name,n,x,ok,at,day\n"
+        "a,one,a,-3,2,True,2024-05-06T07:08:09.5+02:00,2024-05-06\n"
+        "b,two,,,,,,\n"
+        "c,three,,3.5,,,,\n"
+        "d,four,,,1_0,,,\n"
+        "e,five,,,,maybe,,\n"
+        "f,six,,,nan,0,2024-05-06 01:02:03Z,\n"
+    )
+    output = tmp_path / "out"
+    inputs = [tmp_path / "in.csv", tmp_path / "in.jsonl"]
+    assert embed(output, tiny_bundle, *inputs, extra_columns=asked) == 0
+    table = written(output)
+    assert [str(kind) for kind in table.schema.types[5:]] == [
+        "string",
+        "int64",
+        "double",
+        "bool",
+        "timestamp[us, tz=UTC]",
+        "date32[day]",
+    ]
+    day, at = datetime.date(2024, 5, 6), datetime.datetime(2024, 5, 6, 5, 8, 9, 500000, UTC)
+    found = {row.pop("id"): list(row.values())[4:] for row in table.to_pylist()}
+    assert found["a"] == found["1"] == ["a", -3, 2.0, True, at, day]
+    assert found["b"] == ["", None, None, None, None, None]
+    assert found["2"] == [None] * 6
+    assert found["9"][4] == datetime.datetime(2024, 5, 6, tzinfo=UTC)
+    assert found["f"][3:5] == [False, datetime.datetime(2024, 5, 6, 1, 2, 3, tzinfo=UTC)]
+    assert {each["id"]: each["reason"] for each in rejected(output)} == {
+        "c": "extra column n is not int64",
+        "d": "extra column x is not float64",
+        "e": "extra column ok is not bool",
+        "3": "extra column n is not int64",
+        "4": "extra column n is not int64",
+        "5": "extra column ok is not bool",
+        "6": "extra column day is not date",
+        "7": "extra column name is not string",
+        "8": "extra column n is not int64",
+    }
+
+
+def test_json_lines_have_the_columns_too(tmp_path, tiny_bundle):
+    pq.write_table(typed_table(), tmp_path / "in.parquet")
+    output = tmp_path / "out"
+    flags = {"extra_columns": ",".join(TYPED), "output_format": "jsonl", "block_docs": 2}
+    assert embed(output, tiny_bundle, tmp_path / "in.parquet", **flags) == 0
+    lines = [line for path in data_files(output) for line in path.open()]
+    found = [json.loads(line) for line in lines]
+    assert [row["id"] for row in found] == [10, 11, 12]
+    assert {name: found[0][name] for name in TYPED} == {
+        "c_int": 1,
+        "c_small": 1,
+        "c_unsigned": 2**63,
+        "c_float": 0.5,
+        "c_single": 0.1,
+        "c_bool": True,
+        "c_text": "ä",
+        "c_kind": "x",
+        "c_day": "2024-05-06",
+        "c_instant": "2024-05-06T07:08:09.123456Z",
+        "c_seconds": "2024-05-06T07:08:09.123",
+        "c_time": "01:02:03.000000",
+        "c_money": "1.25",
+        "c_tags": ["a", "b"],
+        "c_numbers": [1, 2],
+    }
+    assert all(found[1][name] is None for name in TYPED if name != "c_kind")
+
+
+def test_documents_whose_files_have_no_columns_get_null(tmp_path, tiny_bundle):
+    (tmp_path / "a.csv").write_text("text,n\none,1\n")
+    pq.write_table(pa.table({"text": ["two"], "n": [2]}), tmp_path / "b.parquet")
+    (tmp_path / "c.txt").write_text("three\n")
+    (tmp_path / "d.jsonl").write_text('{"text": "four", "n": 4}\n{"text": "five"}\n')
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, tmp_path / "*.*", extra_columns="n") == 0
+    assert rows(output)["n"] == [1, 2, None, 4, None]
+
+
+def test_a_document_that_fails_in_the_model_takes_its_columns_along():
+    block = embedding_block(vectors=numbers(3), extra=pa.table({"c": [1, 2, 3]}))
+    kept = take_documents(block, np.array([0, 2]))
+    assert kept.extra.to_pydict() == {"c": [1, 3]}
+
+
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
+def test_they_stand_beside_every_kind_of_vector_and_are_repeated_for_windows(
+    tmp_path, tiny_bundle, output_format
+):
+    lines = [
+        {"id": "a", "text": "one two three four five six seven eight nine ten", "c": 1},
+        {"id": "none", "text": "\u200b", "c": 2},
+        {"id": "b", "text": "one", "c": 3},
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = tmp_path / "out"
+    flags = {"long_text": "window", "max_seq_length": 8, "stride": 2, "no_merge_windows": True}
+    flags |= {"granularity": "sentence,token,word", "extra_columns": "c:int64,text"}
+    flags |= {"output_format": output_format}
+    assert embed(output, tiny_bundle, tmp_path / "in.jsonl", **flags) == 0
+    for kind in ("windows", "tokens", "words"):
+        (path,) = output.glob(f"{kind}/part-*")
+        if output_format == "jsonl":
+            found = [json.loads(line) for line in path.open()]
+        else:
+            found = pq.read_table(path).to_pylist()
+            assert pq.read_schema(path).names[-2:] == ["c", "text"]
+        numbers = [row["c"] for row in found]
+        if kind == "windows":
+            assert len(numbers) > 2
+            assert [row["id"] for row in found] == ["a" if n == 1 else "b" for n in numbers]
+            assert sorted(set(numbers)) == [1, 3]
+        else:
+            assert numbers == [1, 3]
+        assert found[-1]["text"] == "one"
+
+
+def test_another_column_is_another_run(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.csv").write_text("id,text,a,b\n1,one,2,3\n")
+    output = tmp_path / "out"
+    flags = {"extra_columns": "a"}
+    assert embed(output, tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    assert embed(output, tiny_bundle, tmp_path / "in.csv", **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert embed(output, tiny_bundle, tmp_path / "in.csv", extra_columns="a:int64") == 2
+    assert "input extra_columns changed since" in capsys.readouterr().err
+    assert embed(output, tiny_bundle, tmp_path / "in.csv", extra_columns="b", overwrite=True) == 0
+    assert rows(output)["b"] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("Embedding", "--extra_columns Embedding clashes with the output's own column"),
+        ("start", "--extra_columns start clashes"),
+        ("n,N", "--extra_columns names N twice"),
+        ("n:int32", "--extra_columns must be names, or name:type with one of string, int64"),
+        ("n,,m", "--extra_columns must be names"),
+        ("m", "--extra_columns m is not in the first record of"),
+        ("n", "--extra_columns n is int64 in the first records of"),
+    ],
+)
+def test_what_cannot_pass_through_is_said_before_work(
+    tmp_path, tiny_bundle, capsys, asked, message
+):
+    (tmp_path / "in.jsonl").write_text('{"text": "one", "n": 1, "N": 1}\n{"text": "two"}\n')
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", extra_columns=asked) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "column", "message"),
+    [
+        ("c", pa.array([{"a": 1}]), "--extra_columns c is struct<a: int64> in"),
+        ("c", pa.array([b"a"]), "--extra_columns c is binary in"),
+        ("c", pa.array([[[1]]]), "--extra_columns c is list<"),
+        ("c:int64", pa.array([1], pa.int32()), "--extra_columns c:int64 is int32 in"),
+        ("d", pa.array([1]), "--extra_columns d is not a column of"),
+    ],
+)
+def test_what_parquet_cannot_pass_through_is_named(
+    tmp_path, tiny_bundle, capsys, asked, column, message
+):
+    pq.write_table(pa.table({"text": ["one"], "c": column}), tmp_path / "in.parquet")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", extra_columns=asked) == 2
+    assert message in capsys.readouterr().err

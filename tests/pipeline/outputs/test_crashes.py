@@ -1,0 +1,189 @@
+"""A block that hangs is given up, one that kills its process is named; the rest finishes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+from bert.graph.load import load_tokenizer
+from pipeline import graph
+from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
+from tests.support.engines import load_watched
+from transforms.infer import BertModelHandler
+
+pytestmark = pytest.mark.slow
+
+NEVER = threading.Event()
+WORDS = ["red river", "the bank", "seven stars", "a money bank"]
+POISON = "zz zz"
+SMALL = {"block_bytes": 1000, "threads": 1}
+
+# The command line, with a model that kills its process at a certain token.
+KILLER = """
+import os, signal, sys, time
+from functools import partial
+from pipeline import graph
+from pipeline.cli import main
+from tests.support.engines import load_watched
+from transforms.infer import BertModelHandler
+def die(ids):
+    if (ids == POISON_ID).any():
+        time.sleep(float(os.environ["DYING_SECONDS"]))
+        os.kill(os.getpid(), signal.SIGKILL)
+load = partial(load_watched, die)
+graph.BertModelHandler = partial(BertModelHandler, load_engine=load)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """600 lines in blocks of 1,000 bytes; the 300th is the poison."""
+    path = tmp_path_factory.mktemp("corpus") / "in.txt"
+    lines = [f"{WORDS[n % 4]} {n:03d}" for n in range(600)]
+    lines[300] = POISON
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def poison(corpus):
+    """Number of the block with the poison."""
+    return corpus.read_bytes().index(POISON.encode()) // 1000
+
+
+def poison_id(bundle):
+    from bert.bundle.bundle import read_bundle
+
+    return int(load_tokenizer(read_bundle(bundle)).encode([POISON])[0][0])
+
+
+@pytest.fixture
+def hanging(tiny_bundle, monkeypatch):
+    """A model that hangs at the poison."""
+    NEVER.clear()
+    load = partial(load_watched, partial(hang, poison_id(tiny_bundle)))
+    monkeypatch.setattr(graph, "BertModelHandler", partial(BertModelHandler, load_engine=load))
+    yield
+    NEVER.set()
+
+
+def hang(number, ids):
+    if (ids == number).any():
+        NEVER.wait()
+
+
+def test_a_hanging_block_is_named_and_can_be_left_out(
+    tmp_path, corpus, poison, tiny_bundle, hanging, capsys
+):
+    flags = {**SMALL, "inference_timeout": 2}
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 1
+    told = capsys.readouterr().err
+    assert f"error: the job failed: block {poison}, {corpus}:" in told
+    assert "the model hangs, no call came to an end in 2 s" in told
+    assert "Traceback" not in told
+    assert record(tmp_path / "out")["status"] == "failed"
+    assert not list((tmp_path / "out").glob("_state/working/*")), "the process lived on"
+    done = len(list((tmp_path / "out").glob("_state/blocks/0*.json")))
+
+    flags["skip_blocks"] = str(poison)
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    counts = record(tmp_path / "out")["counts"]
+    assert counts["records"] == 600
+    assert counts["embedded"] + counts["rejected"] == 600
+    assert counts["parts_reused"] == done
+    assert record(tmp_path / "out")["rejected"] == {"block skipped on request": counts["rejected"]}
+    refused = rejected(tmp_path / "out")
+    assert len(refused) == counts["rejected"]
+    assert POISON in [each["record"] for each in refused]
+    assert {each["stage"] for each in refused} == {"read"}
+    assert not (tmp_path / "out" / "_state" / "working").exists()
+
+
+def run_deadly(bundle, *words, seconds=0.0):
+    """The command line with a model that dies within so long; its exit code and what it said."""
+    program = KILLER.replace("POISON_ID", str(poison_id(bundle)))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "embed", *words],
+        cwd=ROOT,
+        env={**os.environ, "DYING_SECONDS": str(seconds)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_block_that_kills_its_process_is_named_left_out_and_taken_up_again(
+    tmp_path, corpus, poison, tiny_bundle, capsys
+):
+    output = tmp_path / "out"
+    flags = flags_of(output, tiny_bundle, corpus, **SMALL)
+    assert run_deadly(tiny_bundle, *flags)[0] == -9
+    code, told = run_deadly(tiny_bundle, *flags)
+    assert code == -9
+    place = f"{corpus}, bytes {1000 * poison} to {1000 * poison + 1000}"
+    assert f"note: a process died on block {poison} ({place})\n" in told
+    done = len(list(output.glob("_state/blocks/0*.json")))
+
+    code, told = run_deadly(tiny_bundle, *flags, f"--skip_blocks={poison}")
+    assert code == 0, told
+    assert record(output)["counts"]["parts_reused"] == done
+    assert {each["reason"] for each in rejected(output)} == {"block skipped on request"}
+    assert not (output / "_state" / "working").exists()
+    assert embed(output, tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+    # With a model that is mended, the same command without --skip_blocks does what is missing.
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert embed(tmp_path / "whole", tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == files(tmp_path / "whole")
+    counts = record(output)["counts"]
+    assert (counts["embedded"], counts["rejected"]) == (600, 0)
+    assert counts["parts_reused"] == counts["parts"] - 1
+    assert len(rows(output)["id"]) == 600
+
+
+def test_each_death_counts(tmp_path, corpus, poison, tiny_bundle):
+    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
+    for _ in range(2):
+        assert run_deadly(tiny_bundle, *flags)[0] == -9
+    code, told = run_deadly(tiny_bundle, *flags)
+    assert code == -9
+    assert "), 2 times\n" in told
+    assert f"skip it with --skip_blocks {poison}\n" in told
+
+
+def test_a_mark_of_another_machine_may_be_of_work_that_goes_on(
+    tmp_path, corpus, poison, tiny_bundle
+):
+    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
+    assert run_deadly(tiny_bundle, *flags)[0] == -9
+    (mark,) = (tmp_path / "out" / "_state" / "working").iterdir()
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"host": "elsewhere"}))
+    _, told = run_deadly(tiny_bundle, *flags)
+    assert "), unless it still runs on another machine" in told
+
+
+def test_deaths_are_told_of_runs_in_cloud_storage(tmp_path, corpus, poison, tiny_bundle, gcs):
+    gcs.client.create_bucket("deaths")
+    flags = flags_of("gs://deaths/out", tiny_bundle, corpus, **SMALL)
+    assert run_deadly(tiny_bundle, *flags, seconds=2)[0] == -9
+    code, told = run_deadly(tiny_bundle, *flags, f"--skip_blocks={poison}")
+    assert code == 0, told
+    left = [each.name for each in gcs.client.list_blobs("deaths", prefix="out/_state/working/")]
+    assert left == []
+    assert run_deadly(tiny_bundle, *flags, seconds=2)[0] == -9
+    assert f"note: a process died on block {poison} (" in run_deadly(tiny_bundle, *flags)[1]
+
+
+def test_a_block_the_run_does_not_have_cannot_be_left_out(tmp_path, corpus, tiny_bundle, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="99") == 2
+    assert "--skip_blocks 99: the run has 1 blocks, number 0 to 0" in capsys.readouterr().err
+    assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="a") == 2
+    assert "--skip_blocks: must be block numbers with commas" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""Each folder of an output is one data set to the tools people use; none needs a filter."""
+
+import json
+
+import datasets
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import bert
+from tests.support.command import data_files, embed, record
+
+KINDS = ("embeddings", "tokens", "words")
+
+
+def by_pandas(folder):
+    # NumPy arrays and numbers in cells, nested; JSON-like values compare with all the others.
+    return [plain(row) for row in pd.read_parquet(folder).to_dict("records")]
+
+
+def by_arrow(folder):
+    return ds.dataset(folder).to_table().to_pylist()
+
+
+def by_polars(folder):
+    return pl.read_parquet(folder).to_dicts()
+
+
+def by_duckdb(folder):
+    found = duckdb.sql(f"select * from '{folder}/*.parquet'")
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+
+def by_datasets(folder, cache):
+    return list(datasets.load_dataset(str(folder), split="train", cache_dir=str(cache)))
+
+
+def plain(value):
+    """Python's own lists, dicts and numbers, whatever a tool puts in their place."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory, tiny_bundle):
+    folder = tmp_path_factory.mktemp("tools")
+    texts = ["the bank", "of the river, money", " ", "unaffable river bank"] * 9
+    lines = [{"id": f"d{n}", "text": text, "year": n} for n, text in enumerate(texts)]
+    path = folder / "in.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    flags = {"granularity": "sentence,token,word", "extra_columns": "year:int64"}
+    assert embed(folder / "out", tiny_bundle, path, block_bytes=300, **flags) == 0
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def expected(output):
+    return {
+        kind: [row for path in data_files(output, kind) for row in pq.read_table(path).to_pylist()]
+        for kind in KINDS
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tool", [by_pandas, by_arrow, by_polars, by_duckdb])
+def test_a_folder_opens_as_one_data_set(output, expected, kind, tool):
+    assert len(data_files(output, kind)) > 2
+    assert [row["id"] for row in expected[kind]] == [f"d{n}" for n in range(36) if n % 4 != 2]
+    assert [plain(row) for row in tool(output / kind)] == expected[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_opens_with_hugging_face_datasets(
+    output, expected, kind, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    assert [plain(row) for row in by_datasets(output / kind, tmp_path)] == expected[kind]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint64(), pa.string()], ids=str)
+def test_ids_keep_the_type_of_their_column(tmp_path, tiny_bundle, kind):
+    """Ids are strings on the way; integers as large as they come return as they were."""
+    numbers = [3, 2**31 - 1 if kind == pa.int32() else 2**63 - 1, 0]
+    ids = pa.array([str(each) for each in numbers]).cast(kind)
+    pq.write_table(pa.table({"id": ids, "text": ["one", "two", "river"]}), tmp_path / "in.parquet")
+    source = tmp_path / "in.parquet"
+    assert embed(tmp_path / "out", tiny_bundle, source, granularity="sentence,word") == 0
+    for folder in ("embeddings", "words"):
+        found = ds.dataset(tmp_path / "out" / folder).to_table()["id"]
+        assert found.combine_chunks() == ids
+        assert found.type == kind
+    assert bert.read(tmp_path / "out")[0] == ids.to_pylist()
+    assert [each.id for each in bert.read_words(tmp_path / "out")] == ids.to_pylist()
+    assert embed(tmp_path / "lines", tiny_bundle, source, output_format="jsonl") == 0
+    (lines,) = data_files(tmp_path / "lines")
+    assert [json.loads(line)["id"] for line in lines.open()] == ids.to_pylist()
+    flags = {"skip_existing": str(tmp_path / "lines")}
+    assert embed(tmp_path / "more", tiny_bundle, source, output_format="jsonl", **flags) == 0
+    assert record(tmp_path / "more")["counts"]["skipped"] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_columns_but_the_vectors_are_compressed_and_have_statistics(output, kind):
+    for path in data_files(output, kind):
+        group = pq.read_metadata(path).row_group(0)
+        for number in range(group.num_columns):
+            column = group.column(number)
+            is_vector = column.path_in_schema.endswith("embedding.list.element")
+            assert column.compression == ("UNCOMPRESSED" if is_vector else "ZSTD")
+            assert column.is_stats_set != is_vector, column.path_in_schema
+
+
+def test_a_flipped_bit_is_noticed_by_any_reader_that_looks(output, tmp_path):
+    data = bytearray(data_files(output)[0].read_bytes())
+    start = pq.read_metadata(data_files(output)[0]).row_group(0).column(1).data_page_offset
+    data[start + 200] ^= 1
+    (tmp_path / "flipped.parquet").write_bytes(data)
+    with pytest.raises(OSError, match=r"(?i)crc"):
+        pq.read_table(tmp_path / "flipped.parquet", page_checksum_verification=True)

@@ -1,0 +1,83 @@
+"""The guess of the output's size stops runs that cannot fit, and no others."""
+
+import collections
+import os
+import shutil
+
+import pytest
+
+from tests.support.command import embed, record
+
+LINES = 2000
+DISK = collections.namedtuple("DISK", "total used free")
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{n:04d} the river bank\n" for n in range(LINES)))
+    return path
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """Free bytes of the disks, by the start of a path; as `shutil` tells them."""
+    free = {}
+
+    def usage(path):
+        return DISK(0, 0, next(size for start, size in free.items() if path.startswith(start)))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    return free
+
+
+def test_a_run_that_was_begun_is_continued(tmp_path, tiny_bundle, text, disk, capsys):
+    output = tmp_path / "out"
+    disk["/"] = 1 << 40
+    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
+    disk["/"] = 1000
+    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    report = sorted(output.rglob("0000001-00000.json"))[0]
+    report.unlink()
+    assert embed(output, tiny_bundle, text, block_bytes=10_000) == 0
+    assert record(output)["counts"]["parts_reused"] > 0
+    assert embed(tmp_path / "new", tiny_bundle, text) == 2
+    assert "GB free, but about 2,000 documents will take" in capsys.readouterr().err
+
+
+def test_what_overwrite_frees_counts(tmp_path, tiny_bundle, text, disk):
+    disk["/"] = 1 << 40
+    assert embed(tmp_path / "out", tiny_bundle, text) == 0
+    estimate = LINES * (32 * 4 + 60)
+    disk["/"] = estimate - record(tmp_path / "out")["counts"]["bytes"] + 1000
+    assert embed(tmp_path / "new", tiny_bundle, text, pooling="cls") == 2
+    assert embed(tmp_path / "out", tiny_bundle, text, pooling="cls", overwrite=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [("float32", 4), ("float16", 2), ("bfloat16", 2), ("int8", 1), ("ubinary", 1 / 8)],
+)
+def test_the_output_type_counts(tmp_path, tiny_bundle, text, disk, dtype, number):
+    disk["/"] = int(LINES * (32 * number + 60) * 1.05)
+    flags = {"output_dtype": dtype, "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
+    disk["/"] = int(LINES * (32 * number + 60) * 0.95)
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 2
+
+
+def test_examples_have_a_size_of_their_own(tmp_path, tiny_bundle, text, disk, capsys):
+    """On a disk of their own less than the vectors of every token take; on one disk both count."""
+    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip("needs two file systems")
+    vectors = {"granularity": "token", "layers": "1,2", "layer_combine": "concat"}
+    disk["/dev/shm"] = LINES * 500
+    disk["/"] = 1 << 40
+    flags = vectors | {"tfrecord_output": "/dev/shm/bert-embed-examples", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
+    del disk["/"]
+    disk[str(tmp_path)] = LINES * (32 * 4 + 60) + 1000
+    flags = {"tfrecord_output": tmp_path / "examples", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 2
+    assert f"--tfrecord_output {tmp_path}/examples has" in capsys.readouterr().err

@@ -1,0 +1,225 @@
+"""What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
+
+import json
+import shutil
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.parser import command_of, parse_embed
+from tests.support.command import embed, flags_of, record, rows
+from tests.support.days import counts, removed_ids, two_days, write
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def days(tmp_path):
+    return two_days(tmp_path)
+
+
+def test_of_several_outputs_the_last_with_an_id_decides(tmp_path, tiny_bundle):
+    """What went back to an older text is new: the last output has another vector of it."""
+    day1 = write(tmp_path / "1.jsonl", {"a": "red river", "b": "bank", "c": "vault"})
+    day2 = write(tmp_path / "2.jsonl", {"a": "seven stars", "b": "bank", "c": "vault"})
+    runs = tmp_path / "runs"
+    assert embed(runs / "1", tiny_bundle, day1) == 0
+    assert embed(runs / "2", tiny_bundle, day2, skip_existing=runs / "1") == 0
+    assert rows(runs / "2")["id"] == ["a"]
+    in_order = [f"--skip_existing={runs}/1", f"--skip_existing={runs}/2"]
+    for number, named in enumerate(([f"--skip_existing={runs}"], in_order)):
+        output = tmp_path / f"back{number}"
+        assert main_with(output, tiny_bundle, day1, *named) == 0
+        assert rows(output)["id"] == ["a"]
+    assert main_with(tmp_path / "other", tiny_bundle, day1, *in_order[::-1]) == 0
+    assert counts(tmp_path / "other") == (3, 0, 3, 0)
+
+
+def main_with(output, model, source, *words):
+    return main(["embed", *flags_of(output, model, source), *words])
+
+
+def test_a_glob_of_runs_leaves_out_the_run_itself(tmp_path, days, tiny_bundle, capsys):
+    day1, day2 = days
+    runs = tmp_path / "runs"
+    assert embed(runs / "day1", tiny_bundle, day1) == 0
+    assert embed(runs / "day2", tiny_bundle, day2, skip_existing=f"{runs}/day*") == 0
+    assert counts(runs / "day2") == (60, 3, 56, 1)
+    capsys.readouterr()
+    assert embed(runs / "day2", tiny_bundle, day2, skip_existing=f"{runs}/day*") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert embed(runs / "day1", tiny_bundle, day1, skip_existing=runs / "day1") == 2
+    assert "is the --output of this run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"pooling": "cls"}, 'pooling is "mean" there and "cls" here'),
+        (
+            {"dim": 8, "normalize": True},
+            "normalize is false there and true here, dim is null there and 8 here",
+        ),
+        ({"max_seq_length": 16}, "max_seq_length is 64 there and 16 here"),
+        ({"prompt": "query: "}, 'prompt is "" there and "query: " here'),
+        ({"output_dtype": "float16"}, 'output_dtype is "float32" there and "float16" here'),
+        ({"granularity": "word"}, 'granularity is ["sentence"] there and ["word"] here'),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_other_settings_are_refused_before_work(
+    tmp_path, days, tiny_bundle, capsys, flags, message
+):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    capsys.readouterr()
+    flags = flags | {"skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "holds other vectors than this run computes" in error
+    assert message in error
+    assert not (tmp_path / "two").exists()
+    (tmp_path / "one" / "run.json").unlink()  # the footers tell the same
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_another_model_is_refused(tmp_path, days, tiny_bundle, capsys):
+    from bert.bundle.bundle import read_bundle
+    from tests.support.models.tiny import write_tiny_huggingface
+
+    day1, day2 = days
+    write_tiny_huggingface(tmp_path / "model", seed=1)
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    flags = {"skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", str(tmp_path / "model"), day2, **flags) == 2
+    message = f'model is "{read_bundle(tiny_bundle).fingerprint}" there and '
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"skip_existing": "nowhere"}, "--skip_existing nowhere names no output of a run"),
+        ({"skip_existing": "no/*/runs"}, "--skip_existing no/*/runs names no output of a run"),
+        ({"list_removed": True}, "--list_removed requires --skip_existing"),
+        (
+            {"list_removed": True, "limit": 3, "skip_existing": "x"},
+            "--list_removed conflicts with --limit",
+        ),
+    ],
+    ids=["nowhere", "glob", "alone", "limit"],
+)
+def test_what_cannot_be_asked(tmp_path, days, tiny_bundle, capsys, flags, message):
+    assert embed(tmp_path / "two", tiny_bundle, days[0], **flags) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_json_lines_of_tokens_do_not_tell(tmp_path, days, tiny_bundle, capsys):
+    day1, day2 = days
+    flags = {"granularity": "token", "output_format": "jsonl"}
+    assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0
+    flags |= {"skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
+    assert "JSON lines of tokens, which have no text_hash" in capsys.readouterr().err
+
+
+def test_an_earlier_run_that_was_killed_counts_with_what_is_there(
+    tmp_path, days, tiny_bundle, capsys
+):
+    day1, _ = days
+    assert embed(tmp_path / "one", tiny_bundle, day1, block_bytes=700) == 0
+    text = (tmp_path / "one" / "run.json").read_text().replace('"done"', '"running"')
+    (tmp_path / "one" / "run.json").write_text(text)
+    gone = sorted((tmp_path / "one").glob("embeddings/part-*"))[1]
+    missing = rows_of(gone)
+    gone.unlink()
+    capsys.readouterr()
+    assert embed(tmp_path / "two", tiny_bundle, day1, skip_existing=tmp_path / "one") == 0
+    assert "an unfinished run: its finished blocks count" in capsys.readouterr().err
+    assert rows(tmp_path / "two")["id"] == missing
+
+
+def rows_of(path):
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)["id"].to_pylist()
+
+
+def test_a_damaged_file_is_named(tmp_path, days, tiny_bundle, capsys):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    path = next((tmp_path / "one").glob("embeddings/part-*"))
+    path.write_bytes(path.read_bytes()[:100])
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 1
+    assert f"{path} is damaged; remove it" in capsys.readouterr().err
+
+
+def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, tiny_bundle, capsys):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 0
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "copy") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    path = next((tmp_path / "copy").glob("embeddings/part-*"))
+    path.rename(path.with_name(path.name.replace("0000000", "0000009")))
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "copy") == 2
+    assert "input skip_existing" in capsys.readouterr().err
+
+
+def test_the_command_that_continues_names_every_earlier_output():
+    words = ["--input=a", "--output=b", "--skip_existing=c", "--skip_existing=d", "--check_ids"]
+    assert command_of(parse_embed(words))[4:] == words
+
+
+def test_earlier_outputs_may_stand_in_a_file(tmp_path):
+    (tmp_path / "run.yaml").write_text("input: a\noutput: b\nskip_existing: [c, d]\n")
+    found = parse_embed([f"--config={tmp_path / 'run.yaml'}"])
+    assert found.skip_existing == ("c", "d")
+
+
+def test_earlier_outputs_on_cloud_storage(tmp_path, days, tiny_bundle, gcs):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    there = gcs.put_folder(tmp_path / "one", "increments", "runs/day1")
+    for number, named in enumerate((there, "gs://increments/runs/*", "gs://increments/runs/")):
+        output = tmp_path / f"two{number}"
+        flags = {"skip_existing": named, "list_removed": True}
+        assert embed(output, tiny_bundle, day2, **flags) == 0
+        assert counts(output) == (60, 3, 56, 1)
+        assert sorted(removed_ids(output)) == ["d59", "d7"]
+
+
+def test_a_run_on_cloud_storage_lists_what_vanished_there(days, tiny_bundle, gcs, capsys):
+    day1, day2 = days
+    gcs.client.bucket("increments-out").create()
+    flags = {"skip_existing": "gs://increments-out/runs/*", "list_removed": True}
+    assert embed("gs://increments-out/runs/1", tiny_bundle, day1) == 0
+    assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
+    assert "60 records: 3 embedded, 56 skipped, 1 rejected" in capsys.readouterr().out
+    name = "runs/2/removed/part-0000000-00000.jsonl"
+    lines = gcs.client.bucket("increments-out").blob(name).download_as_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert found == [{"id": each, "output": "gs://increments-out/runs/1"} for each in ("d7", "d59")]
+    assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_examples_and_tfrecord_files_are_no_outputs_to_compare_with(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("the bank\nriver\n")
+    source, runs = tmp_path / "in.txt", tmp_path / "runs"
+    words = [f"--input={source}", f"--model={tiny_bundle}"]
+    assert main(["tokenize", *words, f"--output={runs}/examples"]) == 0
+    assert embed(runs / "first", tiny_bundle, source) == 0
+    assert embed(tmp_path / "rec", tiny_bundle, source, output_format="tfrecord") == 0
+    out = tmp_path / "out"
+    for named, message in (
+        (runs / "examples", "holds examples of `tokenize`, not vectors"),
+        (tmp_path / "rec", "holds TFRecord files, which are not compared"),
+    ):
+        assert embed(out, tiny_bundle, source, skip_existing=named) == 2
+        assert message in capsys.readouterr().err
+    assert embed(out, tiny_bundle, source, skip_existing=runs) == 0
+    assert record(out)["counts"]["skipped"] == 2

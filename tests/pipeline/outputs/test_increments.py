@@ -1,0 +1,205 @@
+"""Only what is new or changed is embedded, exactly, whatever the earlier output looks like."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from tests.pipeline.outputs.test_resume import wait_for_reports
+from tests.support.command import embed, files, flags_of, record, rows, start, stray
+from tests.support.days import counts, removed_ids, some_texts, two_days, write
+from tests.support.rounding import assert_near
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def days(tmp_path):
+    return two_days(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"output_format": "jsonl"},
+        {"output_dtype": "int8", "output_format": "jsonl"},
+        {"granularity": "word"},
+        {"granularity": "token"},
+        {"long_text": "window", "max_seq_length": 6, "stride": 1, "no_merge_windows": True},
+    ],
+    ids=lambda flags: "-".join(map(str, flags.values())) or "default",
+)
+def test_new_and_changed_documents_alone_are_embedded(tmp_path, days, tiny_bundle, flags):
+    day1, day2 = days
+    flags = flags | {"block_bytes": 700}
+    assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0
+    incremental = flags | {"skip_existing": tmp_path / "one", "list_removed": True}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **incremental) == 0
+    assert counts(tmp_path / "two") == (60, 3, 56, 1)
+    assert record(tmp_path / "two")["removed"] == 2
+    assert sorted(removed_ids(tmp_path / "two")) == ["d59", "d7"]
+    if not flags.keys() & {"output_format", "granularity"}:
+        assert list(dict.fromkeys(rows(tmp_path / "two")["id"])) == ["d3", "new1", "new2"]
+
+
+def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, tiny_bundle):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    assert embed(tmp_path / "whole", tiny_bundle, day2) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 0
+    whole, new = rows(tmp_path / "whole"), rows(tmp_path / "two")
+    for document, vector in zip(new["id"], new["embedding"], strict=True):
+        at = whole["id"].index(document)
+        assert_near(vector, whole["embedding"][at])
+
+
+def test_each_occurrence_of_an_id_is_judged_by_its_text(tmp_path, tiny_bundle, capsys):
+    day1 = write(tmp_path / "1.jsonl", {}, [("a", "red"), ("a", "bank"), ("b", "river")])
+    texts = [("a", "bank"), ("a", "red"), ("a", "red"), ("a", "vault"), ("b", "river"), ("c", "of")]
+    day2 = write(tmp_path / "2.jsonl", {}, texts)
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    flags = {"skip_existing": tmp_path / "one", "check_ids": True, "block_bytes": 60}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
+    assert counts(tmp_path / "two") == (6, 2, 4, 0)
+    assert rows(tmp_path / "two")["id"] == ["a", "c"]
+    found = record(tmp_path / "two")["duplicate_ids"]
+    assert found == {"ids": 1, "surplus": 3, "examples": ["a"]}
+    assert "1 ids occur more than once, 3 documents too many: a" in capsys.readouterr().out
+
+
+def test_a_file_that_grew_keeps_the_ids_of_its_old_lines(tmp_path, tiny_bundle):
+    path = tmp_path / "in.txt"
+    path.write_text("red river\nseven stars\n", encoding="utf-8")
+    assert embed(tmp_path / "one", tiny_bundle, path) == 0
+    path.write_text("red river\nseven stars\nmoney\n", encoding="utf-8")
+    assert embed(tmp_path / "two", tiny_bundle, path, skip_existing=tmp_path / "one") == 0
+    assert rows(tmp_path / "two")["id"] == [f"{path}:22"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_read_through_files_are_joined_by_reader_and_part(tmp_path, tiny_bundle, suffix):
+    import gzip
+
+    import zstandard
+
+    texts = some_texts(900)
+    day1 = write(tmp_path / "1.jsonl", {name: text for name, text in texts.items() if name != "d8"})
+    plain = write(tmp_path / "2.jsonl", texts).read_bytes()
+    pack = {".gz": gzip.compress, ".zst": zstandard.compress}.get(suffix[6:], bytes)
+    day2 = tmp_path / f"day2{suffix}"
+    day2.write_bytes(pack(plain))
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    flags = {"block_bytes": 3000, "block_docs": 50, "skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, day2, check_ids=True, **flags) == 0
+    assert counts(tmp_path / "two") == (900, 1, 899, 0)
+    assert rows(tmp_path / "two")["id"] == ["d8"]
+    assert record(tmp_path / "two")["duplicate_ids"] == {"ids": 0, "surplus": 0, "examples": []}
+
+
+def test_nothing_new_is_a_run_without_vectors(tmp_path, days, tiny_bundle, capsys):
+    day1, _ = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day1, skip_existing=tmp_path / "one") == 0
+    assert "60 records: 0 embedded, 60 skipped, 0 rejected" in capsys.readouterr().out
+    assert list((tmp_path / "two").glob("embeddings/part-*")) == []
+    # Such an output says nothing of any id, and is no obstacle either.
+    assert embed(tmp_path / "three", tiny_bundle, day1, skip_existing=tmp_path / "two") == 0
+    assert counts(tmp_path / "three") == (60, 60, 0, 0)
+
+
+def test_the_limit_is_judged_before_what_is_skipped(tmp_path, days, tiny_bundle):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1, limit=10) == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one", limit=20) == 0
+    assert counts(tmp_path / "two") == (20, 12, 8, 0)
+
+
+def test_changed_spans_are_another_content(tmp_path, tiny_bundle):
+    def spans(path, stop):
+        row = [{"id": "a", "text": "red river", "start": 0, "stop": stop}]
+        row += [{"id": "b", "text": "red river", "start": 0, "stop": 3}]
+        path.write_text("".join(json.dumps(each) + "\n" for each in row))
+        return path
+
+    flags = {"granularity": "span"}
+    assert embed(tmp_path / "one", tiny_bundle, spans(tmp_path / "1.jsonl", 3), **flags) == 0
+    flags |= {"skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, spans(tmp_path / "2.jsonl", 9), **flags) == 0
+    assert counts(tmp_path / "two") == (2, 1, 1, 0)
+
+
+def test_killed_and_continued(tmp_path, tiny_bundle):
+    texts = some_texts(2000)
+    half = {name: text for n, (name, text) in enumerate(texts.items()) if n % 2}
+    day1, day2 = write(tmp_path / "1.jsonl", half), write(tmp_path / "2.jsonl", texts)
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    flags = {"skip_existing": tmp_path / "one", "block_bytes": 2000, "check_ids": True}
+    flags["list_removed"] = True
+    assert embed(tmp_path / "whole", tiny_bundle, day2, **flags) == 0
+    output = tmp_path / "out"
+    process = start("embed", *flags_of(output, tiny_bundle, day2, **flags))
+    wait_for_reports(output, 20, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert record(output)["status"] == "running"
+    assert embed(output, tiny_bundle, day2, **flags) == 0
+    assert counts(output) == (2000, 1000, 1000, 0)
+    assert record(output)["counts"]["parts_reused"] >= 20
+    assert files(output) == files(tmp_path / "whole")
+    assert record(output)["removed"] == 0
+    assert stray(output) == []
+
+
+def test_a_finished_run_can_be_asked_of_its_ids_afterwards(tmp_path, tiny_bundle, capsys):
+    texts = [("a", "red"), ("b", "bank"), ("a", "red"), ("c", "of"), ("b", "of")]
+    source = write(tmp_path / "in.jsonl", {}, texts)
+    assert embed(tmp_path / "out", tiny_bundle, source) == 0
+    assert "duplicate_ids" not in record(tmp_path / "out")
+    before = files(tmp_path / "out")
+    assert embed(tmp_path / "out", tiny_bundle, source, check_ids=True) == 0
+    found = record(tmp_path / "out")
+    assert found["duplicate_ids"] == {"ids": 2, "surplus": 2, "examples": ["a", "b"]}
+    assert found["counts"]["parts_reused"] == found["counts"]["parts"]
+    assert files(tmp_path / "out") == before
+    assert "warning: 2 ids occur more than once" in capsys.readouterr().out
+
+
+def test_lists_of_vanished_documents_go_with_the_run(tmp_path, days, tiny_bundle):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    flags = {"skip_existing": tmp_path / "one", "list_removed": True}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
+    assert len(removed_ids(tmp_path / "two")) == 2
+    assert embed(tmp_path / "two", tiny_bundle, day2, overwrite=True, dim=3) == 0
+    assert removed_ids(tmp_path / "two") == []
+    assert len(rows(tmp_path / "one")["id"]) == 60
+
+
+def test_equal_texts_of_a_block_run_once(tmp_path, tiny_bundle):
+    """Fifty documents of two texts: the model runs on two rows, all fifty get their vectors."""
+    texts = {f"d{n}": ("red river", "seven stars")[n % 2] for n in range(50)}
+    assert embed(tmp_path / "out", tiny_bundle, write(tmp_path / "in.jsonl", texts)) == 0
+    found = record(tmp_path / "out")
+    assert found["counts"]["embedded"] == 50
+    assert found["tokens"] == 25 * found["computed_tokens"]
+    vectors = np.array(rows(tmp_path / "out")["embedding"])
+    assert (vectors[::2] == vectors[0]).all()
+    assert (vectors[0] != vectors[1]).any()
+
+
+def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
+    monkeypatch.setattr("pipeline.run.BUCKET_KEYS", 20)  # in place of a corpus of millions
+    monkeypatch.setattr("transforms.increments.skip_existing.BLOCK_RANGE", 3)
+    texts = some_texts(400)
+    changed = {name: f"{text} of" for name, text in texts.items() if name.endswith("3")}
+    gone = {f"gone{n}": "red" for n in range(9)}
+    day1, day2 = write(tmp_path / "1.jsonl", texts | gone), tmp_path / "2.jsonl"
+    write(day2, texts | changed | {"new": "bank"})
+    assert embed(tmp_path / "one", tiny_bundle, day1, block_docs=100) == 0
+    flags = {"skip_existing": tmp_path / "one", "list_removed": True, "block_bytes": 900}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
+    assert counts(tmp_path / "two") == (401, 41, 360, 0)
+    assert rows(tmp_path / "two")["id"] == [*changed, "new"]
+    assert sorted(removed_ids(tmp_path / "two")) == sorted(gone)

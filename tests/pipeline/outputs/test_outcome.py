@@ -1,0 +1,71 @@
+"""A run that embedded nothing does not pass for a good one, and does not keep its folder."""
+
+import json
+
+import pytest
+
+from pipeline.outputs.outcome import speed_of_faster
+from tests.support.command import embed, record, rows
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Records of which the default column is no text."""
+    path = tmp_path / "in.jsonl"
+    lines = [json.dumps({"id": str(n), "text": n, "body": f"the river {n}"}) for n in range(30)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_all_rejected_is_exit_3_with_the_main_reason(tmp_path, tiny_bundle, text, capsys):
+    output = tmp_path / "out"
+    for again in (False, True):
+        assert embed(output, tiny_bundle, text) == 3
+        captured = capsys.readouterr()
+        (reason,) = record(output)["rejected"]
+        assert "nothing was embedded: 30 of 30 records were rejected, most for: " in captured.err
+        assert f"most for: {reason};" in captured.err
+        assert ("nothing to do" in captured.out) == again
+    assert record(output)["status"] == "done"
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("100%", 0), ("99%", 3), ("30", 3)])
+def test_it_can_be_allowed(tmp_path, tiny_bundle, text, allowed, code):
+    assert embed(tmp_path / "out", tiny_bundle, text, max_rejected=allowed) == code
+
+
+def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
+    examples = {"tfrecord_output": tmp_path / "examples"}
+    assert embed(tmp_path / "out", tiny_bundle, text, **examples) == 3
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body", **examples) == 0
+    assert len(rows(tmp_path / "out")["id"]) == 30
+    # That one is another matter.
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+
+
+def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("\n\n\n")
+    assert embed(tmp_path / "blank", tiny_bundle, tmp_path / "in.txt") == 0
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    assert embed(tmp_path / "first", tiny_bundle, tmp_path / "in.txt") == 0
+    earlier = {"skip_existing": tmp_path / "first"}
+    assert embed(tmp_path / "second", tiny_bundle, tmp_path / "in.txt", **earlier) == 0
+    assert record(tmp_path / "second")["counts"]["skipped"] == 2
+    capsys.readouterr()
+    (tmp_path / "in.txt").write_bytes(b"\n\ncaf\xe9\n")
+    assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
+    assert "1 of 1 records were rejected, most for: invalid UTF-8" in capsys.readouterr().err
+
+
+def speeds(status, documents, seconds):
+    rates = {"documents_per_second": documents / seconds, "tokens_per_second": 1.0}
+    return {"status": status, **rates, "elapsed_seconds": seconds}
+
+
+def test_a_second_identical_job_keeps_the_speed_of_the_first():
+    first = speeds("done", 1000, 10)
+    late = speeds("done", 0, 3) | {"documents_per_second": None}
+    kept = late | speed_of_faster(first, late)
+    assert (kept["documents_per_second"], kept["elapsed_seconds"]) == (100, 10)
+    assert speed_of_faster(late, first) == {}
+    assert speed_of_faster(first | {"status": "running"}, late) == {}

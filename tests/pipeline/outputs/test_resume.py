@@ -1,0 +1,223 @@
+"""Nothing lost, nothing twice, nothing again: kills, reruns, other runs, two jobs at once."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from pipeline.cli import main
+from tests.support.command import embed, files, flags_of, record, rows, start, stray
+
+pytestmark = pytest.mark.slow
+
+LINES = 3000
+SMALL = {"block_bytes": 1000}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.txt"
+    words = np.random.default_rng(7).choice(
+        ["red", "river", "bank", "of", "seven", "stars"], (LINES, 6)
+    )
+    path.write_text("\n".join(f"{n} " + " ".join(row) for n, row in enumerate(words)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tiny_bundle, tmp_path_factory):
+    output = tmp_path_factory.mktemp("whole") / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert len(rows(output)["id"]) == LINES
+    return files(output)
+
+
+def wait_for_reports(output, count, process, seconds=120):
+    """Waits until a job has finished `count` parts; it must not have ended before."""
+    deadline = time.monotonic() + seconds
+    folder = output / "_state" / "blocks"
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if folder.is_dir() and sum(name.startswith("0") for name in os.listdir(folder)) >= count:
+            return
+        time.sleep(0.002)
+    raise AssertionError("the job did not come that far")
+
+
+@pytest.mark.parametrize("parts", [1, 20, 60])
+def test_a_killed_job_continues_with_the_same_command(
+    tmp_path, corpus, tiny_bundle, uninterrupted, parts
+):
+    output = tmp_path / "out"
+    process = start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
+    wait_for_reports(output, parts, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert record(output)["status"] == "running"
+    times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
+    assert parts <= len(times) < len(uninterrupted)
+
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == uninterrupted
+    counts = record(output)["counts"]
+    assert counts["embedded"] == LINES
+    assert counts["parts_reused"] == len(times)
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert stray(output) == []
+
+
+def test_a_kill_between_vectors_and_report_leaves_a_block_to_do(
+    tmp_path, corpus, tiny_bundle, uninterrupted
+):
+    """The report is the mark: vectors without one are written again, equal byte for byte."""
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    text = (output / "run.json").read_text().replace('"done"', '"running"')
+    (output / "run.json").write_text(text)
+    (output / "_state" / "blocks" / "0000003-00000.json").unlink()
+    (output / "embeddings/part-0000003-00000.parquet").write_bytes(b"half")
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == uninterrupted
+    assert record(output)["counts"]["parts_reused"] == record(output)["counts"]["parts"] - 1
+
+
+def test_a_file_that_was_deleted_or_cut_is_written_again(
+    tmp_path, corpus, tiny_bundle, uninterrupted
+):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    gone, cut = list(uninterrupted)[3:5]
+    (output / gone).unlink()
+    (output / cut).write_bytes(uninterrupted[cut][:100])
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == uninterrupted
+    counts = record(output)["counts"]
+    assert counts["parts_reused"] == counts["parts"] - 2
+
+
+def test_a_finished_run_is_a_no_op(tmp_path, corpus, tiny_bundle, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    before = {p: p.stat().st_mtime_ns for p in sorted(output.rglob("*"))}
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, corpus) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert embed(output, tiny_bundle, corpus, overwrite=True) == 0
+    assert {p: p.stat().st_mtime_ns for p in sorted(output.rglob("*"))} == before
+
+
+@pytest.mark.parametrize("other", [{"dim": 8}, {"pooling": "cls"}, {"block_bytes": 5000}])
+def test_another_run_in_the_folder_is_refused(tmp_path, corpus, tiny_bundle, capsys, other):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    (output / "mine.txt").write_text("keep")
+    before = files(output)
+    assert embed(output, tiny_bundle, corpus, **other) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert files(output) == before
+    assert embed(output, tiny_bundle, corpus, overwrite=True, **other) == 0
+    assert len(rows(output)["id"]) == LINES
+    assert (output / "mine.txt").read_text() == "keep"
+
+
+def test_an_input_that_grew_is_another_run(tmp_path, corpus, tiny_bundle, capsys):
+    source = tmp_path / "texts"
+    source.mkdir()
+    shutil.copy(corpus, source / "b.txt")
+    assert embed(tmp_path / "out", tiny_bundle, source, **SMALL) == 0
+    (source / "a.txt").write_text("a new file in front\n")
+    assert embed(tmp_path / "out", tiny_bundle, source, **SMALL) == 2
+    message = capsys.readouterr().err
+    assert "holds another run" in message
+    assert "input" in message
+
+
+def test_how_fast_it_ran_is_not_another_run(tmp_path, corpus, tiny_bundle, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, corpus) == 0
+    flags = {"batch_tokens": 64, "threads": 1, "max_rejected": "3"}
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_vectors_without_a_record_are_not_written_over(tmp_path, corpus, tiny_bundle, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, corpus) == 0
+    (tmp_path / "out" / "run.json").unlink()
+    assert embed(tmp_path / "out", tiny_bundle, corpus, dim=3) == 2
+    assert "no run.json" in capsys.readouterr().err
+
+
+def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupted):
+    output = tmp_path / "out"
+    command = ["embed", *flags_of(output, tiny_bundle, corpus, **SMALL)]
+    jobs = [start(*command), start(*command)]
+    for job in jobs:
+        _, errors = job.communicate(timeout=300)
+        assert job.returncode == 0, errors
+    assert files(output) == uninterrupted
+    assert record(output)["status"] == "done"
+    assert record(output)["counts"]["embedded"] == LINES
+    assert stray(output) == []
+
+
+def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bundle, uninterrupted):
+    output = tmp_path / "out"
+    process = start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL))
+    wait_for_reports(output, 5, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    command = errors.strip().splitlines()[-1].split()
+    assert command[:4] == [sys.executable, "-m", "pipeline", "embed"]
+    assert record(output)["error"] == "interrupted"
+    assert main(command[3:]) == 0
+    assert files(output) == uninterrupted
+
+
+def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
+    output = tmp_path / "out"
+    (output / "_state" / "blocks").mkdir(parents=True)
+    old = output / "_state" / ".tmp-elsewhere-12-abcdef01-0000000-00000.json"
+    young = output / "_state" / ".tmp-elsewhere-12-abcdef01-part-0000000-00000.parquet"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 90_000, time.time() - 90_000))
+    assert embed(output, tiny_bundle, corpus) == 0
+    assert stray(output) == [young.name]
+
+
+def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, monkeypatch):
+    """The file changes after the command line has listed it: the plan refuses to go on."""
+    from pipeline.commands import start
+
+    path = tmp_path / "in.txt"
+    path.write_text("one\ntwo\n")
+    straight = start.run_job
+
+    def later(run, record):
+        path.write_text("one\ntwo\nthree\n")
+        straight(run, record)
+
+    monkeypatch.setattr(start, "run_job", later)
+    assert embed(tmp_path / "out", tiny_bundle, path) == 1
+    assert "the input changed" in capsys.readouterr().err
+    assert record(tmp_path / "out")["status"] == "failed"
+
+
+def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(
+    tmp_path, tiny_bundle, capsys
+):
+    import gzip
+
+    lines = b"".join(b"line %d\n" % n for n in range(40_000))
+    whole = gzip.compress(lines)
+    (tmp_path / "in.txt.gz").write_bytes(whole[: len(whole) * 2 // 3])
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt.gz") == 1
+    message = capsys.readouterr().err
+    assert f"{tmp_path}/in.txt.gz is damaged gzip data" in message
+    assert "Traceback" not in message
+    assert record(tmp_path / "out")["status"] == "failed"

@@ -1,0 +1,338 @@
+"""Folders, files and configurations of somebody else lead nowhere else, and crash nothing."""
+
+import base64
+import gzip
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import google_crc32c
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bert
+from pipeline.cli import main
+from tests.support.command import embed, files, record, rejected, rows, vectors
+from tests.support.models.tiny import write_tiny_huggingface
+from transforms.output_folder import OutputFolder
+from transforms.read.lines import MOST_RECORD_BYTES
+from transforms.records.report import read_report
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("the bank\nof the river\nmoney\n")
+    return path
+
+
+@pytest.fixture
+def output(tmp_path, texts, tiny_bundle):
+    assert embed(tmp_path / "out", tiny_bundle, texts) == 0
+    return tmp_path / "out"
+
+
+def report_of(output):
+    [path] = (output / "_state" / "blocks").glob("*.json")
+    return path, orjson.loads(path.read_bytes())
+
+
+def parsed(output, run):
+    """The report of the one part, as a rerun reads it."""
+    return read_report(OutputFolder(str(output)), 0, 0, run)
+
+
+def reported_as(output, path):
+    """Makes record and report say that a file was written as it is now."""
+    size, name = path.stat().st_size, str(path.relative_to(output))
+    stored = record(output)
+    stored["written"][path.parent.name]["bytes"] = size
+    (output / "run.json").write_bytes(orjson.dumps(stored))
+    place, report = report_of(output)
+    crc = base64.b64encode(google_crc32c.Checksum(path.read_bytes()).digest()).decode()
+    report["files"][name] |= {"bytes": size, "crc32c": crc}
+    place.write_bytes(orjson.dumps(report))
+
+
+def failed_since(output):
+    """Makes the record that of a run which has to be continued."""
+    stored = orjson.loads((output / "run.json").read_bytes())
+    (output / "run.json").write_bytes(orjson.dumps(stored | {"status": "failed"}))
+
+
+FILE = {"bytes": 4, "crc32c": "AAAAAA==", "rows": 1}
+STRANGE = [
+    {"files": {"/etc/hostname": FILE}},
+    {"files": {"embeddings/part-0000000-00001.parquet": FILE}},
+    {"files": {"embeddings/part-0000000-00000.parquet": FILE | {"bytes": -1}}},
+    {"files": {"embeddings/part-0000000-00000.parquet": 4}},
+    {"files": {"embeddings/part-0000000-00000.parquet/../../x": FILE}},
+    {"files": None},
+    {"block": "../x"},
+    {"part": 3},
+    {"embedded": -2, "records": -2},
+    {"rejected": {"x": "y"}},
+    {"covered": {"../x": 1}},
+    {"seconds": {"read": "long"}},
+    {"more": 1},
+]
+
+
+def test_a_report_that_names_other_files_does_not_count(tmp_path, output, texts, tiny_bundle):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    kept = outside / "part-0000000-00000.parquet"
+    kept.write_bytes(b"kept")
+    before = files(output)
+    path, report = report_of(output)
+    assert parsed(output, report["run"]) is not None
+    for change in STRANGE:
+        path.write_bytes(orjson.dumps(report | change))
+        assert parsed(output, report["run"]) is None, change
+    name = "../outside/part-0000000-00000.parquet"
+    path.write_bytes(orjson.dumps(report | {"files": {name: FILE}}))
+    failed_since(output)
+    assert embed(output, tiny_bundle, texts) == 0
+    assert record(output)["counts"]["parts_reused"] == 0
+    assert (files(output), report_of(output)[1]["files"]) == (before, report["files"])
+    assert kept.read_bytes() == b"kept"
+
+
+def test_a_report_that_is_none_does_not_count(output, texts, tiny_bundle):
+    path, report = report_of(output)
+    for data in (b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000):
+        path.write_bytes(data)
+        assert parsed(output, report["run"]) is None
+    failed_since(output)
+    assert embed(output, tiny_bundle, texts) == 0
+    assert record(output)["counts"]["embedded"] == 3
+
+
+def test_overwriting_removes_a_runs_names_and_links_but_not_what_they_lead_to(
+    tmp_path, output, texts, tiny_bundle
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious.parquet").write_bytes(b"kept")
+    others = [
+        "notes.txt",
+        "vectors-0000000-00000.parquet",
+        "embeddings-0000000-00000.parquet",
+        "embeddings/notes.parquet",
+    ]
+    for name in others:
+        (output / name).write_text("mine")
+    (output / "embeddings/part-0000007-00000.parquet").symlink_to(outside / "precious.parquet")
+    (output / "embeddings/part-0000008-00000.parquet").symlink_to(outside / "gone")
+    own = output / "embeddings/part-0000000-00000.parquet"
+    own.unlink()
+    own.symlink_to(outside / "precious.parquet")
+    assert embed(output, tiny_bundle, texts, dim=8, overwrite=True) == 0
+    assert (outside / "precious.parquet").read_bytes() == b"kept"
+    assert sorted(outside.iterdir()) == [outside / "precious.parquet"]
+    assert not own.is_symlink()
+    assert vectors(output).shape == (3, 8)
+    assert [(output / name).read_text() for name in others] == ["mine"] * len(others)
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(
+    tmp_path, output, texts, tiny_bundle
+):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept")
+    for path in (output / "embeddings/part-0000000-00000.parquet", output / "run.json"):
+        path.unlink()
+        path.symlink_to(precious)
+    assert embed(output, tiny_bundle, texts) == 2, "the link leads to no record of a run"
+    (output / "run.json").unlink()
+    assert embed(output, tiny_bundle, texts, overwrite=True) == 0
+    assert precious.read_bytes() == b"kept"
+    assert vectors(output).shape == (3, 32)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_in_the_place_of_the_reports_is_refused(
+    tmp_path, output, texts, tiny_bundle, overwrite, capsys
+):
+    outside = tmp_path / "outside"
+    shutil.move(output / "_state" / "blocks", outside)
+    (output / "_state" / "blocks").symlink_to(outside)
+    before = sorted(outside.iterdir())
+    flags = {"overwrite": True} if overwrite else {}
+    assert embed(output, tiny_bundle, texts, dim=8, **flags) == 2
+    assert "blocks that leads out of it" in capsys.readouterr().err
+    assert sorted(outside.iterdir()) == before
+
+
+def test_ids_never_become_file_names(tmp_path, tiny_bundle):
+    path = tmp_path / "in.jsonl"
+    ids = [
+        "../../escaped",
+        "/etc/passwd",
+        "a\0b",
+        "x" * 5000,
+        "embeddings/part-0000000-00000.parquet",
+    ]
+    path.write_text("".join(json.dumps({"id": each, "text": "the bank"}) + "\n" for each in ids))
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    assert rows(tmp_path / "out")["id"] == ids
+    assert {each.name for each in (tmp_path / "out").rglob("*")} == {
+        "_state",
+        "blocks",
+        "0000000-00000.json",
+        "embeddings",
+        "part-0000000-00000.parquet",
+        "run.json",
+    }
+    assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out"}
+
+
+def test_file_names_of_the_input_stay_data(tmp_path, tiny_bundle):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [
+        "..hidden.txt",
+        "a'; rm -rf x.txt",
+        "new\nline.txt",
+        "part-0000000-00000.txt",
+    ]
+    for name in names[1:]:
+        (folder / name).write_text("the bank\n")
+    assert embed(tmp_path / "out", tiny_bundle, folder) == 0
+    assert rows(tmp_path / "out")["id"] == sorted(f"{folder / name}:0" for name in names[1:])
+
+
+def test_json_of_any_depth_and_any_number_is_rejected_not_crashed(tmp_path, tiny_bundle):
+    path = tmp_path / "in.jsonl"
+    deep = 200_000
+    lines = [
+        '{"id": 1, "text": "the bank"}',
+        '{"id": 2, "text": ' + "[" * deep + "]" * deep + "}",
+        '{"id": 3, "text": "bank", "x": ' + '{"a":' * deep + "1" + "}" * deep + "}",
+        '{"id": ' + "9" * 50_000 + ', "text": "river"}',
+        '{"id": 1e999, "text": "river"}',
+        '{"id": NaN, "text": "river"}',
+        '{"id": -0.5, "text": "river"}',
+        '{"id": 18446744073709551615, "text": "river"}',
+        '{"id": 5, "text": "\\ud800"}',
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    counts = record(tmp_path / "out")["counts"]
+    assert counts["records"] == counts["embedded"] + counts["rejected"] == len(lines)
+    assert rows(tmp_path / "out")["id"] == ["1", "18446744073709551615"]
+    assert {each["reason"] for each in rejected(tmp_path / "out")} <= {
+        "malformed JSON",
+        "id is not a string or an integer",
+        "text is not a string or a list of strings",
+    }
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_record_beyond_all_measure_is_rejected_with_its_place(tmp_path, tiny_bundle, suffix):
+    path = tmp_path / f"in.txt{suffix}"
+    data = b"the bank\n" + b"a" * MOST_RECORD_BYTES + b"\nof the river\n"
+    path.write_bytes(gzip.compress(data, 1) if suffix else data)
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    counts = record(tmp_path / "out")["counts"]
+    assert (counts["records"], counts["embedded"], counts["rejected"]) == (3, 2, 1)
+    place = f"{path}:9"
+    assert rejected(tmp_path / "out") == [
+        {"id": place, "source": place, "stage": "read", "reason": "record too large"}
+        | {"record": None}
+    ]
+    assert rows(tmp_path / "out")["id"] == [f"{path}:0", f"{path}:{MOST_RECORD_BYTES + 10}"]
+
+
+def billion_laughs():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for level in range(1, 30):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]")
+    return "\n".join([*lines, "input: *a29"])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (billion_laughs(), "without references to each other"),
+        ("model: &m x\ninput: [*m, *m]", "without references to each other"),
+        ("[" * 5000, "the value a list at most"),
+        ("input: [[a]]", "the value a list at most"),
+        ("a: " + "x" * (1 << 20), "not more than 1,048,576 characters"),
+        ("input: !!python/object/apply:os.system ['touch ran']", "is not YAML"),
+        ("- a\n- b", "must hold flags"),
+    ],
+)
+def test_a_configuration_is_flags_and_nothing_else(tmp_path, texts, capsys, text, told):
+    config = tmp_path / "run.yaml"
+    config.write_text(text)
+    assert main(["embed", f"--config={config}", f"--input={texts}", "--output=out"]) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("end", [b"", b"[" * 100_000, b"[]", b'{"vectors": 3}', b'{"vectors": {}}'])
+def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
+    if end:
+        (output / "run.json").write_bytes(end)
+        assert main(["search", f"--embeddings={output}", "--query=bank"]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: ")
+        assert len(told.splitlines()) == 1
+    else:
+        (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
+        assert len(bert.read(output)[0]) == 3
+
+
+def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
+    path = output / "embeddings/part-0000000-00000.parquet"
+    schema = pq.read_schema(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    reported_as(output, path)
+    with pytest.raises(ValueError, match="is damaged"):
+        bert.read(output)
+    ids = pa.DictionaryArray.from_arrays(pa.array([0] * (1 << 20), pa.int32()), ["x"])
+    fields = [field for field in schema if field.name in ("id",)]
+    with pq.ParquetWriter(path, pa.schema(fields)) as writer:
+        table = pa.table({"id": ids.cast(pa.string())}, pa.schema(fields))
+        for _ in range(600):
+            writer.write_table(table)
+    assert path.stat().st_size < 16 << 20
+    reported_as(output, path)
+    with pytest.raises(ValueError, match="is damaged"):
+        bert.read(output)
+
+
+def archive_of(path, *entries):
+    """A .tar.gz of empty members that declare a size, and of real ones."""
+    with tarfile.open(path, "w:gz") as file:
+        for name, size in entries:
+            entry = tarfile.TarInfo(name)
+            entry.size = size
+            file.addfile(entry, io.BytesIO(bytes(size)) if size < 1 << 25 else None)
+    return path
+
+
+def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
+    source = tmp_path / "model"
+    write_tiny_huggingface(source)
+    path = archive_of(tmp_path / "bomb.tar.gz", ("config.json", 10), ("weights", 80 << 30))
+    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
+    assert "bomb.tar.gz: refused, it holds more than" in capsys.readouterr().err
+    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(100_001)))
+    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
+    assert "100,000 files" in capsys.readouterr().err
+
+
+def test_an_archive_whose_header_is_endless_is_refused(tmp_path, capsys):
+    path = tmp_path / "long.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        entry = tarfile.TarInfo("././@LongLink")
+        entry.type, entry.size = tarfile.GNUTYPE_LONGNAME, 1 << 25
+        file.addfile(entry, io.BytesIO(b"a" * (1 << 25)))
+    assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
+    assert "a header of 33,554,432 bytes" in capsys.readouterr().err

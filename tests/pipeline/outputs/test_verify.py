@@ -1,0 +1,241 @@
+"""Whatever happens to the files of an output, it is found, named, and can be repaired."""
+
+import json
+import os
+import stat
+
+import pytest
+
+import bert
+from pipeline.cli import main
+from tests.support.command import data_files, embed, files, record, rejected, reports
+
+LINES = 40
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.txt"
+    path.write_text("".join(f"{n} the bank of the river\n" for n in range(LINES - 1)) + "\n")
+    return path
+
+
+SMALL = {"block_bytes": 300}
+
+
+@pytest.fixture
+def output(tmp_path, corpus, tiny_bundle, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **SMALL) == 0
+    capsys.readouterr()
+    return tmp_path / "out"
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change_rows(path):
+    report = json.loads(path.read_text())
+    report["files"][next(iter(report["files"]))]["rows"] += 1
+    path.write_text(json.dumps(report))
+
+
+def extra(path):
+    path.with_name("part-0000900-00000.parquet").write_bytes(path.read_bytes())
+
+
+FIRST = "embeddings/part-0000000-00000.parquet"
+FAULTS = {
+    "missing": (FIRST, os.remove, f"{FIRST}: missing"),
+    "size": (FIRST, cut, f"{FIRST}: has "),
+    "checksum": (FIRST, flip, f"{FIRST}: has crc32c "),
+    "extra": (FIRST, extra, "embeddings/part-0000900-00000.parquet: no report names it"),
+    "rows": ("_state/blocks/0000000-00000.json", change_rows, f"{FIRST}: has "),
+    "report": ("_state/blocks/0000001-00000.json", os.remove, "_state/blocks/0000001-00000.json"),
+    "report damaged": ("_state/blocks/0000001-00000.json", halve, "0000001-00000.json: is damaged"),
+}
+
+
+def test_an_output_that_is_as_it_was_written_passes(output, capsys):
+    assert len(reports(output)) > 2
+    assert main(["verify", str(output)]) == 0
+    said = capsys.readouterr()
+    assert "all as written" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named_and_repaired(output, capsys, fault):
+    whole = files(output)
+    name, damage, said = FAULTS[fault]
+    damage(output / name)
+    assert main(["verify", str(output)]) == 1
+    told = capsys.readouterr()
+    assert said in told.out
+    assert "--repair" in told.err
+    assert main(["verify", str(output), "--repair"]) == 0
+    assert files(output) == whole
+    assert main(["verify", str(output)]) == 0
+
+
+def test_counts_that_do_not_add_up_are_named(output, capsys):
+    changed = record(output)
+    changed["counts"]["embedded"] += 1
+    (output / "run.json").write_text(json.dumps(changed))
+    assert main(["verify", str(output)]) == 1
+    assert f"run.json: counts {LINES} embedded, the reports {LINES - 1}" in capsys.readouterr().out
+
+
+def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):
+    (output / "embeddings" / "notes.parquet").write_bytes(b"mine")
+    assert main(["verify", str(output), "--repair"]) == 1
+    assert "embeddings/notes.parquet: does not belong there" in capsys.readouterr().out
+    assert (output / "embeddings" / "notes.parquet").read_bytes() == b"mine"
+
+
+def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, capsys):
+    kept = corpus.read_text()
+    (output / FIRST).unlink()
+    try:
+        corpus.write_text(kept + "more\n")
+        assert main(["verify", str(output), "--repair"]) == 2
+        assert "cannot be repaired: its input" in capsys.readouterr().err
+    finally:
+        corpus.write_text(kept)
+    assert len(data_files(output)) == len(reports(output)) - 1
+
+
+@pytest.mark.parametrize("fault", ["missing", "size", "checksum", "extra"])
+def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle, capsys, fault):
+    name, damage, _ = FAULTS[fault]
+    damage(output / name)
+    with pytest.raises(ValueError, match="bert-embed verify"):
+        bert.read(output)
+    assert (
+        main(["search", f"--embeddings={output}", "--query=river", f"--model={tiny_bundle}"]) == 2
+    )
+    assert "bert-embed verify" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_is_read_only_on_request(output):
+    changed = record(output)
+    (output / "run.json").write_text(json.dumps(changed | {"status": "running"}))
+    whole = len(bert.read(output, partial=True)[0])
+    assert whole == LINES - 1
+    reports(output)[1].unlink()
+    with pytest.raises(
+        ValueError, match=r"the run is not complete \(status running\).*partial=True"
+    ):
+        bert.read(output)
+    ids, vectors = bert.read(output, partial=True)
+    assert 0 < len(ids) == len(vectors) < whole
+
+
+def test_files_that_vanish_while_a_run_goes_on_fail_it(
+    output, corpus, tiny_bundle, capsys, monkeypatch
+):
+    """An earlier attempt wrote all but one part; a file of it is lost while that one is written."""
+    whole = files(output)
+    changed = record(output)
+    (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
+    reports(output)[-1].unlink()
+    straight = os.fsync
+
+    def losing(descriptor):
+        (output / FIRST).unlink(missing_ok=True)
+        straight(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", losing)
+        assert embed(output, tiny_bundle, corpus, **SMALL) == 1
+    assert f"{FIRST}: missing" in capsys.readouterr().err
+    assert record(output)["status"] == "failed"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert files(output) == whole
+
+
+def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, tiny_bundle):
+    changed = record(output)
+    (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
+    left = output / "rejected" / "part-0000000-00000.jsonl"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("{}\n")
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert not left.exists()
+    assert len(rejected(output)) == 1
+    assert main(["verify", str(output)]) == 0
+
+
+@pytest.mark.parametrize("folder", ["_state/working", "_state", "embeddings", "rejected"])
+def test_nothing_behind_a_link_is_removed(output, corpus, tiny_bundle, tmp_path, capsys, folder):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    names = ["0000000-00000-0123456789ab.json", "part-0000000-00000.parquet", "notes.txt"]
+    for name in names:
+        (outside / name).write_text("mine")
+    place = output / folder
+    if place.exists():
+        place.rename(tmp_path / "moved")
+    place.symlink_to(outside)
+    for flags in ({}, {"overwrite": True}, {"overwrite": True, "dim": 8}):
+        assert embed(output, tiny_bundle, corpus, **SMALL, **flags) == 2
+        assert "link" in capsys.readouterr().err
+    assert sorted(path.name for path in outside.iterdir()) == sorted(names)
+
+
+def test_only_crash_markers_are_removed_from_their_folder(output, corpus, tiny_bundle):
+    working = output / "_state" / "working"
+    working.mkdir(exist_ok=True)
+    (working / "notes.txt").write_text("mine")
+    (working / "0000000-00000-0123456789ab.json").write_text("{}")
+    assert embed(output, tiny_bundle, corpus, **SMALL, dim=8, overwrite=True) == 0
+    assert [path.name for path in working.iterdir()] == ["notes.txt"]
+
+
+def test_rejected_records_are_for_their_owner_only(output):
+    (path,) = data_files(output, "rejected")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_examples_elsewhere_are_checked_and_recognised_by_the_plan(
+    tmp_path, corpus, tiny_bundle, capsys
+):
+    output, kept = tmp_path / "out", tmp_path / "kept"
+    flags = {**SMALL, "tfrecord_output": str(kept)}
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    assert len(data_files(kept, "examples")) == len(data_files(output))
+    assert main(["verify", str(output)]) == 0
+    flip(data_files(kept, "examples")[0])
+    capsys.readouterr()
+    assert main(["verify", str(output)]) == 1
+    assert "examples/part-0000000-00000.tfrecord: has crc32c" in capsys.readouterr().out
+    assert main(["verify", str(output), "--repair"]) == 0
+
+
+def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, capsys):
+    bucket = gcs.client.create_bucket("verify")
+    assert embed("gs://verify/out", tiny_bundle, corpus, **SMALL) == 0
+    assert main(["verify", "gs://verify/out"]) == 0
+    blob = bucket.blob(f"out/{FIRST}")
+    data = bytearray(blob.download_as_bytes())
+    data[100] ^= 1
+    blob.upload_from_string(bytes(data))
+    assert main(["verify", "gs://verify/out"]) == 1
+    assert f"gs://verify/out: {FIRST}: has crc32c" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="is damaged"):
+        bert.read("gs://verify/out")
+
+
+def test_what_is_no_output_is_refused(tmp_path, capsys):
+    assert main(["verify", str(tmp_path)]) == 2
+    assert "is not the output of a run" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""The graph of a run: what gathers data in one place, and what grows with the input."""
+
+import pickle
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from pipeline.graph import build
+from pipeline.options import EmbedOptions
+from pipeline.outputs import run_record
+from pipeline.prepare import prepare
+from tests.support.command import embed, record
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import input_files
+from transforms.plan.plan import planned_work
+from transforms.reconcile.totals import SumReports
+from transforms.records.report import parse_report
+
+PRIMITIVES = common_urns.primitives
+
+
+def graph(source, output, bundle, **asked):
+    """The pipeline as it would be handed to a runner."""
+    run = prepare(EmbedOptions(input=(str(source),), output=str(output), model=bundle, **asked))
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    build(pipeline, run, run_record.start(run))
+    return pipeline.to_runner_api()
+
+
+def gathering(proto):
+    """Names of the steps that group elements, and of those that wait for all of another's."""
+    grouping, waiting = set(), set()
+    for step in proto.components.transforms.values():
+        if step.spec.urn == PRIMITIVES.GROUP_BY_KEY.urn:
+            grouping.add(step.unique_name)
+        elif step.spec.urn == PRIMITIVES.PAR_DO.urn:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+            if payload.side_inputs or payload.state_specs:
+                waiting.add(step.unique_name)
+    return grouping, waiting
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    source = tmp_path / "one"
+    source.mkdir()
+    (source / "a.txt").write_text("one\ntwo\n")
+    return source
+
+
+@pytest.fixture
+def many_files(tmp_path):
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(2000):
+        (source / f"{number:05d}.txt").write_text("a line\n" * 10)
+    return source
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"granularity": ("sentence", "token")}, {"tfrecord_output": "examples"}],
+    ids=["sentences", "tokens", "examples"],
+)
+def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grouping, waiting = gathering(graph(one_file, tmp_path / "out", tiny_bundle, **asked))
+    assert grouping == {
+        "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
+        "Reconcile/Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
+    }
+    assert waiting == {"Reconcile/Sum/InjectDefault", "Reconcile/Check"}
+
+
+def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, one_file, tiny_bundle):
+    grouping, _ = gathering(graph(one_file, tmp_path / "out", tiny_bundle, check_ids=True))
+    assert any(name.startswith("Keys/") for name in grouping), "else this test sees nothing"
+
+
+def test_the_graph_does_not_grow_with_the_files(tmp_path, one_file, many_files, tiny_bundle):
+    small = graph(one_file, tmp_path / "a", tiny_bundle).SerializeToString()
+    large = graph(many_files, tmp_path / "b", tiny_bundle).SerializeToString()
+    assert abs(len(large) - len(small)) < 500
+    assert len(large) < 100_000
+
+
+def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tiny_bundle):
+    sizes = []
+    for documents in (200, 20_000):
+        source, output = tmp_path / f"{documents}.txt", tmp_path / f"out-{documents}"
+        source.write_text("".join(f"{n} red river\n" for n in range(documents)))
+        asked = {"block_bytes": source.stat().st_size // 10 + 1, "dim": 2}
+        assert embed(output, tiny_bundle, source, **asked) == 0
+        summing, run = SumReports(), record(output)["run"]
+        total = summing.create_accumulator()
+        for path in sorted(output.glob("_state/blocks/0*")):
+            total = summing.add_input(total, parse_report(path.read_bytes(), run))
+        assert total.counts["embedded"] == documents
+        assert len(total.parts) == 10
+        sizes.append(len(pickle.dumps(total)))
+    assert max(sizes) < min(sizes) + 100
+    assert max(sizes) < 3000
+
+
+def test_the_plan_travels_packed(many_files):
+    """A plan's sum is one element, whose size a service bounds."""
+    files = input_files([str(many_files)])
+    planned = planned_work(files, plan_blocks(files, 1000))
+    assert len(planned.paths) == 2000
+    sent = pickle.dumps(planned)
+    assert pickle.loads(sent) == planned
+    assert len(sent) < 20 * len(planned.paths)
+    assert max(len(pickle.dumps(spec)) for spec in plan_blocks(files, 1000)) < 6000

@@ -1,0 +1,174 @@
+"""The same corpus on each of Beam's local runners: the same files, the same counts."""
+
+import gzip
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows, start
+
+pytestmark = pytest.mark.slow
+
+PRISM = ROOT / "build" / "prism"
+PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+RUNNERS = {
+    "processes": ("--runner=FnApiRunner", *PROCESSES),
+    "prism": ("--runner=PrismRunner", f"--prism_location={PRISM}"),
+}
+WORKER = "sdk_worker_main"
+SMALL = {"block_bytes": 4000, "threads": 1}
+
+
+def lines(count):
+    words = ["red", "river", "bank", "of", "seven", "stars"]
+    drawn = np.random.default_rng(7).choice(words, (count, 6))
+    return [f"{n} " + " ".join(row) for n, row in enumerate(drawn)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Text, compressed text and JSON lines; small files that share blocks; records to reject."""
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = lines(1800)
+    (folder / "a.txt").write_text("\n".join([*texts[:800], "", *texts[800:1000]]))
+    with gzip.open(folder / "b.txt.gz", "wt") as file:
+        file.write("\n".join(texts[1000:1400]))
+    rows = [json.dumps({"id": f"c{n}", "text": text}) for n, text in enumerate(texts[1400:])]
+    (folder / "c.jsonl").write_text("\n".join([*rows[:200], "{broken", *rows[200:], '{"id": "x"}']))
+    for number in range(20):
+        (folder / f"d{number:02d}.txt").write_text(f"small file {number}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(corpus, tiny_bundle, tmp_path_factory):
+    output = tmp_path_factory.mktemp("expected") / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert len(files(output)) > 10
+    return output
+
+
+@pytest.fixture(scope="module")
+def long_corpus(tmp_path_factory):
+    """Some seconds of work in 110 blocks, so that a run can be met in the middle."""
+    path = tmp_path_factory.mktemp("long") / "in.txt"
+    path.write_text("\n".join(lines(12_000)))
+    return path
+
+
+@pytest.fixture(params=RUNNERS)
+def runner(request):
+    """Beam's flags for a runner."""
+    if request.param == "prism" and not PRISM.exists():
+        pytest.skip("build/prism is not there: `make prism` builds it where Go is installed")
+    return RUNNERS[request.param]
+
+
+def counted(output):
+    """All of the record that must not depend on who ran it."""
+    kept = record(output)
+    names = ("counts", "rejected", "tokens", "padding_share", "lengths", "files", "vectors")
+    return {name: kept[name] for name in names if name in kept}
+
+
+def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, tiny_bundle, runner):
+    output = tmp_path / "out"
+    job = start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL), *runner)
+    _, errors = job.communicate(timeout=300)
+    assert job.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert files(output) == files(expected)
+    assert counted(output) == counted(expected)
+    assert counted(output)["counts"]["embedded"] == len(rows(output)["id"]) == 1820
+    assert len(rejected(output)) == 3
+
+
+def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
+    output = tmp_path / "out"
+    job = start("embed", *flags_of(output, tiny_bundle, long_corpus, **SMALL), *runner)
+    wait_for_reports(output, 5, job)
+    workers = [each for each in descendants(job.pid) if WORKER in command_line(each)]
+    assert len(workers) == (2 if "multi_processing" in "".join(runner) else 0)
+    job.send_signal(signal.SIGINT)
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert "Traceback" not in errors
+    assert not any(os.path.exists(f"/proc/{each}") for each in workers)
+    assert 5 <= len(list(output.glob("_state/blocks/0*"))) < 100, "it went on to its end"
+    assert list(output.glob("_state/working/*")) == [], "no block is to blame"
+    last = errors.strip().splitlines()[-1]
+    assert all(flag in last for flag in runner if flag != "--runner=FnApiRunner")  # the default
+
+
+def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_continues(
+    tmp_path, long_corpus, tiny_bundle
+):
+    output = tmp_path / "out"
+    flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *RUNNERS["processes"]]
+    job = start("embed", *flags)
+    wait_for_reports(output, 5, job)
+    worker = next(each for each in descendants(job.pid) if WORKER in command_line(each))
+    os.kill(worker, signal.SIGKILL)
+    _, errors = job.communicate(timeout=120)
+    assert job.returncode == 1
+    assert "a worker process died" in errors
+    assert "Traceback" not in errors
+    assert record(output)["status"] == "failed"
+    done = len(list(output.glob("_state/blocks/0*")))
+    again = start("embed", *flags)
+    _, errors = again.communicate(timeout=300)
+    assert again.returncode == 0, errors
+    assert record(output)["counts"]["embedded"] == len(rows(output)["id"]) == 12_000
+    assert record(output)["counts"]["parts_reused"] == done
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ({"runner": "PrismRunner"}, "`make prism`"),
+        ({"runner": "PrismRunner", "prism_location": "no/prism"}, "no/prism is not a program"),
+        ({"direct_num_workers": 2}, "multi_processing"),
+        ({"runner": "BundleBasedDirectRunner"}, "use FnApiRunner"),
+    ],
+    ids=["no location", "no program", "one process", "the old one"],
+)
+def test_what_a_runner_lacks_is_said_before_work_starts(
+    tmp_path, corpus, tiny_bundle, capsys, flags, wanted
+):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
+    assert wanted in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_direct_runner_is_taken_for_the_local_one(tmp_path, corpus, expected, tiny_bundle, caplog):
+    """Beam's own would try to download another runner, and start it."""
+    assert embed(tmp_path / "out", tiny_bundle, corpus, runner="DirectRunner", **SMALL) == 0
+    assert "this run takes FnApiRunner" in caplog.text
+    assert files(tmp_path / "out") == files(expected)
+
+
+def wait_for_reports(output, count, process, seconds=120):
+    """Waits until a job has finished `count` parts; it must not have ended before."""
+    deadline = time.monotonic() + seconds
+    while len(list(output.glob("_state/blocks/0*"))) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the job did not come that far"
+        time.sleep(0.01)
+
+
+def descendants(process):
+    """Ids of the processes that a process started, and of theirs."""
+    found = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, path.read_text("ascii").split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def command_line(process):
+    return Path(f"/proc/{process}/cmdline").read_text("utf-8", errors="replace")

@@ -1,0 +1,194 @@
+"""A job server that dies, or has a job already: what is said, and that no job is doubled unsaid."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from apache_beam.portability.api import beam_job_api_pb2
+from apache_beam.runners.portability.local_job_service import LocalJobServicer
+
+from pipeline.runners.job_errors import explains_itself, lost_connection, root_message
+from tests.support.command import ROOT, embed, flags_of, record, rows, start
+
+LINES = 60
+NOTE = "note: an earlier command submitted the job"
+
+
+@pytest.fixture
+def server():
+    """Beam's own job server, which runs jobs in this process."""
+    made = LocalJobServicer()
+    made.port = made.start_grpc_server()
+    yield made
+    made.stop(0)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{n} the river bank\n" for n in range(LINES)))
+    return path
+
+
+def portable(server):
+    return {
+        "runner": "PortableRunner",
+        "job_endpoint": f"localhost:{server.port}",
+        "environment_type": "LOOPBACK",
+    }
+
+
+def begun(output, **job):
+    """Makes a finished run one whose command did not see the end of its job."""
+    found = record(output)
+    found |= {"status": "running", "job": found["job"] | job}
+    (output / "run.json").write_text(json.dumps(found))
+
+
+def test_the_job_is_recorded_and_found_done(tmp_path, tiny_bundle, text, server, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    assert len(rows(output)["id"]) == LINES
+    job = record(output)["job"]
+    assert job["runner"] == "PortableRunner"
+    assert job["endpoint"] == f"localhost:{server.port}"
+    assert job["name"].startswith("bert-embed-")
+    assert job["id"]
+    begun(output)
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    seen = capsys.readouterr().err
+    assert f"{NOTE} {job['name']} ({job['id']}) and did not see its end" in seen
+    assert "its runner says DONE" in seen
+    assert record(output)["documents_per_second"] is None  # all was computed before
+
+
+def test_an_unknown_job_is_named_by_any_later_command(tmp_path, tiny_bundle, text, server, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    begun(output, endpoint="localhost:1", id="lost")
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, text) == 0
+    seen = capsys.readouterr().err
+    assert f"{NOTE} {record(output)['job']['name']} (lost)" in seen
+    assert "should it still run, this command computes the same beside it" in seen
+    assert "http://JOBMANAGER:8081/jobs/overview" in seen
+
+
+def test_a_job_that_runs_is_not_started_twice(tmp_path, tiny_bundle, text, server, capsys):
+    class Running(LocalJobServicer):
+        def GetState(self, request, context=None):
+            return beam_job_api_pb2.JobStateEvent(state=beam_job_api_pb2.JobState.RUNNING)
+
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, **portable(server)) == 0
+    other = Running()
+    other.port = other.start_grpc_server()
+    begun(output, endpoint=f"localhost:{other.port}")
+    before = (output / "run.json").read_bytes()
+    capsys.readouterr()
+    try:
+        assert embed(output, tiny_bundle, text, **portable(server)) == 1
+        assert embed(output, tiny_bundle, text, overwrite=True, pooling="cls") == 1
+    finally:
+        other.stop(0)
+    assert "of an earlier command writes to this --output and is RUNNING" in capsys.readouterr().err
+    assert (output / "run.json").read_bytes() == before
+
+
+def test_a_job_server_that_dies_leaves_the_state_unknown(tmp_path, tiny_bundle, text):
+    """The server is a process of its own, killed while the job waits for its worker."""
+    code = (
+        "import time\n"
+        "from apache_beam.runners.portability.local_job_service import LocalJobServicer\n"
+        "print(LocalJobServicer().start_grpc_server(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", code]
+    with (
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as dying,
+        socket.create_server(("localhost", 0)) as deaf,
+    ):
+        port = dying.stdout.readline().strip()
+        flags = {"runner": "PortableRunner", "job_endpoint": f"localhost:{port}"}
+        pool = f"localhost:{deaf.getsockname()[1]}"
+        flags |= {"environment_type": "EXTERNAL", "environment_config": pool}
+        output = tmp_path / "out"
+        client = start("embed", *flags_of(output, tiny_bundle, text, **flags))
+        until = time.monotonic() + 120
+        while time.monotonic() < until and client.poll() is None:
+            if (output / "run.json").exists() and "job" in record(output):
+                break
+            time.sleep(0.2)
+        dying.kill()
+        _, errors = client.communicate(timeout=120)
+    assert client.returncode == 1
+    job = record(output)["job"]
+    assert "error: the job server does not answer any more (UNAVAILABLE: " in errors
+    assert f"it is not known whether the job {job['name']} ({job['id']}) still runs" in errors
+    assert "Traceback" not in errors
+    assert record(output)["status"] == "running"
+
+
+FRAMES = """
+\tat org.apache.flink.runtime.rest.RestClient.parseResponse(RestClient.java:644)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+ENDED = "Pipeline bert_1-2 failed in state FAILED: "
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "lost"),
+    [
+        (
+            "java.net.ConnectException: Connection refused",
+            "ConnectException: Connection refused",
+            "JobManager",
+        ),
+        (
+            "org.apache.flink.runtime.rest.util.RestClientException: [Internal server error., "
+            "<Exception on server side:\norg.apache.flink.runtime.messages."
+            f"FlinkJobNotFoundException: Could not find Flink job (a1){FRAMES}"
+            "End of exception on server side>]",
+            "FlinkJobNotFoundException: Could not find Flink job (a1)",
+            None,
+        ),
+        (
+            f"java.lang.RuntimeException: outer{FRAMES}Caused by: java.lang.IllegalStateException: "
+            f"middle{FRAMES}\t... 14 more\nCaused by: java.io.IOException: inner{FRAMES}",
+            "IOException: inner",
+            None,
+        ),
+        (
+            "java.util.concurrent.TimeoutException: Heartbeat of TaskManager with id x timed out.",
+            "TimeoutException: Heartbeat of TaskManager with id x timed out.",
+            None,
+        ),
+        ("unknown error", "unknown error", None),
+    ],
+    ids=["refused", "not found", "caused by", "heartbeat", "unknown"],
+)
+def test_the_innermost_cause_is_one_sentence(text, sentence, lost):
+    error = RuntimeError(ENDED + text)
+    assert root_message(error) == sentence
+    assert explains_itself(error)
+    assert lost_connection(error) == lost
+
+
+def test_a_cancelled_job_says_so():
+    error = RuntimeError("Pipeline bert_1 failed in state CANCELLED: unknown error")
+    assert root_message(error) == "the job was cancelled"
+
+
+def test_an_error_of_a_worker_keeps_its_traceback():
+    error = RuntimeError(
+        f"{ENDED}java.lang.RuntimeException: Error received from SDK harness for instruction 4: "
+        "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 'x' [while running "
+        f"'Write'-ptransform-7]\n{FRAMES}"
+    )
+    assert root_message(error) == "KeyError: 'x'"
+    assert not explains_itself(error)
+    assert lost_connection(error) is None

@@ -1,0 +1,97 @@
+"""Search finds what the vectors say is near, and shows the documents."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bert
+from pipeline.cli import main
+from pipeline.commands.search import search
+from tests.support.command import embed
+from tests.support.rounding import MINILM, relative_error
+
+TEXTS = {
+    "call": "Objects with a __call__ method can be called like functions.",
+    "try": "The finally clause is executed on the way out in any case.",
+    "bread": "Knead the dough for ten minutes and let it rise.",
+    "sea": "The ship left the harbour at dawn.",
+}
+
+
+@pytest.fixture(scope="module", params=["parquet", "jsonl"])
+def output(request, minilm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    lines = [json.dumps({"id": name, "text": text}) for name, text in TEXTS.items()]
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    flags = {"output_format": request.param, "block_bytes": 100}
+    assert embed(folder / "out", "minilm", folder / "in.jsonl", **flags) == 0
+    return folder / "out"
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("how do I bake a loaf", "bread"), ("a boat on the ocean", "sea")]
+)
+def test_the_nearest_document_comes_first(output, query, name):
+    hits = search(str(output), query, k=3)
+    assert len(hits) == 3
+    assert hits[0].id == name
+    assert hits[0].text == TEXTS[name]
+    encoder = bert.load("minilm")
+    expected = encoder.encode([TEXTS[name]])[0] @ encoder.encode([query])[0]
+    assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_hits_equal_a_plain_computation_over_all_vectors(output):
+    ids, vectors = bert.read(output)
+    query = bert.load("minilm").encode(["kneading"])[0]
+    order = np.argsort(-(vectors @ query), kind="stable")
+    assert [hit.id for hit in search(str(output), "kneading", k=99)] == [ids[n] for n in order]
+
+
+def test_the_command_prints_rank_score_and_text(output, capsys):
+    assert main(["search", "--embeddings", str(output), "--query", "baking", "--k", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "1. " in printed
+    assert "bread" in printed
+    assert TEXTS["bread"] in printed
+
+
+def test_another_model_is_refused(output, tiny_bundle, capsys):
+    words = ["search", "--embeddings", str(output), "--query", "x", f"--model={tiny_bundle}"]
+    assert main(words) == 2
+    assert "come from" in capsys.readouterr().err
+
+
+def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
+    source = output.parent / "in.jsonl"
+    kept = source.read_text()
+    try:
+        source.write_text(kept + "\n")
+        assert search(str(output), "baking", k=1)[0].text is None
+        assert main(["search", "--embeddings", str(output), "--query", "baking"]) == 0
+        assert "note: no texts are shown: the run's input has changed" in capsys.readouterr().err
+    finally:
+        source.write_text(kept)
+
+
+def test_tokenize_prints_tokens_ids_and_offsets(capsys, minilm):
+    assert main(["tokenize", "--text", "Café embeddings"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["[CLS]", "101"],
+        ["cafe", "7668", "0:4"],
+        ["em", "7861", "5:7"],
+        ["##bed", "8270", "7:10"],
+        ["##ding", "4667", "10:14"],
+        ["##s", "2015", "14:15"],
+        ["[SEP]", "102"],
+    ]
+
+
+def test_a_second_folder_is_refused_not_taken_silently(output, capsys):
+    words = ["search", "--embeddings", str(output), "--embeddings", str(output), "--query", "a"]
+    assert main(words) == 2
+    assert "--embeddings takes one value, it was given twice" in capsys.readouterr().err

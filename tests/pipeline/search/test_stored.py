@@ -1,0 +1,124 @@
+"""Search reads every output type and kept windows, and refuses a run without vectors of texts."""
+
+import functools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bert
+from bert.formats.number_types import OUTPUT_DTYPES
+from pipeline.cli import main
+from pipeline.commands.search import search
+from pipeline.errors import UsageError
+from tests.support.command import embed, record, sentence_files
+from tests.support.rounding import MINILM, relative_error
+from transforms.records.part import Part
+from transforms.records.vectors import EmbeddingBlock, KeptWindows
+from transforms.write.writer import write_block
+
+pytestmark = pytest.mark.slow
+
+LONG = "Knead the dough for ten minutes and let it rise. The ship left the harbour at dawn."
+TEXTS = {"long": LONG, "law": "The court heard both parties before it ruled."}
+WINDOWS = [("long", 0, 48), ("long", 49, 83), ("law", 0, 45)]
+
+
+@functools.cache
+def encoder():
+    return bert.load("minilm")
+
+
+@pytest.fixture(scope="module")
+def embedded(minilm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    lines = [json.dumps({"id": name, "text": text}) for name, text in TEXTS.items()]
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    assert embed(folder / "out", "minilm", folder / "in.jsonl") == 0
+    return folder / "out"
+
+
+def rewrite(embedded, output_format, **changes):
+    """Puts windows in the place of the run's documents, as a run that keeps them would."""
+    names = list(TEXTS)
+    document = np.array([names.index(name) for name, _, _ in WINDOWS], np.int32)
+    starts, stops = np.array([place[1:] for place in WINDOWS], np.int32).T
+    block = EmbeddingBlock(
+        part=Part(0, 0, records=2),
+        ids=pa.array(names),
+        num_tokens=np.array([20, 11], np.int32),
+        truncated=np.zeros(2, bool),
+        text_hash=np.zeros(2, np.int64),
+        vectors=encoder().encode([TEXTS[name][start:stop] for name, start, stop in WINDOWS]),
+        windows=KeptWindows(document, np.array([0, 1, 0]), starts, stops, document + 11),
+    )
+    for path in sentence_files(embedded):
+        path.unlink()
+    run = record(embedded)
+    run["vectors"] |= changes
+    report = write_block(block, str(embedded), run["run"], output_format, run["vectors"])
+    ((_, file),) = report.files.items()
+    run["written"] = {"windows": {"files": 1, "bytes": file.bytes, "rows": file.rows}}
+    (embedded / "run.json").write_text(json.dumps(run))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "output_format"), [*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")]
+)
+def test_hits_are_windows_with_their_place_and_text(embedded, dtype, output_format):
+    rewrite(embedded, output_format, output_dtype=dtype)
+    hits = search(str(embedded), "a boat on the ocean", k=3)
+    assert (hits[0].id, hits[0].start, hits[0].stop) == ("long", 49, 83)
+    assert hits[0].text == "The ship left the harbour at dawn."
+    assert sorted((hit.id, hit.start, hit.stop) for hit in hits) == sorted(WINDOWS)
+    window, query = encoder().encode([LONG[49:83], "a boat on the ocean"])
+    assert abs(hits[0].score - window @ query) < {"int8": 0.01, "ubinary": 0.15}.get(dtype, 0.002)
+
+
+def test_the_command_prints_where_the_window_is(embedded, capsys):
+    rewrite(embedded, "parquet", output_dtype="float32")
+    words = ["--embeddings", str(embedded), "--query", "baking", "--k", "1"]
+    assert main(["search", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "long 0:48" in printed
+    assert "Knead the dough for ten minutes and let it rise." in printed
+    assert "harbour" not in printed
+
+
+def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
+    rewrite(embedded, "parquet", granularity=["token"])
+    assert main(["search", "--embeddings", str(embedded), "--query", "baking"]) == 2
+    assert "holds vectors of token, none of sentence" in capsys.readouterr().err
+    rewrite(embedded, "parquet", granularity=["sentence", "token"])
+    assert search(str(embedded), "baking", k=1)[0].id == "long"
+
+
+def test_windows_of_a_run_are_found_with_their_text(tmp_path):
+    (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
+    flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
+    hit = search(str(tmp_path / "out"), "a boat on the ocean", k=1)[0]
+    assert hit.id == f"{tmp_path}/in.txt:0"
+    assert hit.text == LONG[hit.start : hit.stop]
+    assert "harbour" in hit.text
+    assert hit.start > 0
+
+
+def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS.values()))
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", prompt="passage: ") == 0
+    document = encoder().encode([LONG], prompt="passage: ")[0]
+    for asked, used in ((None, ""), ("query: ", "query: ")):
+        hits = search(str(tmp_path / "out"), "baking", k=1, prompt=asked)
+        expected = document @ encoder().encode(["baking"], prompt=used)[0]
+        assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
+    with pytest.raises(UsageError, match="--prompt name:passage is none of this model's prompts"):
+        search(str(tmp_path / "out"), "baking", k=1, prompt="name:passage")
+
+
+def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
+    (tmp_path / "in.txt").write_text("Bake the bread. || In the oven.\nSail away. || At dawn.\n")
+    arguments = {"pair_separator": " || "}
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", **arguments) == 0
+    assert search(str(tmp_path / "out"), "baking", k=1)[0].text == "Bake the bread."

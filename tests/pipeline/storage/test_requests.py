@@ -1,0 +1,83 @@
+"""What a run asks of Cloud Storage, counted by a proxy: nothing that a listing has told already."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.command import embed, files, record, rows
+from tests.support.servers.faults import behind
+
+pytestmark = pytest.mark.slow
+
+PARTS = 200
+
+
+@pytest.fixture
+def proxied(gcs, monkeypatch):
+    with behind(gcs, monkeypatch) as proxy:
+        yield proxy
+
+
+def reopen(gcs, bucket):
+    """As after a kill at the very end: everything is there, but the record says `running`."""
+    blob = gcs.client.bucket(bucket).blob("out/run.json")
+    blob.upload_from_string(blob.download_as_bytes().replace(b'"done"', b'"running"'))
+
+
+def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp_path):
+    there = gcs.client.create_bucket("rerun")
+    lines = "".join(f"{n:04d} a line of a text\n" for n in range(PARTS * 4))
+    there.blob("in.txt").upload_from_string(lines)
+    flags = {"block_bytes": len(lines) // PARTS}
+    assert embed("gs://rerun/out", tiny_bundle, "gs://rerun/in.txt", **flags) == 0
+    output = gcs.root / "rerun" / "out"
+    assert record(output)["counts"]["parts"] == PARTS
+    whole = files(output)
+
+    reopen(gcs, "rerun")
+    there.blob("out/_state/blocks/0000100-00000.json").delete()
+    proxied.forget()
+    assert embed("gs://rerun/out", tiny_bundle, "gs://rerun/in.txt", **flags) == 0
+    assert files(output) == whole
+    assert record(output)["counts"]["parts_reused"] == PARTS - 1
+
+    reports = Counter(
+        path.partition("?")[0].rpartition("%2F")[2].rpartition("/")[2]
+        for method, path in proxied.paths
+        if method == "GET" and "blocks%2F0" in path
+    )
+    # Each report once; the missing one is asked for by the stage that computes it.
+    assert len(reports) == PARTS
+    assert set(reports.values()) == {1}
+    counts = proxied.counts()
+    assert counts["read"] <= PARTS + 10
+    assert counts["list"] <= 12
+    assert counts["get"] <= 6  # of the input by its name, not of any output
+    assert counts["write"] <= 6
+    blocks = [p for _, p in proxied.paths if "/o?" in p and "blocks%2F&" in p.replace("/", "%2F")]
+    assert len(blocks) <= 4
+
+
+def test_many_objects_cost_a_request_each(gcs, proxied, tiny_bundle, tmp_path):
+    there = gcs.client.create_bucket("many")
+    for number in range(300):
+        there.blob(f"texts/{number:03d}.txt").upload_from_string(f"text number {number}\n")
+    proxied.forget()
+    assert embed(tmp_path / "out", tiny_bundle, "gs://many/texts") == 0
+    assert len(rows(tmp_path / "out")["id"]) == 300
+    assert rows(tmp_path / "out")["id"][7] == "gs://many/texts/007.txt:0"
+    counts = proxied.counts()
+    assert counts["read"] <= 300 + 3  # and the first one for the checks of the command line
+    assert counts["list"] <= 6
+    assert counts["get"] <= 3
+
+
+def test_a_large_object_is_read_once(gcs, proxied, tiny_bundle, tmp_path):
+    """Blocks overlap by the 128 KiB in which a line may go on, no more is fetched twice."""
+    there = gcs.client.create_bucket("large")
+    there.blob("in.txt").upload_from_string("a line that goes on and on\n" * 30_000)
+    proxied.forget()
+    flags = {"block_bytes": 200_000, "layers": "0"}
+    assert embed(tmp_path / "out", tiny_bundle, "gs://large/in.txt", **flags) == 0
+    assert len(rows(tmp_path / "out")["id"]) == 30_000
+    assert proxied.counts()["read"] <= 5 + 3

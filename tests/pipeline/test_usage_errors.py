@@ -1,0 +1,71 @@
+"""Usage errors: what is wrong is a sentence with flags, a bug keeps its traceback; under 5 s."""
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.errors import flag_message
+from storage.errors import InputError, SettingError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SettingError("dim", "must be at least 1, got 0"), "--dim must be at least 1, got 0"),
+        (SettingError("stride", "requires long_text window", "long_text"),
+         "--stride requires --long_text window"),
+        (SettingError("prompt", "'dim' in dim/x", "dim"), "--prompt 'dim' in dim/x"),
+        (SettingError("model", "holds no model, model dim"), "--model holds no model, model dim"),
+        (InputError("a SavedModel: set allow_untrusted_model", "allow_untrusted_model"),
+         "a SavedModel: set --allow_untrusted_model"),
+        (InputError("f.json: is no JSON"), "f.json: is no JSON"),
+    ],
+)  # fmt: skip
+def test_the_command_line_adds_the_dashes(error, message):
+    assert flag_message(error) == message
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dim", "99"], "error: --dim must be between 1 and 32 for this model, got 99"),
+        (["--layers", "9"], "error: --layers must be between -3 and 2 for this 2-layer model"),
+        (["--pooling", "best"], "error: --pooling must be one of mean,"),
+        (["--max_seq_length", "999"], "error: --max_seq_length must be between 3 and 64"),
+        (["--prompt", "name:x"], "error: --prompt name:x is none of this model's prompts"),
+        (["--granularity", "page"], "error: --granularity must be one of sentence,"),
+        (
+            ["--long_text", "window", "--stride", "99"],
+            "error: --stride must be at least 0 and below 62, the tokens of a text that fit a row "
+            "of --max_seq_length 64, got 99",
+        ),
+    ],
+)
+def test_embed_names_flags(tiny_bundle, tmp_path, capsys, flags, message):
+    (tmp_path / "in.txt").write_text("one\n")
+    where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    assert main(["embed", *where, *flags]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "Traceback" not in shown
+
+
+def test_a_bug_keeps_its_traceback(tiny_bundle, tmp_path, capsys, monkeypatch):
+    def broken(*arguments, **options):
+        raise ValueError("invalid literal")
+
+    monkeypatch.setattr("json.dumps", broken)  # which the run's fingerprint is made with
+    (tmp_path / "in.txt").write_text("one\n")
+    where = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    assert main(["embed", *where, "--dry_run"]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ValueError: invalid literal" in shown
+    assert shown.endswith("error: unexpected ValueError, a bug of this program\n")
+
+
+def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
+    source = tmp_path / "model"
+    source.mkdir()
+    (source / "bert_config.json").write_text("[]")
+    assert main(["model", "inspect", str(source)]) == 2
+    assert "bert_config.json: must hold an object, got a list" in capsys.readouterr().err

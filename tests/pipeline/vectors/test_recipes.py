@@ -1,0 +1,38 @@
+"""A recipe is a name for flags: it gives the vectors that the flags give."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bert.importers import import_model
+from bert.recipes import RECIPES
+from pipeline.cli import main
+from tests.support.command import ROOT, embed, flags_of, vectors
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+ROW = re.compile(r"^\| `([\w-]+)` \| `([^`]+)` \|", re.MULTILINE)
+FLAGS = dict(ROW.findall((ROOT / "docs" / "recipes.md").read_text("utf-8")))  # as the page has them
+
+
+@pytest.fixture(scope="module")
+def five_layers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("five")
+    mean = {"pooling_mode_max_tokens": True}
+    write_tiny_huggingface(folder / "source", layers=5, pooling=mean, normalize=True)
+    return import_model(str(folder / "source"), str(folder / "bundle")).path
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_gives_what_its_flags_give(tmp_path, five_layers, recipe):
+    (tmp_path / "in.txt").write_text(
+        "the bank of the river\nmoney\nthe long way down to the vault\n"
+    )
+    assert embed(tmp_path / "a", five_layers, tmp_path / "in.txt", recipe=recipe) == 0
+    words = flags_of(tmp_path / "b", five_layers, tmp_path / "in.txt")
+    assert main(["embed", *words, *FLAGS[recipe].replace("1,2,…,L", "1,2,3,4,5").split()]) == 0
+    np.testing.assert_array_equal(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
+    assert embed(tmp_path / "c", five_layers, tmp_path / "in.txt", recipe=recipe, dim=3) == 0
+    assert vectors(tmp_path / "c").shape == (3, 3)

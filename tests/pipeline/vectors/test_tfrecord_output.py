@@ -1,0 +1,93 @@
+"""Vectors in TFRecord files: tf.data reads them, and so do bert.read and search."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert
+from bert.formats.number_types import OUTPUT_DTYPES
+from pipeline.cli import main
+from tests.support.command import embed, rows, sentence_files
+
+pytestmark = pytest.mark.slow
+
+TYPES = {"float16": tf.float16, "bfloat16": tf.bfloat16, "int8": tf.int8, "ubinary": tf.uint8}
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "in.txt").write_text("the bank\nriver of money\n\n" + "the river bank " * 40)
+    return tmp_path / "in.txt"
+
+
+def examples(folder, compression="", **features):
+    paths = list(map(str, sentence_files(folder)))
+    data = tf.data.TFRecordDataset(paths, compression_type=compression)
+    return [tf.io.parse_single_example(each, features) for each in data]
+
+
+def one(kind):
+    return tf.io.FixedLenFeature([], kind)
+
+
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dtype):
+    flags = {"output_dtype": dtype}
+    assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
+    flags |= {"output_format": "tfrecord", "compression": "gzip"}
+    assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 0
+    ids, vectors = bert.read(tmp_path / "parquet")
+    found_ids, found = bert.read(tmp_path / "out")
+    assert found_ids == ids
+    np.testing.assert_array_equal(found, vectors)
+    wanted = rows(tmp_path / "parquet")
+    kind = tf.io.FixedLenFeature([32], tf.float32) if dtype == "float32" else one(tf.string)
+    features = {"embedding": kind, "id": one(tf.string), "text_hash": one(tf.int64)}
+    features |= {"num_tokens": one(tf.int64), "truncated": one(tf.int64)}
+    if dtype == "int8":
+        features["scale"] = one(tf.float32)
+    for row, each in enumerate(examples(tmp_path / "out", "GZIP", **features)):
+        assert each["id"].numpy().decode() == ids[row]
+        for name in ("text_hash", "num_tokens", "truncated"):
+            assert each[name].numpy() == wanted[name][row]
+        numbers = each["embedding"]
+        if dtype != "float32":
+            numbers = tf.io.decode_raw(numbers, TYPES[dtype])
+        if dtype == "ubinary":
+            assert numbers.numpy().tolist() == wanted["embedding"][row]
+            continue
+        scale = each["scale"].numpy() if dtype == "int8" else np.float32(1)
+        np.testing.assert_array_equal(numbers.numpy().astype(np.float32) * scale, vectors[row])
+
+
+def test_windows_keep_their_places(tmp_path, tiny_bundle, texts):
+    flags = {"long_text": "window", "max_seq_length": 20, "no_merge_windows": True}
+    assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
+    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord", **flags) == 0
+    wanted = rows(tmp_path / "parquet")
+    assert len(wanted["id"]) > 5
+    names = ("window", "start", "stop", "num_tokens", "truncated")
+    found = examples(tmp_path / "out", **{name: one(tf.int64) for name in names})
+    for name in names:
+        assert [each[name].numpy() for each in found] == wanted[name]
+    assert bert.read(tmp_path / "out")[0] == wanted["id"]
+
+
+def test_search_reads_them_and_tells_the_texts(tmp_path, tiny_bundle, texts, capsys):
+    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord") == 0
+    capsys.readouterr()
+    words = ["search", "--embeddings", str(tmp_path / "out"), "--query", "river of money"]
+    assert main([*words, "--k", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "1. 1.0000" in said
+    assert "river of money" in said
+
+
+def test_a_damaged_file_is_named(tmp_path, tiny_bundle, texts):
+    assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord") == 0
+    (path,) = tmp_path.glob("out/embeddings/part-*.tfrecord")
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=f"{path} is damaged"):
+        bert.read(tmp_path / "out")

@@ -1,0 +1,90 @@
+"""Runs the command line on files and reads what it wrote with other programs' eyes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def embed(output: Path, model: str, *inputs: Path | str, **flags: Any) -> int:
+    """`embed` in this process; returns the exit code."""
+    return main(["embed", *flags_of(output, model, *inputs, **flags)])
+
+
+def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> list[str]:
+    words = [f"--input={each}" for each in inputs]
+    words += [f"--output={output}", f"--model={model}"]
+    for name, value in flags.items():
+        words.append(f"--{name}" if value is True else f"--{name}={value}")
+    return words
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def data_files(output: Path, kind: str = "embeddings") -> list[Path]:
+    """The files of one folder of an output, in the input's order."""
+    return sorted(output.glob(f"{kind}/part-*"))
+
+
+def sentence_files(output: Path) -> list[Path]:
+    """Where the vectors of texts are, or those of their windows; a run writes one of them."""
+    return data_files(output) + data_files(output, "windows")
+
+
+def reports(output: Path) -> list[Path]:
+    """The reports of the parts that are finished; none that is being written."""
+    return sorted(output.glob("_state/blocks/0*.json"))
+
+
+def rows(output: Path) -> dict[str, list[Any]]:
+    """The columns of all Parquet files, sorted by name."""
+    tables = [pq.read_table(path).to_pydict() for path in sentence_files(output)]
+    names = list(tables[0]) if tables else ["id", "embedding"]
+    return {name: [value for table in tables for value in table[name]] for name in names}
+
+
+def vectors(output: Path) -> np.ndarray:
+    return np.array(rows(output)["embedding"], np.float32)
+
+
+def rejected(output: Path) -> list[dict[str, Any]]:
+    lines = [
+        line
+        for path in data_files(output, "rejected")
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    return [json.loads(line) for line in lines]
+
+
+def record(output: Path) -> dict[str, Any]:
+    return json.loads((output / "run.json").read_text("utf-8"))
+
+
+def files(output: Path) -> dict[str, bytes]:
+    """Every file of vectors and rejected records, by name."""
+    found = [*sentence_files(output), *data_files(output, "rejected")]
+    return {str(path.relative_to(output)): path.read_bytes() for path in sorted(found)}
+
+
+def stray(output: Path) -> list[str]:
+    """Temporary files that were left behind."""
+    return [path.name for path in output.rglob(".*")]

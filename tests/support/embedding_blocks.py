@@ -1,0 +1,133 @@
+"""EmbeddingBlocks made by hand, with every kind of vectors, and what a run says of them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bert.formats.number_types import restored, stored
+from transforms.records.part import Part
+from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors, UnitVectors
+from transforms.write.writer import write_block
+
+WIDTH = 12
+IDS = ["a:0", "ü 2", "c"]
+TOKENS = [["[CLS]", "one", "##s", "[SEP]"], ["[CLS]", "[SEP]"], ["[CLS]", '"', "[SEP]"]]
+WORDS = [["ones", "töne", "gone"], [], ["gone too"]]
+
+
+def numbers(rows: int, width: int = WIDTH) -> np.ndarray:
+    return np.random.default_rng(rows).normal(size=(rows, width)).astype(np.float32)
+
+
+def token_vectors(width: int = WIDTH) -> TokenVectors:
+    flat = [token for document in TOKENS for token in document]
+    special = np.array([token.startswith("[") for token in flat])
+    return TokenVectors(
+        splits=np.array([0, 4, 6, 9]),
+        tokens=pa.array(flat),
+        segments=np.arange(len(flat), dtype=np.int32) % 2,
+        starts=np.where(special, -1, 3).astype(np.int32),
+        stops=np.where(special, -1, 5).astype(np.int32),
+        vectors=numbers(len(flat), width),
+    )
+
+
+def unit_vectors(texts: bool) -> UnitVectors:
+    """Four units of three documents; the third and the fourth have no vector."""
+    vectors = numbers(4)
+    vectors[2:] = np.nan
+    return UnitVectors(
+        splits=np.array([0, 3, 3, 4]),
+        texts=pa.array([word for document in WORDS for word in document]) if texts else None,
+        starts=np.array([0, 5, 10, 0], np.int32),
+        stops=np.array([4, 9, 14, 8], np.int32),
+        truncated=np.array([False, True, True, False]),
+        missing=np.array([False, False, True, True]),
+        vectors=vectors,
+    )
+
+
+def kept_windows() -> KeptWindows:
+    return KeptWindows(
+        document=np.array([0, 0, 1, 2], np.int32),
+        window=np.array([0, 1, 0, 0], np.int32),
+        starts=np.array([0, 40, 0, 0], np.int32),
+        stops=np.array([60, 99, 7, 8], np.int32),
+        num_tokens=np.array([16, 9, 4, 5], np.int32),
+    )
+
+
+def embedding_block(**kinds: Any) -> EmbeddingBlock:
+    """Three documents with the kinds of vectors that are given."""
+    return EmbeddingBlock(
+        part=Part(3, 1, records=3),
+        ids=pa.array(IDS),
+        num_tokens=np.array([25, 4, 5], np.int32),
+        truncated=np.array([True, False, False]),
+        text_hash=np.array([1, -(2**63), 2**63 - 1]),
+        line_numbers=np.array([0, 2, 7]),
+        **kinds,
+    )
+
+
+def every_kind() -> EmbeddingBlock:
+    return embedding_block(
+        vectors=numbers(3),
+        tokens=token_vectors(),
+        words=unit_vectors(texts=True),
+        spans=unit_vectors(texts=False),
+    )
+
+
+def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    """What a run would say of the block's vectors."""
+    return {
+        "output_dtype": dtype,
+        "shape": [WIDTH],
+        "token_shape": [WIDTH],
+        "granularity": list(block.granularities),
+        "layers": [-1],
+        "layer_combine": "last",
+        "tokens_with_ids": False,
+    } | more
+
+
+def write(
+    folder: Path, block: EmbeddingBlock, metadata: dict[str, Any], output_format: str = "parquet"
+) -> dict[str, bytes]:
+    """Writes a block and a run's record; returns the files by the first word of their names."""
+    report = write_block(block, str(folder), "run", output_format, metadata)
+    written = {
+        name.split("/")[0]: {"files": 1, "bytes": file.bytes, "rows": file.rows}
+        for name, file in report.files.items()
+    }
+    record = {"run": "run", "status": "done", "vectors": metadata, "written": written}
+    (folder / "run.json").write_text(json.dumps(record))
+    return {name.split("/")[0]: (folder / name).read_bytes() for name in report.files}
+
+
+def as_stored(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    """What is left of vectors by their output type, NaN where there is none."""
+    left = np.full_like(vectors, np.nan)
+    there = ~np.isnan(vectors[:, 0])
+    kept = stored(vectors[there], dtype)
+    left[there] = restored(kept.values, kept.scale, dtype, vectors.shape[1])
+    return left
+
+
+def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
+    """A block of no documents, all of whose kinds are there."""
+    none = np.empty((0, WIDTH), np.float32)
+    return replace(
+        block,
+        part=Part(3, 1),
+        ids=pa.array([], pa.string()),
+        num_tokens=block.num_tokens[:0],
+        truncated=block.truncated[:0],
+        text_hash=block.text_hash[:0],
+        vectors=none,
+    )

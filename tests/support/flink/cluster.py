@@ -1,0 +1,194 @@
+"""A real Flink cluster for tests: processes of their own, by the scripts that users are given."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.flink.handlers import Faults
+from tests.support.servers.gcs import answers, free_port
+
+ROOT = Path(__file__).resolve().parents[3]
+_SCRIPTS = ROOT / "deploy" / "flink"
+_BUILT = ROOT / "build" / "flink"
+_JARS = str(_BUILT / "job_server")
+_PATIENCE = 240.0  # seconds that anything may take on a busy machine
+
+
+@dataclass
+class FlinkCluster:
+    """A running JobManager, its TaskManagers and Beam's job server.
+
+    Attributes:
+        folder: Holds logs, artifacts and what workers unpack.
+        rest_port: Of the JobManager, for people and tests.
+        rpc_port: Of the JobManager, for TaskManagers.
+        job_port: Of the job server.
+        stack: Ends every process.
+        job_manager: Process id of the JobManager.
+        job_server: Process id of the job server.
+        restarts: Whether it restarts jobs that fail.
+        task_managers: Process ids of the TaskManagers that were started and not killed.
+    """
+
+    folder: Path
+    rest_port: int
+    rpc_port: int
+    job_port: int
+    stack: ExitStack
+    job_manager: int = 0
+    job_server: int = 0
+    restarts: bool = True
+    task_managers: list[int] = field(default_factory=list)
+
+    def rest(self, path: str) -> Any:
+        """Asks the JobManager."""
+        with urllib.request.urlopen(f"http://localhost:{self.rest_port}/{path}", timeout=10) as it:
+            return json.load(it)
+
+    def have_task_managers(self, count: int) -> None:
+        """Starts TaskManagers until there are so many, and waits until all slots are free."""
+        while len(self.task_managers) < count:
+            log = self.folder / f"taskmanager-{time.monotonic_ns()}.log"
+            values = self.values | {"taskmanager.memory.process.size": "1g"}
+            pid = self.stack.enter_context(_node("taskmanager", log, values))
+            self.task_managers.append(pid)
+        wait_until(lambda: self.rest("overview")["slots-available"] == count, "free slots")
+
+    def blocks_by_task_manager(self) -> dict[str, int]:
+        """How many blocks the stage that infers took up on each TaskManager, in the newest job."""
+        job = max(self.rest("jobs/overview")["jobs"], key=lambda each: each["start-time"])["jid"]
+        stages = self.rest(f"jobs/{job}")["vertices"]
+        infer = next(each["id"] for each in stages if "Tokenize" in each["name"])
+        parts = self.rest(f"jobs/{job}/vertices/{infer}")["subtasks"]
+        return {each["taskmanager-id"]: each["metrics"]["read-records"] for each in parts}
+
+    def kill_task_manager(self, pid: int) -> None:
+        """Kills the Java process alone, as a crash would: its workers must notice by themselves."""
+        self.task_managers.remove(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What differs from `deploy/flink/conf/config.yaml`."""
+        return {"rest.port": self.rest_port, "jobmanager.rpc.port": self.rpc_port}
+
+    def restart_jobs(self, restarts: bool) -> None:
+        """Has the cluster restart jobs that fail, or not: a JobManager takes the other's place."""
+        if restarts != self.restarts:
+            os.kill(self.job_manager, signal.SIGKILL)
+            os.waitid(os.P_PID, self.job_manager, os.WEXITED | os.WNOWAIT)
+            self.start_job_manager(restarts)
+            self.have_task_managers(len(self.task_managers))
+
+    def start_job_server(self) -> None:
+        """Starts one and waits until it takes jobs."""
+        log = self.folder / f"job_server-{time.monotonic_ns()}.log"
+        self.job_server = self.stack.enter_context(_job_server(self, log))
+        wait_until(lambda: "JobService started" in log.read_text("utf-8"), "job server")
+
+    def start_job_manager(self, restarts: bool) -> None:
+        """Starts one and waits until it answers."""
+        log = self.folder / f"jobmanager-{'restarts' if restarts else 'fails'}.log"
+        changed = {} if restarts else {"restart-strategy.type": "none"}
+        self.restarts = restarts
+        self.job_manager = self.stack.enter_context(_node("jobmanager", log, self.values | changed))
+        wait_until(lambda: answers(f"http://localhost:{self.rest_port}/overview"), "JobManager")
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of a job on this cluster."""
+        environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix}
+        worker = {"command": str(_SCRIPTS / "worker.sh"), "env": environment}
+        flags = [f"--config={_SCRIPTS / 'job.yaml'}", f"--job_endpoint=localhost:{self.job_port}"]
+        return [*flags, f"--environment_config={json.dumps(worker)}", "--threads=1"]
+
+    def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
+        """`embed` on this cluster, in a process of its own."""
+        module = "pipeline" if faults is None else "tests.support.flink.faulty_pipeline"
+        made = "" if faults is None else faults.to_json()
+        return subprocess.Popen(
+            [sys.executable, "-m", module, "embed", *arguments, *self.flags],
+            cwd=ROOT,
+            env={**os.environ, "FAULTS": made},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def embed(
+        self, *arguments: str, faults: Faults | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        with self.start(*arguments, faults=faults) as process:
+            out, errors = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
+@contextmanager
+def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
+    """Runs a JobManager, two TaskManagers and a job server, and ends them with all they started."""
+    (folder / "work").mkdir(parents=True)
+    (folder / "artifacts").mkdir()
+    with ExitStack() as stack:
+        ports = free_port(), free_port(), free_port()
+        cluster = FlinkCluster(folder, *ports, stack)
+        cluster.start_job_server()
+        cluster.start_job_manager(restarts=True)
+        cluster.have_task_managers(2)
+        yield cluster
+
+
+def _node(kind: str, log: Path, values: dict[str, Any]) -> Any:
+    words = [word for name, value in values.items() for word in ("-D", f"{name}={value}")]
+    homes = {"FLINK_HOME": str(_BUILT / "libraries" / "pyflink"), "JOB_SERVER_JARS": _JARS}
+    return _running([str(_SCRIPTS / "node.sh"), kind, *words], log, **homes)
+
+
+def _job_server(cluster: FlinkCluster, log: Path) -> Any:
+    flags = [f"--flink-master=localhost:{cluster.rest_port}", f"--job-port={cluster.job_port}"]
+    return _running(
+        [str(_SCRIPTS / "job_server.sh"), *flags, f"--artifact-port={free_port()}"],
+        log,
+        JOB_SERVER_JARS=_JARS,
+        ARTIFACTS=str(cluster.folder / "artifacts"),
+    )
+
+
+@contextmanager
+def _running(command: list[str], log: Path, **env: str) -> Iterator[int]:
+    """A process in a session of its own, which is ended with everything it started."""
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(
+    ready: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None
+) -> None:
+    """Asks until it is so; the process, if there is one, must not have ended before."""
+    limit = time.monotonic() + _PATIENCE
+    while not ready():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"it ended before: {what}\n{process.communicate()}")
+        if time.monotonic() > limit:
+            raise AssertionError(f"it never came to pass: {what}")
+        time.sleep(0.05)

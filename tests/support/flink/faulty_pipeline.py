@@ -1,0 +1,15 @@
+"""`python -m pipeline` with a model that fails in the way that $FAULTS says."""
+
+import functools
+import json
+import os
+import sys
+
+from pipeline import graph
+from pipeline.cli import main
+from tests.support.flink.handlers import Faults, FaultyHandler
+
+if __name__ == "__main__":
+    faults = Faults(**json.loads(os.environ["FAULTS"]))
+    graph.BertModelHandler = functools.partial(FaultyHandler, faults)
+    sys.exit(main())

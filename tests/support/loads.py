@@ -1,0 +1,40 @@
+"""Loads into tables of BigQuery through the command line, and what a table then holds."""
+
+import json
+
+from tests.support.command import embed, record
+
+
+def texts(path, prefix, count=4):
+    """Writes JSON lines `prefix0`, `prefix1`, …; returns their path."""
+    words = ["red", "bank", "seven", "stars"]
+    lines = [{"id": f"{prefix}{n}", "text": f"{prefix} {words[n % 4]}"} for n in range(count)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def load(output, model, corpus, table, **flags):
+    wanted = {"output_format": "bigquery", "output_table": table, **flags}
+    return embed(output, model, corpus, **wanted)
+
+
+def count(bigquery, dataset, table="v"):
+    return bigquery.rows(f"SELECT COUNT(*) FROM `test-project.{dataset}.{table}`")[0][0]
+
+
+def ids(bigquery, dataset, table="v"):
+    found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.{table}` ORDER BY id")
+    return [row[0] for row in found]
+
+
+def interrupted(bigquery, output, dataset, table="v"):
+    """Puts a finished run back to where a kill between the end of its load job and the record of
+    it would have left it.
+    """
+    from google.cloud.bigquery import Table
+
+    unfinished = {**record(output), "status": "running"}
+    unfinished.pop("loads", None)
+    (output / "run.json").write_text(json.dumps(unfinished))
+    unlabelled = Table(f"test-project.{dataset}.{table}")
+    bigquery.client.update_table(unlabelled, ["labels"])

@@ -1,0 +1,130 @@
+"""Small random sentence-transformers folders, and what sentence-transformers makes of them.
+
+`python -m tests.support.models.sentence_transformers` writes
+tests/data/sentence_transformers.npz; it needs sentence-transformers (6.2.0 made the file that lies
+there) beside NumPy and safetensors.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.support.models.tiny import write_tiny_huggingface
+
+TEXTS = ("the bank of the river", "money in the vault", "a", "people could find two banks", "")
+QUERY = "find the river: "
+GOLDEN = Path(__file__).parents[2] / "data" / "sentence_transformers.npz"
+_NN = "torch.nn.modules."
+
+
+def dense(width: int, out: int, activation: str = "activation.Tanh", **more: Any) -> dict[str, Any]:
+    """Returns the config.json of a Dense module."""
+    function = _NN + activation
+    return {"in_features": width, "out_features": out, "activation_function": function, **more}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "joined": {
+        "pooling": {"pooling_mode": ["cls", "mean", "max"]},
+        "modules": [dense(96, 48)],
+        "normalize": True,
+    },
+    "switches": {
+        "pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+        "modules": [dense(64, 24, "activation.ReLU", bias=False), dense(24, 20, "linear.Identity")],
+    },
+    "sums": {
+        "pooling": {"pooling_mode": ["weightedmean", "mean_sqrt_len_tokens", "lasttoken"]},
+        "modules": [dense(96, 20, "activation.GELU"), dense(20, 8, "activation.Sigmoid")],
+    },
+    "prompts": {
+        "pooling": {"pooling_mode": ["mean", "weightedmean", "max"], "include_prompt": False},
+        "modules": [dense(96, 16)],
+        "normalize": True,
+        "prompts": {"query": QUERY, "document": ""},
+        "default_prompt": "query",
+    },
+}
+
+
+def write_sentence_transformers(
+    folder: Path,
+    *,
+    pooling: Mapping[str, Any] | None = None,
+    modules: Sequence[Mapping[str, Any]] = (),
+    normalize: bool = False,
+    prompts: Mapping[str, str] | None = None,
+    default_prompt: str | None = None,
+    **model: Any,
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """Writes a folder with a tiny encoder, its pooling and Dense modules.
+
+    Args:
+        folder: Made if it is not there.
+        pooling: `1_Pooling/config.json`.
+        modules: The config.json of each Dense module.
+        normalize: Whether vectors have unit length.
+        prompts: Those of the model.
+        default_prompt: The name of the default one.
+        **model: For `write_tiny_huggingface`.
+
+    Returns:
+        The encoder's tensors, and "linear.weight" and "linear.bias" of each Dense module.
+    """
+    said = {"word_embedding_dimension": 32, **(pooling or {})}
+    tensors = write_tiny_huggingface(folder, pooling=said, **model)
+    random = np.random.default_rng(3)
+    names, weights = ["Transformer", "Pooling"], []
+    for number, config in enumerate(modules, 2):
+        place = folder / f"{number}_Dense"
+        place.mkdir()
+        (place / "config.json").write_text(json.dumps(config))
+        shape = config["out_features"], config["in_features"]
+        arrays = {"linear.weight": (random.normal(size=shape) * 0.2).astype(np.float32)}
+        if config.get("bias", True):
+            arrays["linear.bias"] = (random.normal(size=shape[0]) * 0.2).astype(np.float32)
+        save_file(arrays, place / "model.safetensors")
+        names.append("Dense")
+        weights.append(arrays)
+    write_modules(folder, [*names, *(["Normalize"] if normalize else [])])
+    config = {"prompts": prompts or {}, "default_prompt_name": default_prompt}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    return tensors, weights
+
+
+def write_modules(folder: Path, kinds: Sequence[str]) -> None:
+    """Writes modules.json for modules of these kinds, each in the folder of its number."""
+    modules = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": "" if kind == "Transformer" else f"{number}_{kind}",
+            "type": kind if "." in kind else f"sentence_transformers.models.{kind}",
+        }
+        for number, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def main() -> None:
+    """Writes the golden vectors."""
+    from sentence_transformers import SentenceTransformer
+
+    vectors = {}
+    for name, settings in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_sentence_transformers(Path(folder) / "model", **settings)
+            model = SentenceTransformer(str(Path(folder) / "model"), device="cpu")
+            vectors[name] = model.encode(list(TEXTS))
+            for prompt in settings.get("prompts", {}):
+                vectors[f"{name}/{prompt}"] = model.encode(list(TEXTS), prompt_name=prompt)
+    np.savez_compressed(GOLDEN, **vectors)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Runs the tests marked `numeric` as other processors would: `make test-numerics`.
+
+TensorFlow computes with oneDNN where it thinks that it pays, which it decides by the processor,
+and oneDNN chooses kernels by instruction set. Both take a variable, so one machine plays several:
+each instruction set that it has with none above it, and TensorFlow's own kernels without oneDNN.
+"""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_CPUINFO = Path("/proc/cpuinfo")
+# oneDNN's names, lowest first, and the flag by which Linux says that a processor has it.
+_SETS = {
+    "SSE41": "sse4_1",
+    "AVX2": "avx2",
+    "AVX512_CORE": "avx512bw",
+    "AVX512_CORE_VNNI": "avx512_vnni",
+    "AVX512_CORE_BF16": "avx512_bf16",
+}
+_AT_ONCE = 2  # processes, each on one core
+
+
+def settings() -> list[dict[str, str]]:
+    """Returns the variables of each run; elsewhere than on x86 oneDNN has one set of kernels."""
+    flags = set(_CPUINFO.read_text().split()) if _CPUINFO.exists() else set()
+    sets = [{"ONEDNN_MAX_CPU_ISA": name} for name, flag in _SETS.items() if flag in flags]
+    on = [{"TF_ENABLE_ONEDNN_OPTS": "1", **each} for each in sets or [{}]]
+    return [*on, {"TF_ENABLE_ONEDNN_OPTS": "0"}]
+
+
+def run(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs the tests under these variables, with the arguments of this program."""
+    marked = ["-m", "numeric and not slow", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *marked, *sys.argv[1:]],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def main() -> int:
+    """Returns 0 if the tests pass under every setting."""
+    failed = 0
+    every = settings()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for variables, done in zip(every, pool.map(run, every), strict=True):
+            sys.stdout.write(" ".join(f"{name}={value}" for name, value in variables.items()))
+            sys.stdout.write(f"\n{done.stdout}{done.stderr if done.returncode else ''}")
+            sys.stdout.flush()
+            failed += done.returncode != 0
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""A real BigQuery for tests: bqemulator in an environment of its own, behind a small proxy.
+
+`python -m tests.support.servers.bigquery` makes the environment; without it the first test that
+needs one does.
+"""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.support.servers.gcs import ANONYMOUS, answers, free_port, running
+
+_ROOT = Path(__file__).resolve().parents[3]
+_FOLDER = _ROOT / "build" / "bqemulator-venv"
+_PINS = Path(__file__).with_suffix(".txt")
+_EXTENSIONS = "; ".join(
+    ["from duckdb_extensions import import_extension"]
+    + [f"import_extension({name!r})" for name in ("spatial", "avro")]
+)
+_JOBS = re.compile(r"/bigquery/v2/projects/[^/]+/jobs/?")
+_JOB = re.compile(r"(/bigquery/v2/projects/[^/]+/(?:jobs|queries)/)([^/?]+)(.*)")
+_TABLE = re.compile(r"/bigquery/v2/projects/[^/]+/datasets/[^/]+/tables/[^/]+")
+_ROW_BYTES = 100  # the emulator does not know how large a table is
+
+
+def emulator_environment() -> Path:
+    """Makes the emulator's environment unless it is there; returns its folder."""
+    mark = _FOLDER / "made"
+    wanted = _PINS.read_text()
+    if mark.exists() and mark.read_text() == wanted:
+        return _FOLDER
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)], check=True)
+    python = str(_FOLDER / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--requirement", str(_PINS)], check=True)
+    home = {**os.environ, "HOME": str(_FOLDER)}  # DuckDB keeps its extensions below it
+    subprocess.run([python, "-c", _EXTENSIONS], check=True, env=home)
+    mark.write_text(wanted)
+    return _FOLDER
+
+
+@dataclass
+class BigQueryServer:
+    """A running BigQuery.
+
+    Attributes:
+        client: Talks to it, without credentials.
+        environment: What a process must have set to use it.
+        denied: Projects and datasets that nobody may see.
+        failing: How load jobs end, if not well: the `reason` and `message` of their error.
+        destinations: Destination tables of the load and copy jobs, with their partitions.
+        jobs: Ids of the jobs that were started, by kind: `load`, `copy`, `query`.
+        refused: Ids that were refused because there was such a job.
+    """
+
+    client: Any = None
+    environment: dict[str, str] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    failing: dict[str, str] | None = None
+    destinations: list[str] = field(default_factory=list)
+    jobs: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """What a query gives."""
+        return [row.values() for row in self.client.query(sql).result()]
+
+    def fill(self, table: str, schema: list[tuple[str, str, str]], rows: list[dict]) -> None:
+        """Makes a table and its dataset with some rows."""
+        from google.cloud import bigquery
+
+        self.client.create_dataset(table.rsplit(".", 1)[0], exists_ok=True)
+        fields = [bigquery.SchemaField(*field) for field in schema]
+        self.client.create_table(bigquery.Table(table, schema=fields))
+        config = bigquery.LoadJobConfig(schema=fields, source_format="NEWLINE_DELIMITED_JSON")
+        if rows:  # not load_table_from_json, whose kind of upload the emulator refuses
+            lines = io.BytesIO("\n".join(map(json.dumps, rows)).encode())
+            self.client.load_table_from_file(lines, table, job_config=config).result()
+
+
+@contextmanager
+def bigquery_server(gcs_root: Path, folder: Path) -> Iterator[BigQueryServer]:
+    """Runs the emulator and the proxy before it; load jobs read gs:// below `gcs_root`."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import bigquery
+
+    environment = emulator_environment()
+    rest, grpc = free_port(), free_port()
+    command = [str(environment / "bin" / "bqemulator"), "start", "--project=test-project"]
+    command += [f"--rest-port={rest}", f"--grpc-port={grpc}"]
+    settings = {"BQEMU_GCS_LOCAL_ROOT": str(gcs_root), "HOME": str(environment)}
+    health = f"http://127.0.0.1:{rest}/bigquery/v2/projects/test-project/datasets"
+    with running(command, folder / "bigquery.log", lambda: answers(health), **settings):
+        server = BigQueryServer()
+        with _proxy(server, rest) as url:
+            server.environment = {
+                "BIGQUERY_EMULATOR_HOST": url,
+                "BIGQUERY_STORAGE_EMULATOR_HOST": f"127.0.0.1:{grpc}",
+                **ANONYMOUS,
+            }
+            os.environ["BIGQUERY_EMULATOR_HOST"] = url
+            try:
+                server.client = bigquery.Client("test-project", AnonymousCredentials())
+            finally:
+                del os.environ["BIGQUERY_EMULATOR_HOST"]
+            yield server
+            server.client.close()
+
+
+@contextmanager
+def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
+    handler = type(
+        "Handler", (_Handler,), {"server_state": server, "port": port, "known": {}, "failed": {}}
+    )
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}"
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Passes on, and adds what the emulator lacks of the service.
+
+    A second job of one id is refused; an upload keeps the id it asks for, and may fail as the
+    service has it; a query may have a destination; partitions are noted and left out; tables have
+    a size; a project or dataset may be denied; a filtered list of datasets is empty.
+    """
+
+    server_state: BigQueryServer
+    port: int
+    known: dict[str, str]  # id of a job to what the emulator calls it
+    failed: dict[str, dict[str, str]]  # id of a job to its error
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if "/datasets?" in self.path and "filter=" in self.path:
+            self._send(200, {}, b'{"datasets":[]}')
+            return
+        job = _JOB.fullmatch(self.path)
+        if job is not None:
+            self.path = job[1] + self.known.get(job[2], job[2]) + job[3]
+        status, headers, body = self._ask(b"")
+        if job is not None and job[2] in self.known and status == 200:
+            body = _renamed(body, job[2], self.failed.get(job[2]))
+        if _TABLE.match(self.path) and status == 200:
+            body = _sized(body)
+        self._send(status, headers, body)
+
+    def do_POST(self) -> None:
+        body = self._body()
+        path = self.path.partition("?")[0]
+        upload = path.startswith("/upload/")
+        if not _JOBS.fullmatch(path.removeprefix("/upload")):
+            self._send(*self._ask(body))
+            return
+        request = json.loads(body)
+        name = request.get("jobReference", {}).get("jobId", "")
+        if name in self.known:
+            self.server_state.refused.append(name)
+            message = f"Already Exists: Job {name}"
+            errors = [{"reason": "duplicate", "message": message}]
+            answer = {"error": {"code": 409, "message": message, "errors": errors}}
+            self._send(409, {}, json.dumps(answer).encode())
+            return
+        self._note(request, name)
+        status, headers, answered = self._ask(json.dumps(request).encode())
+        if name and not request["configuration"].get("dryRun"):
+            self.known[name] = name
+        if upload and "location" in headers:
+            session = re.sub(r"http://[^/]+", f"http://{self.headers['Host']}", headers["location"])
+            headers["location"] = session
+            self.known["upload " + session.rpartition("upload_id=")[2]] = name
+        self._send(status, headers, answered)
+
+    def do_PUT(self) -> None:
+        body, failing = self._body(), self.server_state.failing
+        status, headers, answered = self._ask(b"-" * len(body) if failing else body)
+        name = self.known.get("upload " + self.path.rpartition("upload_id=")[2])
+        if name and failing:
+            self.failed[name] = failing
+        if name and status == 200:
+            self.known[name] = json.loads(answered)["jobReference"]["jobId"]
+            answered = _renamed(answered, name, failing)
+        self._send(status, headers, answered)
+
+    def do_DELETE(self) -> None:
+        self._send(*self._ask(b""))
+
+    def do_PATCH(self) -> None:
+        self._send(*self._ask(self._body()))
+
+    def _note(self, request: dict[str, Any], name: str) -> None:
+        configuration = request["configuration"]
+        kind = next(each for each in ("load", "copy", "query") if each in configuration)
+        if not configuration.get("dryRun"):
+            self.server_state.jobs.append((kind, name))
+        asked = configuration[kind]
+        target = asked.get("destinationTable")
+        if kind == "query":
+            if target and not configuration.get("dryRun"):
+                table = ".".join(target[part] for part in ("projectId", "datasetId", "tableId"))
+                asked["query"] = f"CREATE OR REPLACE TABLE `{table}` AS {asked['query']}"
+                del asked["destinationTable"]
+            return
+        self.server_state.destinations.append(target["tableId"])
+        target["tableId"] = target["tableId"].partition("$")[0]
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        denied = self.server_state.denied
+        if any(f"/datasets/{n}" in self.path or f"/projects/{n}/" in self.path for n in denied):
+            errors = [{"reason": "accessDenied", "message": "Access Denied"}]
+            answer = {"error": {"code": 403, "message": "Access Denied", "errors": errors}}
+            return 403, {}, json.dumps(answer).encode()
+        path = re.sub(r"(/tables/[^/?]+?)(\$|%24)\d+", r"\1", self.path)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("content-length", "accept-encoding", "connection")
+        }
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", body or None, headers, method=self.command
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, _lower(answer.headers), answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _lower(error.headers), error.read()
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        kept = {name: value for name, value in headers.items() if name in _KEPT}
+        for name, value in ({"Content-Type": "application/json"} | kept).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+_KEPT = ("location", "range", "etag", "x-guploader-uploadid")
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _renamed(body: bytes, name: str, error: dict[str, str] | None) -> bytes:
+    job = json.loads(body)
+    job["jobReference"]["jobId"] = name
+    if error is not None:
+        job["status"]["errorResult"], job["status"]["errors"] = error, [error]
+    return json.dumps(job).encode()
+
+
+def _sized(body: bytes) -> bytes:
+    table = json.loads(body)
+    if not int(table.get("numBytes") or 0):
+        table["numBytes"] = str(int(table.get("numRows") or 0) * _ROW_BYTES)
+    return json.dumps(table).encode()
+
+
+if __name__ == "__main__":
+    emulator_environment()

@@ -1,0 +1,51 @@
+"""The bounds of rounding lie between what machines do and what the smallest fault does."""
+
+import numpy as np
+import pytest
+
+from bert.bundle.bundle import read_bundle
+from bert.config import BertConfig
+from bert.graph.load import load_encoder
+from tests.support.models import plain_bert
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import (
+    MINILM,
+    TINY,
+    UNIT_ROUNDOFF,
+    distance,
+    least_cosine,
+    relative_error,
+)
+
+
+@pytest.mark.parametrize("precision", UNIT_ROUNDOFF)
+def test_the_roundoff_of_a_format_is_half_the_gap_above_one(precision):
+    import ml_dtypes
+
+    assert UNIT_ROUNDOFF[precision] == float(ml_dtypes.finfo(precision).eps) / 2
+
+
+def test_bounds_are_for_the_models_of_the_tests(tiny_bundle, minilm):
+    assert (read_bundle(tiny_bundle).config, minilm.config) == (TINY, MINILM)
+
+
+@pytest.mark.numeric
+def test_this_machine_stays_within_the_bound_and_a_fault_does_not(tiny_bundle, tmp_path):
+    encoder = load_encoder(read_bundle(tiny_bundle))
+    tensors = write_tiny_huggingface(tmp_path / "same")
+    right, wrong = (
+        plain_bert.PlainBert(tensors, 4, one) for one in (plain_bert.gelu, plain_bert.gelu_new)
+    )
+    ids = np.random.default_rng(7).integers(5, 100, (1, 40)).astype(np.int32)
+    found = encoder.hidden_states(ids, ids * 0 + 1, ids * 0)[-1][0]
+    assert distance(found, right.hidden_states(ids[0], ids[0] * 0)[-1]) < relative_error()
+    assert distance(found, wrong.hidden_states(ids[0], ids[0] * 0)[-1]) > 10 * relative_error()
+
+
+def test_bounds_follow_depth_and_format():
+    deeper = BertConfig(30522, 384, 24, 12, 1536, 512)
+    assert relative_error(deeper) == pytest.approx(2 * relative_error(MINILM))
+    # What docs/speed.md says of MiniLM; two machines have an error each.
+    assert 2 * relative_error(MINILM) < 2e-5
+    assert least_cosine(MINILM, "bfloat16") > 0.999
+    assert least_cosine(MINILM, "float16") > 0.9999

@@ -1,0 +1,330 @@
+"""Every fenced block of the documentation is run, compared or listed with a reason."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import bert
+from bert.importers import import_model
+from pipeline.cli import main
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", "docs/*.md", "deploy/README.md", "deploy/*/README.md"]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_OURS = re.compile(r"^(\.venv/bin/)?python -m pipeline ")
+# Blocks that no page's own test below runs: the page, how the block begins, and why, or which test
+# runs it or compares it.
+ELSEWHERE = {
+    ("README.md", "make embed"): "CI runs these two",
+    ("README.md", "1 files"): "test_the_readme_shows_what_its_commands_print",
+    ("README.md", "$ .venv/bin/python -m pipeline search"): (
+        "test_the_readme_shows_what_its_commands_print"
+    ),
+    ("README.md", "import bert"): "test_the_python_of_the_readme_gives_these_shapes",
+    ("README.md", "plan "): "a drawing",
+    ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
+    ("docs/bigquery.md", "python"): "tests/pipeline/bigquery/test_docs.py",
+    ("docs/dataflow.md", "python"): "tests/pipeline/runners/test_dataflow_deploy.py",
+    ("docs/dataflow.md", "cp deploy"): "tests/pipeline/runners/test_dataflow_deploy.py",
+    ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
+    ("docs/migrating.md", "M embed"): "tests/test_docs.py",
+    ("docs/output_types.md", "import"): "test_every_output_type_is_decoded_as_the_page_says",
+    ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
+    ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",
+    ("docs/quality.md", "$ .venv/bin/python -m examples.sts"): "the ratings are not ours to share",
+    ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
+    ("docs/quality.md", ".venv/bin/python -m pipeline model"): "needs weights that are not here",
+    ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
+    ("docs/schedule.md", "install -o"): "needs root and systemd",
+    ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
+    ("docs/storage.md", "python"): "test_the_command_for_cloud_storage",
+    ("deploy/README.md", "python"): "a template, its paths are left out",
+    ("deploy/flink/README.md", "python"): "a drawing",
+    ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
+}
+# What a command is given besides, where a small input or this machine asks for it.
+INSTEAD = {"docs/accelerators.md": ("--device gpu", "--device xla_cpu --max_seq_length 8")}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    language: str
+    text: str
+
+    def reason(self):
+        for (page, start), reason in ELSEWHERE.items():
+            if page == self.page and self.text.startswith(start):
+                return reason
+        return None
+
+    def __str__(self):
+        return f"{self.page}: {self.text.splitlines()[0][:60]}"
+
+
+def blocks():
+    for pattern in PAGES:
+        for path in sorted(ROOT.glob(pattern)):
+            page = str(path.relative_to(ROOT))
+            for language, text in _BLOCK.findall(path.read_text("utf-8")):
+                yield Block(page, language, text)
+
+
+def block(page, start):
+    return next(each for each in blocks() if each.page == page and each.text.startswith(start))
+
+
+HERE = [each for each in blocks() if each.reason() is None]
+
+
+def test_each_reason_has_its_block_and_names_a_test_that_is_there():
+    found = list(blocks())
+    assert len(found) > 35
+    for (page, start), reason in ELSEWHERE.items():
+        assert any(each.page == page and each.text.startswith(start) for each in found), start
+        for path in re.findall(r"tests/[\w/]+\.py", reason):
+            assert (ROOT / path).is_file(), path
+        if reason.startswith("test_"):
+            assert f"\ndef {reason}(" in Path(__file__).read_text("utf-8"), reason
+
+
+@pytest.mark.parametrize("page", sorted({each.page for each in blocks()}))
+def test_every_fence_of_a_page_is_closed_and_says_its_language(page):
+    text = (ROOT / page).read_text("utf-8")
+    fences = re.findall(r"^```.*$", text, re.MULTILINE)
+    languages = [each.language for each in blocks() if each.page == page]
+    assert len(fences) == 2 * len(languages)
+    assert set(languages) <= {"bash", "console", "json", "python", "sql", "text"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a small model, as a source in `source` and as a bundle in `bundle`."""
+    folder = tmp_path_factory.mktemp("model")
+    write_tiny_huggingface(folder / "source", layers=4)
+    import_model(str(folder / "source"), str(folder / "bundle"))
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch, model):
+    """A folder with all that the commands of the pages name."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("the bank of the river\nmoney\n\n", encoding="utf-8")
+    lines = [{"id": "a", "text": ["the", "", "vault"]}, {"id": "b", "text": ["money", ""]}]
+    (tmp_path / "texts" / "b.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (tmp_path / "books.csv").write_text("isbn,title,author,year\n1,the bank,a,1999\n")
+    shutil.copytree(model / "source", tmp_path / "path" / "to" / "model")
+    shutil.copytree(model / "bundle", tmp_path / "bundle")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commands(text):
+    """The words of each command of a block; of our own, those behind `python -m pipeline`."""
+    for line in text.replace("\\\n", " ").splitlines():
+        assert _OURS.match(line), f"run or list {line}"
+        yield shlex.split(_OURS.sub("", line), comments=True)
+
+
+def run(words):
+    """A command in this process, with a small model unless it names one."""
+    if words[0] in ("embed", "tokenize") and "--model" not in words:
+        words = [*words, "--model", "bundle"]
+    assert main(words) == 0, shlex.join(words)
+
+
+def execute(text, namespace):
+    exec(compile(text.replace('"minilm"', '"bundle"'), "block", "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", sorted({each.page for each in HERE}))
+def test_the_blocks_of_a_page_run_one_after_the_other(page, workspace):
+    namespace = {"__name__": "__main__"}
+    old, new = INSTEAD.get(page, ("", ""))
+    for each in (each for each in HERE if each.page == page):
+        if each.language == "bash":
+            for words in commands(each.text.replace(old, new) if old else each.text):
+                run(words)
+        elif each.language == "python":
+            execute(each.text, namespace)
+        else:
+            assert each.language == "json", f"compare or list {each}"
+            json.loads(each.text)
+
+
+def test_the_command_for_cloud_storage(workspace, gcs):
+    bucket = gcs.client.create_bucket("bucket")
+    bucket.blob("texts/b.jsonl").upload_from_string((workspace / "texts/b.jsonl").read_text())
+    for words in commands(block("docs/storage.md", "python").text):
+        run(words)
+    assert list(bert.read("gs://bucket/vectors")[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "ubinary"])
+def test_every_output_type_is_decoded_as_the_page_says(dtype, workspace):
+    embed_words(dtype)
+    namespace = {}
+    found = [each for each in blocks() if each.page == "docs/output_types.md"]
+    decode, texts, footer, words = (each.text for each in found if each.language == "python")
+    execute(decode + texts, namespace)
+    np.testing.assert_array_equal(namespace["vectors"], bert.read("build/vectors")[1])
+    execute(footer, namespace)
+    assert namespace["settings"]["output_dtype"] == dtype
+    execute(words, namespace)
+    *_, last = bert.read_words("build/vectors")
+    kept = last.vectors[~np.isnan(last.vectors).any(axis=1)]
+    assert len(kept) == 1, "the empty word has no vector"
+    np.testing.assert_array_equal(namespace["vectors"], kept)
+
+
+def embed_words(dtype):
+    words = ["embed", "--input=texts/*.jsonl", "--output=build/vectors", f"--output_dtype={dtype}"]
+    run([*words, "--granularity=sentence,word", "--max_seq_length=16"])
+
+
+def query(*names):
+    """The statement whose comment names these types, and those before it that define macros."""
+    statements = block("docs/output_types.md", "-- what").text.split(";\n")
+    macros = [each for each in statements if "CREATE MACRO" in each]
+    return macros, next(each for each in statements if all(name in each for name in names))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "ubinary"])
+def test_duckdb_runs_each_query(dtype, workspace):
+    embed_words(dtype)
+    vectors = bert.read("build/vectors")[1]
+    database = duckdb.connect()
+    macros, settings = query("parquet_kv_metadata")
+    assert json.loads(database.execute(settings).fetchone()[0])["output_dtype"] == dtype
+    for macro in macros:
+        database.execute(macro)
+    if dtype == "ubinary":
+        found = database.sql(query("WITH query")[1].replace("try/0", "a")).fetchall()
+        assert found[0] == ("a", 0)
+    elif dtype == "bfloat16":
+        found = database.sql(query("SELECT id", "bfloat16(x)")[1]).fetchall()
+        np.testing.assert_array_equal(np.array([row[1] for row in found], np.float32), vectors)
+    else:
+        nearest = query("list_cosine_similarity")[1]
+        found = database.execute(nearest, {"q": vectors[1].tolist()}).fetchall()
+        assert found[0][0] == "b"
+        assert found[0][1] == pytest.approx(1, abs=1e-3)
+    if dtype == "int8":
+        found = database.sql(query("x * scale")[1]).fetchall()
+        np.testing.assert_allclose([row[1] for row in found], vectors, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory, minilm):
+    """What `make embed` runs prints, in a folder of its own, and the folder."""
+    folder = tmp_path_factory.mktemp("reference")
+    source, output = folder / "build/language_reference.jsonl", folder / "build/language_reference"
+    source.parent.mkdir()
+    python("examples/write_language_reference.py", source)
+    return python("-m", "pipeline", "embed", "--input", source, "--output", output), folder
+
+
+def python(*words):
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def masked(text):
+    """The lines of a text but for those of progress; numbers and the folder's place left out."""
+    lines = [line for line in text.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
+    return [re.sub(r"[\d,.]*\d", "#", re.sub(r"\S+/build/", "…/build/", line)) for line in lines]
+
+
+def padding(text):
+    return float(re.search(r"padding ([\d.]+)%", text)[1])
+
+
+def test_the_readme_shows_what_its_commands_print(printed):
+    shown = block("README.md", "1 files").text
+    assert masked(printed[0]) == masked(shown)
+    assert padding(printed[0].split(" records:")[1]) == pytest.approx(padding(shown), abs=0.5)
+    for session in block("README.md", "$ ").text.split("$ ")[1:]:
+        command, sample = session.split("\n", 1)
+        words = next(commands(command))
+        words[words.index("--embeddings") + 1] = str(printed[1] / "build/language_reference")
+        hits = masked(python("-m", "pipeline", *words))
+        assert len(hits) == len(sample.splitlines())
+        assert hits[::2] == masked(sample)[::2], "ranks, scores and the topics' names"
+
+
+def test_the_python_of_the_readme_gives_these_shapes(printed, monkeypatch):
+    monkeypatch.chdir(printed[1])
+    namespace, checked = {}, 0
+    text = block("README.md", "import bert").text
+    exec(text, namespace)
+    for line in text.splitlines():
+        expression, _, shape = line.partition("  # float32 ")
+        if shape:
+            assert list(eval(expression, namespace).shape) == json.loads(shape)
+            checked += 1
+    assert checked == 2
+    assert len(namespace["ids"]) == len(namespace["vectors"]) > 1000
+
+
+def test_the_two_senses_of_bank(minilm):
+    command, *sample = block("docs/quality.md", "$ .venv/bin/python -m examples.bank").text.split(
+        "\n"
+    )
+    lines = masked(python(*shlex.split(command)[2:]))
+    wanted = [line for line in masked("\n".join(sample)) if line.strip() != "…"]
+    assert len(wanted) == 3
+    assert set(wanted) <= set(lines)
+
+
+def documented_columns():
+    """The columns of each folder as docs/output.md lists them, those of lists below their list."""
+    page = (ROOT / "docs" / "output.md").read_text("utf-8")
+    for folder, cell in re.findall(r"^\| `(\w+)/`[^|]* \| (`.*) \|$", page, re.MULTILINE):
+        cell = re.sub(r" \([^)]*\)", "", cell)
+        yield folder, ["id", *re.findall(r"`(\w+)`", cell)]
+
+
+@pytest.mark.parametrize(("folder", "columns"), documented_columns())
+def test_the_page_lists_every_column(folder, columns, workspace):
+    lines = [{"id": "a", "text": "the bank", "start": 0, "stop": 3, "lang": "en"}]
+    (workspace / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    words = ["embed", "--input=in.jsonl", "--output=out", "--extra_columns=lang"]
+    if folder == "windows":
+        run([*words, "--long_text=window", "--no_merge_windows", "--max_seq_length=8"])
+    else:
+        run([*words, "--granularity=sentence,token,word,span"])
+    (path,) = (workspace / "out" / folder).glob("*.parquet")
+    found = []
+    for field in pq.read_schema(path):
+        found.append(field.name)
+        if field.name in ("tokens", "words", "spans"):
+            found += [each.name for each in field.type.value_type]
+    assert found == [*columns, "lang"]
+
+
+def test_the_columns_of_five_folders_are_listed():
+    folders = [folder for folder, _ in documented_columns()]
+    assert folders == ["embeddings", "windows", "tokens", "words", "spans"]

@@ -1,0 +1,259 @@
+"""EmbedDocuments in pipelines of other people: vectors come, nothing else changes, none is lost."""
+
+import json
+import subprocess
+import sys
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bert
+from bert.importers.huggingface import import_huggingface
+from tests.support.beam_runs import collect
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.rounding import MINILM, assert_near
+from transforms import EmbedDocuments
+from transforms.adapters.documents import document, placed
+from transforms.adapters.text_model import Document, TextModel, batch_weight
+from transforms.adapters.text_settings import text_model_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+Named = namedtuple("Named", ["text", "number"])
+
+
+def vectors(records, column="embedding"):
+    return np.array([record[column] for record in records], np.float32)
+
+
+def without(record, column="embedding"):
+    return {name: value for name, value in record.items() if name != column}
+
+
+def test_records_come_back_with_the_vectors_that_the_encoder_gives(minilm, tmp_path):
+    records = [
+        {"id": 1, "text": "a river bank", "tags": ["x"]},
+        {"text": "  The Bank\tof England ", "id": None},
+        {"id": 3, "text": "a river bank"},
+        {"id": 4, "text": "word " * 400},
+    ]
+    embedded, rejected = collect(tmp_path, records, EmbedDocuments(model="minilm", column="text"))
+    assert rejected == []
+    assert [without(record) for record in embedded] == records
+    wanted = bert.load("minilm").encode([record["text"] for record in records])
+    assert_near(vectors(embedded), wanted, MINILM)
+    assert all(type(number) is float for number in embedded[0]["embedding"])
+
+
+def test_strings_rows_and_named_tuples_become_records(tiny_bundle, tmp_path):
+    elements = ["one", beam.Row(text="two", number=2), Named("three", 3)]
+    embedded, _ = collect(tmp_path, elements, EmbedDocuments(tiny_bundle, as_numpy=True))
+    assert [without(record) for record in embedded] == [
+        {"text": "one"},
+        {"text": "two", "number": 2},
+        {"text": "three", "number": 3},
+    ]
+    assert {(each["embedding"].dtype, each["embedding"].shape) for each in embedded} == {
+        (np.dtype(np.float32), (32,))
+    }
+
+
+SETTINGS = {
+    "layers": {"layers": [-1, -2], "layer_combine": "concat", "normalize": True},
+    "pooling": {"pooling": "max", "pool_special_tokens": False, "dim": 5},
+    "length": {"max_seq_length": 6},
+    "windows": {"max_seq_length": 8, "long_text": "window", "stride": 2},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_settings_are_those_of_the_encoder(tiny_bundle, tmp_path, settings):
+    texts = ["the bank of the river", "you could find two more long words", "a"]
+    embedded, _ = collect(tmp_path, texts, EmbedDocuments(tiny_bundle, **settings))
+    wanted = bert.load(tiny_bundle).encode(texts, **settings)
+    assert_near(vectors(embedded), wanted)
+
+
+def test_a_prompt_stands_before_every_text(tiny_bundle, tmp_path):
+    embedded, rejected = collect(
+        tmp_path, ["two words", "\0"], EmbedDocuments(tiny_bundle, prompt="find: ")
+    )
+    wanted = bert.load(tiny_bundle).encode(["find: two words"])
+    assert_near(vectors(embedded), wanted)
+    assert [each["reason"] for each in rejected] == ["no tokens"]
+
+
+def test_pairs_are_embedded_together_and_lone_texts_alone(tiny_bundle, tmp_path):
+    records = [
+        {"q": "who are you", "a": "people"},
+        {"q": "who are you"},
+        {"q": "who are you", "a": None},
+        {"q": "who are you", "a": 5},
+    ]
+    transform = EmbedDocuments(tiny_bundle, "q", "both", text_b_column="a")
+    embedded, rejected = collect(tmp_path, records, transform)
+    encoder = bert.load(tiny_bundle)
+    alone = encoder.encode(["who are you"])[0]
+    wanted = [encoder.encode(["who are you"], ["people"])[0], alone, alone]
+    assert_near(vectors(embedded, "both"), wanted)
+    assert [without(record, "both") for record in embedded] == records[:3]
+    assert [(each["reason"], each["record"]) for each in rejected] == [
+        ("second text is not a string", records[3])
+    ]
+
+
+def test_what_is_no_document_is_rejected_and_takes_nobody_along(tiny_bundle, tmp_path):
+    bad = {
+        "missing text": {"id": 1},
+        "text is not a string": {"text": 7},
+        "empty text": {"text": " \n"},
+        "no tokens": {"text": "\0", "id": 9},
+        "not a string or a record": 12,
+        "text too long": {"text": "a " * 80},
+    }
+    elements = ["first", *bad.values(), b"bytes", "last"]
+    transform = EmbedDocuments(tiny_bundle, long_text="reject")
+    embedded, rejected = collect(tmp_path, elements, transform)
+    assert [record["text"] for record in embedded] == ["first", "last"]
+    found = [(each["reason"], each["record"]) for each in rejected]
+    assert found == [*bad.items(), ("not a string or a record", b"bytes")]
+    assert [each["stage"] for each in rejected][:4] == ["read", "read", "read", "tokenize"]
+
+
+@pytest.mark.parametrize("name", [2, None, ("a", "b")])
+def test_a_field_whose_name_is_no_string_costs_its_record_alone(tiny_bundle, tmp_path, name):
+    """Behind a shuffle, where elements are encoded."""
+    bad = {"text": "a text", name: "value"}
+    elements = [{"text": "first"}, bad, {"text": "last"}]
+    embedded, rejected = collect(tmp_path, elements, _Shuffled(tiny_bundle))
+    assert sorted(record["text"] for record in embedded) == ["first", "last"]
+    assert [(each["reason"], each["record"]["text"]) for each in rejected] == [
+        ("a field's name is not a string", "a text")
+    ]
+
+
+class _Shuffled(EmbedDocuments):
+    def expand(self, elements):
+        return [
+            each | f"{n}" >> beam.Reshuffle() for n, each in enumerate(super().expand(elements))
+        ]
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """A model whose vector for "vault" is not a number."""
+    folder = tmp_path_factory.mktemp("poisoned")
+    name = "embeddings.word_embeddings.weight"
+    words = write_tiny_huggingface(folder / "source")[name]
+    words[small_vocabulary().index("vault")] = np.nan
+    write_tiny_huggingface(folder / "source", changes={name: words})
+    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+
+
+def test_a_text_that_the_model_fails_on_fails_alone(poisoned, tmp_path):
+    embedded, rejected = collect(tmp_path, ["bank", "a vault", "river"], EmbedDocuments(poisoned))
+    assert [record["text"] for record in embedded] == ["bank", "river"]
+    wanted = bert.load(poisoned).encode(["bank", "river"])
+    assert_near(vectors(embedded), wanted)
+    assert rejected == [
+        {"stage": "infer", "reason": "vector is not finite", "record": "a vault"},
+    ]
+
+
+@pytest.mark.parametrize("elements", [[], ["\0"], [" "]], ids=["empty", "no tokens", "blank"])
+def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
+    embedded, rejected = collect(tmp_path, elements, EmbedDocuments(tiny_bundle))
+    assert (embedded, [each["record"] for each in rejected]) == ([], elements)
+
+
+def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
+    here = text_model_settings(tiny_bundle, dim=4)
+    elsewhere = replace(here, bundle="/only/on/the/first/machine")
+    vectors, refused = TextModel(elsewhere).embed(["one"])
+    assert refused == {}
+    wanted = bert.load(tiny_bundle, dim=4).encode(["one"])
+    assert_near(vectors, wanted)
+    with pytest.raises(ValueError, match="holds another model than when the job started"):
+        TextModel(replace(elsewhere, fingerprint="another"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "nowhere"}, "model must be minilm"),
+        ({"layers": 9}, "layers must be between -3 and 2"),
+        ({"layers": [1, 2]}, "layer_combine"),
+        ({"pooling": "median"}, "pooling must be one of mean"),
+        ({"dim": 33}, "dim must be between 1 and 32"),
+        ({"colour": "red"}, "colour is not a setting"),
+        ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+        ({"long_text": "window", "stride": 62}, "stride must be at least 0 and below 62"),
+        ({"long_text": "window", "text_b_column": "b"}, "text_b_column makes pairs"),
+        ({"prompt": "a " * 62}, "prompt has 62 tokens, which leaves no room"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"max_batch_seconds": 0}, "max_batch_seconds must be over 0, got 0"),
+        ({"column": ""}, "column must be the name of a field, got ''"),
+        ({"output_column": "text"}, "differ from each other, got column='text', output_col"),
+        ({"text_b_column": "text"}, "differ from each other"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        EmbedDocuments(**{"model": tiny_bundle, **arguments})
+
+
+def test_making_it_loads_no_tensorflow(tiny_bundle):
+    code = (
+        "import sys, transforms; assert 'apache_beam' not in sys.modules; "
+        f"transforms.EmbedDocuments({tiny_bundle!r}); sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+anything = st.one_of(
+    st.none(), st.integers(), st.binary(), st.text(), st.text(st.characters(categories=["Cs"]))
+)
+
+
+@given(st.one_of(anything, st.dictionaries(st.sampled_from(["text", "b", "embedding"]), anything)))
+def test_any_element_ends_once_and_as_it_was(element):
+    made = document(element, 7, "text", "b")
+    if made.rejection is None:
+        vector = np.arange(3, dtype=np.float32)
+        made = Document(made.element, 7, made.texts, made.texts_b, vector[None])
+        tag, record = placed(made, "text", "embedding")
+        fields = element if isinstance(element, dict) else {"text": element}
+        assert tag == "embedded"
+        assert record == {**fields, "embedding": [0.0, 1.0, 2.0]}
+        record["text"].encode()
+    else:
+        tag, record = placed(made, "text", "embedding")
+        assert tag == "rejected"
+        assert record["record"] is element
+
+
+def test_no_document_outweighs_a_batch():
+    """BatchElements would put an empty batch before it."""
+    weights = [batch_weight(Document({}, 0, ("x" * size,))) for size in (1, 5000, 10**7)]
+    assert weights == [1, 4, 1024]
+    assert batch_weight(Document({}, 0)) == 1
+
+
+@pytest.mark.slow
+def test_the_example_runs_as_it_stands(minilm, tmp_path):
+    (tmp_path / "in.txt").write_text("one line\n\nanother\n", encoding="utf-8")
+    command = [sys.executable, "-m", "examples.embed_documents"]
+    subprocess.run([*command, tmp_path / "in.txt", tmp_path / "out"], cwd=ROOT, check=True)
+    embedded = [json.loads(line) for line in (tmp_path / "out-00000-of-00001.jsonl").open()]
+    assert [record["text"] for record in embedded] == ["one line", "another"]
+    wanted = bert.load("minilm").encode(["one line", "another"])
+    assert_near(vectors(embedded), wanted, MINILM)
+    [rejected] = (tmp_path / "out.rejected-00000-of-00001.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(rejected) == {"stage": "read", "reason": "empty text", "record": ""}

@@ -1,0 +1,174 @@
+"""EmbedDocuments in time and on many processes: windows, streams, models that are shared."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms import window
+
+import bert
+from tests.support.beam_runs import collect, inference_handlers
+from tests.support.rounding import MINILM, assert_near
+from transforms import EmbedDocuments
+
+pytestmark = pytest.mark.slow
+
+
+def _placed_in_time(record, timestamp=beam.DoFn.TimestampParam, where=beam.DoFn.WindowParam):
+    text = record["text"] if "text" in record else record["record"]
+    return text, float(timestamp), float(where.start), float(where.end)
+
+
+@pytest.mark.parametrize(
+    ("windowing", "wanted"),
+    [
+        (window.FixedWindows(10), [("one", 1, 0, 10), ("two", 3, 0, 10), ("three", 15, 10, 20)]),
+        (
+            window.SlidingWindows(10, 5),
+            [
+                (text, at, start, start + 10)
+                for text, at, starts in (
+                    ("one", 1, (-5, 0)),
+                    ("two", 3, (-5, 0)),
+                    ("three", 15, (10, 15)),
+                )
+                for start in starts
+            ],
+        ),
+    ],
+    ids=["fixed", "sliding"],
+)
+@pytest.mark.parametrize("waiting", [None, 0.1], ids=["bundle", "waiting"])
+def test_elements_keep_their_time_and_window(tiny_bundle, windowing, wanted, waiting):
+    times = {"one": 1, "two": 3, "three": 15, " ": 4}
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        embedded, rejected = (
+            pipeline
+            | beam.Create(times.items())
+            | beam.MapTuple(window.TimestampedValue)
+            | beam.WindowInto(windowing)
+            | EmbedDocuments(tiny_bundle, max_batch_seconds=waiting)
+        )
+        assert_that(embedded | "Embedded" >> beam.Map(_placed_in_time), equal_to(wanted))
+        blanks = rejected | "Rejected" >> beam.Map(_placed_in_time) | beam.Map(lambda each: each[1])
+        number = len(wanted) - 2 if len(wanted) == 3 else 2
+        assert_that(blanks, equal_to([4.0] * number), label="Blank")
+
+
+def test_a_merged_session_stays_merged(tiny_bundle):
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        embedded, _ = (
+            pipeline
+            | beam.Create([("one", 1), ("two", 8), ("three", 30)])
+            | beam.MapTuple(window.TimestampedValue)
+            | beam.WindowInto(window.Sessions(10))
+            | beam.GroupBy(lambda text: 0)
+            | beam.FlatMap(lambda group: group[1])
+            | EmbedDocuments(tiny_bundle)
+        )
+        places = embedded | beam.Map(_placed_in_time) | beam.Map(lambda each: (each[0], each[2:]))
+        assert_that(places, equal_to([("one", (1, 18)), ("two", (1, 18)), ("three", (30, 40))]))
+
+
+def test_a_stream_is_embedded_as_it_comes(tiny_bundle):
+    stream = (
+        TestStream()
+        .advance_watermark_to(0)
+        .add_elements([window.TimestampedValue(text, at) for text, at in (("one", 1), ("two", 3))])
+        .advance_watermark_to(5)
+        .add_elements([window.TimestampedValue("three", 8)])
+        .advance_watermark_to(11)
+        .add_elements([window.TimestampedValue("four", 15)])
+        .advance_watermark_to_infinity()
+    )
+    options = PipelineOptions(["--runner=BundleBasedDirectRunner"])  # the one that plays streams
+    options.view_as(StandardOptions).streaming = True
+    with beam.Pipeline(options=options) as pipeline:
+        embedded, _ = (
+            pipeline
+            | stream
+            | beam.WindowInto(window.FixedWindows(10))
+            | EmbedDocuments(tiny_bundle)
+        )
+        grouped = (
+            embedded
+            | beam.Map(lambda record: (len(record["embedding"]), record["text"]))
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda width, texts: (width, sorted(texts)))
+        )
+        assert_that(grouped, equal_to([(32, ["one", "three", "two"]), (32, ["four"])]))
+
+
+def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
+    """40 texts of 100,000 characters: four batches and more of a million at most."""
+    texts = [f"{number} " + "word " * 20_000 for number in range(40)]
+    options = PipelineOptions(["--runner=FnApiRunner"])
+    pipeline = beam.Pipeline(options=options)
+    transform = EmbedDocuments(tiny_bundle, max_batch_seconds=30, long_text="reject")
+    _, rejected = pipeline | beam.Create(texts) | transform
+    assert_that(rejected | beam.combiners.Count.Globally(), equal_to([40]))
+    result = pipeline.run()
+    result.wait_until_finish()
+    [sizes] = [
+        each.committed
+        for each in result.metrics().query()["distributions"]
+        if each.key.metric.name == "inference_request_batch_byte_size"
+    ]
+    assert sizes.count >= 4
+    assert sizes.max <= 1 << 20
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
+    transform = EmbedDocuments(tiny_bundle, large_model=large)
+    handlers = inference_handlers(["one"], transform)
+    assert [each.share_model_across_processes() for each in handlers] == [large]
+    embedded, rejected = collect(tmp_path, ["one", "two", " "], transform)
+    wanted = bert.load(tiny_bundle).encode(["one", "two"])
+    assert_near([each["embedding"] for each in embedded], wanted)
+    assert len(rejected) == 1
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_processes_share_a_large_model(tiny_bundle, large):
+    flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *flags]))
+    texts = [f"text {number}" for number in range(4000)]
+    _ = (
+        pipeline
+        | beam.Create(texts)
+        | beam.Reshuffle()
+        | EmbedDocuments(tiny_bundle, large_model=large)
+    )
+    result = pipeline.run()
+    result.wait_until_finish()
+    loads = [
+        each.committed.count
+        for each in result.metrics().query()["distributions"]
+        if each.key.metric.name == "load_model_latency_milli_secs"
+    ]
+    assert sum(loads) == (1 if large else 2)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["documents", "mltransform"])
+def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, number):
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "beam.md").read_text("utf-8")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "in.txt").write_text("one text\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(re.findall(r"```python\n(.*?)```", manual, re.DOTALL)[number], {})
+    if number == 0:
+        record = json.loads((tmp_path / "vectors-00000-of-00001.jsonl").read_text("utf-8"))
+    else:
+        shown, refused = sorted(capsys.readouterr().out.splitlines(), key=len, reverse=True)
+        record = ast.literal_eval(shown)
+        assert refused == "{'id': 2, 'text': ' '} InputError('text: empty text')"
+    assert record["text"] == "one text"
+    wanted = bert.load("minilm").encode(["one text"])[0]
+    assert_near(record["embedding"], wanted, MINILM)

@@ -1,0 +1,212 @@
+"""BertEmbeddings within Beam's MLTransform: as its own embeddings, without their three losses."""
+
+from dataclasses import replace
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.ml.rag.types import Content, EmbeddableItem
+from apache_beam.ml.transforms.base import MLTransform
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms import window
+
+import bert
+from bert.importers.huggingface import import_huggingface
+from tests.support.beam_runs import collect, inference_handlers
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.rounding import MINILM, TINY, assert_near
+from transforms import BertEmbeddings
+from transforms.adapters.mltransform import document, placed
+
+pytestmark = pytest.mark.slow
+
+
+def written(folder, embeddings):
+    return MLTransform(write_artifact_location=str(folder / "artifacts")).with_transform(embeddings)
+
+
+def close(found, wanted, config=TINY):
+    assert_near(np.array(found, np.float32), wanted, config)
+
+
+def test_columns_become_the_vectors_that_the_encoder_gives(minilm, tmp_path):
+    records = [{"id": 1, "text": "a river bank"}, {"id": 2, "text": "a bank vault"}]
+    [found] = collect(tmp_path, records, written(tmp_path, BertEmbeddings(columns=["text"])))
+    close(
+        [row["text"] for row in found],
+        bert.load("minilm").encode(["a river bank", "a bank vault"]),
+        MINILM,
+    )
+    assert [row["id"] for row in found] == [1, 2]
+
+
+def test_texts_stay_where_vectors_have_columns_of_their_own(tiny_bundle, tmp_path):
+    records = [{"a": "one", "b": "two"}, {"a": "three", "b": "one", "more": [1]}]
+    embeddings = BertEmbeddings(tiny_bundle, ["a", "b"], ["va", "vb"], pooling="cls", dim=4)
+    [found] = collect(tmp_path, records, written(tmp_path, embeddings))
+    assert [{k: v for k, v in row.items() if k not in ("va", "vb")} for row in found] == records
+    encoder = bert.load(tiny_bundle, pooling="cls", dim=4)
+    close([row["va"] for row in found], encoder.encode(["one", "three"]))
+    close([row["vb"] for row in found], encoder.encode(["two", "one"]))
+
+
+def test_rows_and_items_of_rag_pipelines_keep_their_kind(tiny_bundle, tmp_path):
+    rows = [beam.Row(text="one", number=1)]
+    [found] = collect(tmp_path, rows, written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])))
+    wanted = bert.load(tiny_bundle).encode(["one"])
+    assert found[0].number == 1
+    close([found[0].text], wanted)
+    items = [EmbeddableItem(Content(text="one"), id="7", index=3, metadata={"from": "here"})]
+    [found] = collect(tmp_path, items, written(tmp_path / "rag", BertEmbeddings(tiny_bundle)))
+    assert (found[0].id, found[0].index, found[0].metadata) == ("7", 3, {"from": "here"})
+    assert found[0].content == Content(text="one")
+    close([found[0].dense_embedding], wanted)
+
+
+def test_what_came_in_is_not_changed():
+    record, item = {"text": "one"}, EmbeddableItem.from_text("one")
+    for element, columns in ((record, ["text"]), (item, None)):
+        made = replace(document(element, 0, columns), vectors=np.ones((1, 2), np.float32))
+        assert placed(made, columns) != element
+    assert record == {"text": "one"}
+    assert item.embedding is None
+
+
+BAD = [{"text": "one"}, {"text": 7}, {"text": "\0"}, {"other": "x"}, {"text": "two"}, "no record"]
+REASONS = [
+    "text: text is not a string",
+    "text: no tokens",
+    "text: missing text",
+    "text: not a record",
+]
+
+
+def test_a_bad_record_takes_nobody_along(tiny_bundle, tmp_path):
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])).with_exception_handling()
+    good, failed = collect(tmp_path, BAD, transform)
+    close([row["text"] for row in good], bert.load(tiny_bundle).encode(["one", "two"]))
+    assert [each.element for each in failed] == [BAD[1], BAD[2], BAD[3], BAD[5]]
+    assert [each.msg for each in failed] == [f"InputError({reason!r})" for reason in REASONS]
+
+
+def test_without_exception_handling_it_fails_and_names_the_column(tiny_bundle, tmp_path):
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["other"]))
+    with pytest.raises(ValueError, match="other: text is not a string"):
+        collect(tmp_path, [{"other": ["what stands here"]}], transform)
+
+
+def test_too_many_failures_fail_the_pipeline_where_asked(tiny_bundle, tmp_path):
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"]))
+    with pytest.raises(ValueError, match="threshold"):
+        collect(tmp_path, BAD, transform.with_exception_handling(threshold=0.1))
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """A model whose vector for "vault" is not a number."""
+    folder = tmp_path_factory.mktemp("poisoned")
+    name = "embeddings.word_embeddings.weight"
+    words = write_tiny_huggingface(folder / "source")[name]
+    words[small_vocabulary().index("vault")] = np.nan
+    write_tiny_huggingface(folder / "source", changes={name: words})
+    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+
+
+@pytest.mark.parametrize(
+    ("texts", "bad"),
+    [(["bank", "a vault", "river"], ["a vault"]), (["vault", "a vault"], ["vault", "a vault"])],
+    ids=["one", "all"],
+)
+def test_what_the_model_fails_on_is_given_back(poisoned, tmp_path, texts, bad):
+    transform = written(tmp_path, BertEmbeddings(poisoned, ["text"])).with_exception_handling()
+    good, failed = collect(tmp_path, [{"text": text} for text in texts], transform)
+    assert [each.element for each in failed] == [{"text": text} for text in bad]
+    assert all("vector is not finite" in each.msg for each in failed)
+    assert len(good) == len(texts) - len(bad)
+
+
+def test_artifacts_read_back_give_the_same_vectors(tiny_bundle, tmp_path):
+    settings = {"layers": [1, 2], "layer_combine": "concat", "max_seq_length": 6, "prompt": "a "}
+    records = [{"text": "the river bank and more of it"}, {"text": "b"}]
+    embeddings = BertEmbeddings(tiny_bundle, ["text"], ["vector"], **settings)
+    [first] = collect(tmp_path, records, written(tmp_path, embeddings))
+    again = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
+    assert collect(tmp_path, records, again) == [first]
+    tolerant = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
+    good, failed = collect(tmp_path, [*records, {}], tolerant.with_exception_handling())
+    assert (good, [each.element for each in failed]) == (first, [{}])
+
+
+def test_artifacts_of_another_model_are_refused(tmp_path):
+    for seed in (0, 1):
+        write_tiny_huggingface(tmp_path / "source", seed=seed)
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / f"bundle-{seed}"))
+    (tmp_path / "bundle-0").rename(tmp_path / "model")
+    embeddings = BertEmbeddings(str(tmp_path / "model"), ["text"])
+    collect(tmp_path, [{"text": "one"}], written(tmp_path, embeddings))
+    (tmp_path / "model").rename(tmp_path / "bundle-0")
+    (tmp_path / "bundle-1").rename(tmp_path / "model")
+    again = MLTransform(read_artifact_location=str(tmp_path / "artifacts"))
+    with pytest.raises(ValueError, match="another one than when the artifacts were written"):
+        collect(tmp_path, [{"text": "one"}], again)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
+    embeddings = BertEmbeddings(tiny_bundle, ["text"], large_model=large)
+    assert embeddings.get_model_handler().share_model_across_processes() is large
+    records = [{"text": "one"}, {"text": "two"}]
+    [handler] = inference_handlers(records, written(tmp_path / "graph", embeddings))
+    assert handler.share_model_across_processes() is large
+    again = MLTransform(read_artifact_location=str(tmp_path / "graph" / "artifacts"))
+    [handler] = inference_handlers(records, again)
+    assert handler.share_model_across_processes() is large
+    [found] = collect(tmp_path, records, again)
+    close([row["text"] for row in found], bert.load(tiny_bundle).encode(["one", "two"]))
+
+
+def test_several_go_into_one_mltransform(tiny_bundle, tmp_path):
+    transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["a"])).with_transform(
+        BertEmbeddings(tiny_bundle, ["b"], dim=2)
+    )
+    [[found]] = collect(tmp_path, [{"a": "one", "b": "two"}], transform)
+    assert (len(found["a"]), len(found["b"])) == (32, 2)
+
+
+def test_elements_keep_their_time_and_window(tiny_bundle, tmp_path):
+    def place(row, timestamp=beam.DoFn.TimestampParam, where=beam.DoFn.WindowParam):
+        return row["id"], float(timestamp), float(where.start)
+
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        good, bad = (
+            pipeline
+            | beam.Create([{"text": t, "id": n} for n, t in ((3, "one"), (14, "two"), (15, ""))])
+            | beam.Map(lambda row: window.TimestampedValue(row, row["id"]))
+            | beam.WindowInto(window.FixedWindows(10))
+            | written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])).with_exception_handling()
+        )
+        assert_that(good | "Place" >> beam.Map(place), equal_to([(3, 3, 0), (14, 14, 10)]))
+        failed = bad | beam.Map(lambda row: row.element) | "Place bad" >> beam.Map(place)
+        assert_that(failed, equal_to([(15, 15, 10)]), label="Failed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": "text"}, "columns must be a list of different names, got 'text'"),
+        (
+            {"columns": (name for name in "ab")},
+            "columns must be a list of different names, got <gen",
+        ),
+        ({"columns": ["a", 1]}, r"list of different names, got \['a', 1\]"),
+        ({"columns": []}, "columns must be a list of different names"),
+        ({"columns": ["a", "a"]}, "columns must be a list of different names"),
+        ({"columns": ["a"], "output_columns": ["b", "c"]}, "output_columns must be as many"),
+        ({"output_columns": ["b"]}, "output_columns must be as many as columns"),
+        ({"columns": ["a"], "dim": 33}, "dim must be between 1 and 32"),
+        ({"columns": ["a"], "batch_tokens": 0}, "batch_tokens must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BertEmbeddings(tiny_bundle, **arguments)

@@ -1,0 +1,138 @@
+"""Names, schemas and blocks of BigQuery tables, without any server."""
+
+import datetime
+import decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.bigquery.client import TableName, looks_like_table, table_name
+from transforms.bigquery.read import TableRequest, block_count, deal_out, row_blocks
+from transforms.bigquery.schema import mismatch, table_schema, vector_schema
+from transforms.read.columns import Columns
+
+TABLE = TableName("my-project", "d", "t")
+REQUEST = TableRequest(TABLE, 0.0, 0, 0, 1, "my-project", Columns(id="id"))
+ROWS = st.lists(
+    st.tuples(st.none() | st.text(max_size=3), st.none() | st.text(max_size=5)), max_size=40
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "d.t",
+        "my-project:d.t`",
+        "my-project:d.t; DROP TABLE x",
+        "my-project:d.t$2026013",
+        "my-project:d-e.t",
+        "My-Project:d.t",
+        "my-project:d.t\n",
+        "my-project:d/../e.t",
+    ],
+)
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ValueError, match=r"^--output_table .* is not a table"):
+        table_name(name, "--output_table")
+
+
+@given(st.text())
+def test_a_name_that_passes_is_safe_within_backticks(text):
+    try:
+        name = table_name(text, "--input")
+    except ValueError:
+        return
+    assert not set("`\\\n'\";") & set(name.path + name.destination)
+
+
+def test_projects_of_domains_and_files():
+    name = table_name("example.com:my-project:d.t", "--input")
+    assert name.path == "example.com:my-project.d.t"
+    assert [looks_like_table(each) for each in ("a.b.gz", "dir/p:d.t", "bq://p")] == [
+        False,
+        False,
+        True,
+    ]
+
+
+@given(ROWS, st.integers(1, 7), st.integers(1, 5), st.randoms())
+def test_blocks_hold_every_row_once_whatever_the_order(rows, blocks, part_docs, random):
+    found = []
+    for _ in range(2):
+        found.append(_read(rows, blocks, part_docs))
+        random.shuffle(rows)
+    assert found[0] == found[1]
+    documents = [each for part in found[0] for each in part[2]]
+    assert len(documents) + sum(part[3] for part in found[0]) == len(rows)
+    good = [row for row in rows if row[0] is not None and row[1] and not row[1].isspace()]
+    assert sorted(documents) == sorted(good)
+    assert all(len(part[2]) <= part_docs for part in found[0])
+
+
+def _read(rows, blocks, part_docs):
+    schema = pa.schema([("id", pa.string()), ("text", pa.string())])
+    table = pa.table([[row[0] for row in rows], [row[1] for row in rows]], schema=schema)
+    pieces = {number: [b""] for number in range(blocks)}
+    for at in range(0, len(rows), 10):
+        for number, piece in deal_out(table.slice(at, 10), "id", blocks):
+            pieces[number].append(piece)
+    found = []
+    for number, held in pieces.items():
+        parts = list(row_blocks(number, held, REQUEST, part_docs))
+        assert [block.part.last for block in parts] == [False] * (len(parts) - 1) + [True]
+        for block in parts:
+            part = block.part
+            assert part.covered == {0: part.records}
+            documents = list(zip(block.ids.to_pylist(), block.texts, strict=True))
+            found.append((part.block, part.number, documents, len(part.rejected)))
+    return found
+
+
+def test_the_number_of_blocks_follows_from_the_size():
+    assert [block_count(size, 100) for size in (0, 1, 100, 101, 1000)] == [1, 1, 1, 2, 10]
+
+
+def test_columns_that_pass_through_keep_their_types():
+    values = {
+        "s": pa.array(["a"]),
+        "n": pa.array([1]),
+        "f": pa.array([0.5]),
+        "b": pa.array([True]),
+        "at": pa.array([datetime.datetime.now(datetime.UTC)]),
+        "local": pa.array([datetime.datetime(2026, 1, 1)]),
+        "day": pa.array([datetime.date(2026, 1, 1)]),
+        "price": pa.array([decimal.Decimal("1.25")]),
+        "tags": pa.array([["a", "b"]]),
+        "raw": pa.array([b"a"]),
+    }
+    fields = table_schema(pa.table(values).schema)
+    assert [(each["type"], each["mode"]) for each in fields] == [
+        ("STRING", "NULLABLE"),
+        ("INT64", "NULLABLE"),
+        ("FLOAT64", "NULLABLE"),
+        ("BOOL", "NULLABLE"),
+        ("TIMESTAMP", "NULLABLE"),
+        ("DATETIME", "NULLABLE"),
+        ("DATE", "NULLABLE"),
+        ("NUMERIC", "NULLABLE"),
+        ("STRING", "REPEATED"),
+        ("BYTES", "NULLABLE"),
+    ]
+    with pytest.raises(ValueError, match="column m: BigQuery has no column for values of type map"):
+        table_schema(pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
+
+
+def test_a_table_may_have_more_columns_but_not_fewer():
+    fields = table_schema(vector_schema("word", False))
+    assert mismatch(fields, fields) is None
+    assert mismatch(fields, [*fields, {"name": "more", "type": "STRING"}]) is None
+    required = {"name": "more", "type": "STRING", "mode": "REQUIRED"}
+    assert "its column more must have a value" in str(mismatch(fields, [*fields, required]))
+    assert mismatch(fields, fields[1:]) == "it has no column id"
+    words = {**fields[1], "fields": fields[1]["fields"][1:]}
+    assert mismatch(fields, [fields[0], words, *fields[2:]]) == "it has no column words.word"
+    legacy = {"FLOAT64": "FLOAT", "INT64": "INTEGER", "BOOL": "BOOLEAN"}
+    old = [{**each, "type": legacy.get(each["type"], each["type"])} for each in fields]
+    assert mismatch(fields, old) is None

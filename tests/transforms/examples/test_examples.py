@@ -1,0 +1,243 @@
+"""Examples and back: the same TokenBlock for any texts; what is no example is named and counted."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.bundle.bundle import read_bundle
+from bert.formats.tfrecord import framed, unframed
+from bert.graph.load import load_tokenizer
+from bert.specs import TextSpec
+from storage.files import stat
+from transforms.examples.check import ExampleReading
+from transforms.examples.decode import document_begins, example_block
+from transforms.examples.encode import example_bytes
+from transforms.examples.read import example_blocks, limit_examples, record_parts, whole_file
+from transforms.examples.settings import ExampleSettings, settings_from_json
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.records.spec import BlockSpec, InputFile
+from transforms.tokenize import token_block
+
+EVERY = ("sentence", "token", "word", "span")
+TOKENIZER = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_bundle):
+    return load_tokenizer(read_bundle(tiny_bundle))
+
+
+def blocks(texts, **columns):
+    ids = pa.array([f"d{n}" for n in range(len(texts))], pa.string())
+    return DocumentBlock(Part(3, 1, records=len(texts)), ids, texts, ids, **columns)
+
+
+def reading(spec, prompt_tokens=0, vocabulary=1000):
+    return ExampleReading(TOKENIZER, vocabulary, 2, spec, prompt_tokens)
+
+
+def read_back(data, spec, prompt_tokens=0, vocabulary=1000):
+    records = [record for some in unframed([bytes(data)]) for record in some]
+    begins = document_begins(records, spec.long_text == "window")
+    known = reading(spec, prompt_tokens, vocabulary)
+    return example_block(Part(3, 1), "file", records, begins, 0, known)
+
+
+def assert_same(found, wanted):
+    """All that the model and the writers see of a block."""
+    if dataclasses.is_dataclass(wanted):
+        assert type(found) is type(wanted)
+        for field in dataclasses.fields(wanted):
+            if field.name not in ("part", "sources"):
+                assert_same(getattr(found, field.name), getattr(wanted, field.name))
+    elif isinstance(wanted, np.ndarray):
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        assert found == wanted
+
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(["the", "bank ", " of", "river", " ", "\U0001f600", "é", ",", "xyz"]),
+        max_size=25,
+    ).map("".join),
+    max_size=6,
+)
+
+
+@given(
+    texts=TEXTS,
+    long_text=st.sampled_from(["truncate", "reject", "window"]),
+    length=st.integers(8, 24),
+    prompt=st.sampled_from(["", "of the "]),
+    merge=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=120)
+def test_a_block_comes_back_as_it_was(tokenizer, texts, long_text, length, prompt, merge, data):
+    spec = TextSpec(length, EVERY, long_text, merge_windows=merge, prompt=prompt)
+    spans = [[tuple(sorted(data.draw(st.tuples(*[st.integers(0, 40)] * 2))))] for _ in texts]
+    words = [text.split() if n % 2 else None for n, text in enumerate(texts)]
+    texts = [text if own is None else " ".join(own) for text, own in zip(texts, words, strict=True)]
+    block = blocks(texts, spans=spans, words=words if any(words) else None)
+    wanted = token_block(block, tokenizer, spec)
+    prompt_tokens = len(tokenizer.encode_flat([prompt])[0]) if prompt else 0
+    found = read_back(example_bytes(wanted, TOKENIZER), spec, prompt_tokens)
+    assert_same(found, wanted)
+    assert found.part.records == len(wanted)
+    assert found.part.rejected == ()
+
+
+@given(texts=TEXTS, others=TEXTS, length=st.integers(8, 24))
+@settings(max_examples=40)
+def test_pairs_come_back_as_they_were(tokenizer, texts, others, length):
+    others = [*others, *[""] * len(texts)][: len(texts)]
+    spec = TextSpec(length, ("sentence", "token"))
+    wanted = token_block(blocks(texts, texts_b=others), tokenizer, spec)
+    found = read_back(example_bytes(wanted, TOKENIZER), spec)
+    if not any(others):  # no segment but 0 is told apart from no segments
+        wanted = dataclasses.replace(wanted, rows=found.rows)
+    assert_same(found, wanted)
+
+
+def example(**values):
+    feature = {}
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        else:
+            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+def test_examples_of_others_need_input_ids_alone():
+    """As create_pretraining_data.py fills rows: zeros behind the text, told by the mask."""
+    data = framed(
+        [
+            example(input_ids=[2, 9, 3]),
+            example(
+                input_ids=[2, 9, 3, 0, 0], input_mask=[1, 1, 1, 0, 0], segment_ids=[0, 1, 1, 0, 0]
+            ),
+            example(input_ids=[2, 9, 3], segment_ids=[0, 0, 0], id=b"mine"),
+        ]
+    )
+    block = read_back(data, TextSpec(8, ("sentence", "token")))
+    assert block.ids.to_pylist() == ["file:0", "file:1", "mine"]
+    assert block.row.tolist() == [0, 1, 0]  # the same tokens in other segments are another row
+    assert block.rows.input_ids.tolist() == [2, 9, 3, 2, 9, 3]
+    assert block.rows.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1]
+    assert block.layout.num_tokens.tolist() == [3, 3, 3]
+    assert block.layout.tokens.starts.tolist() == [-1] * 9
+    assert block.text_hash[0] == block.text_hash[2]
+
+
+def test_what_is_no_row_is_rejected_with_its_reason():
+    bad = {
+        "no input_ids": example(input_mask=[1]),
+        "features of a row differ in length": example(input_ids=[2, 3], segment_ids=[0]),
+        "input_mask is not a run of ones": example(input_ids=[2, 9, 3], input_mask=[1, 0, 1]),
+        "no tokens": example(input_ids=[0, 0], input_mask=[0, 0]),
+        "text too long": example(input_ids=[2] * 9),
+        "token id out of the vocabulary": example(input_ids=[2, 1000]),
+        "segment id out of range": example(input_ids=[2, 3], segment_ids=[0, 2]),
+        "id is not UTF-8": example(input_ids=[2, 3], id=b"\xff"),
+        "no tf.train.Example with these features": b"\xffnothing",
+    }
+    good = example(input_ids=[2, 3], id=b"good")
+    block = read_back(framed([good, *bad.values(), good]), TextSpec(8))
+    assert block.ids.to_pylist() == ["good", "good"]
+    assert [each.reason for each in block.part.rejected] == list(bad)
+    assert block.part.records == len(bad) + 2
+    first = block.part.rejected[0]
+    assert (first.source, first.stage) == (f"file:{len(framed([good]))}", "read")
+
+
+def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
+    spec = TextSpec(8, long_text="window", stride=2)
+    texts = ["bank", "the bank of the river and the bank of the money", "river"]
+    whole = token_block(blocks(texts), tokenizer, dataclasses.replace(spec, granularity=EVERY[:2]))
+    records = [r for some in unframed([bytes(example_bytes(whole, TOKENIZER))]) for r in some]
+    assert len(records) == 5
+    damaged = [*records[:2], records[2]._replace(data=None), *records[3:]]
+    for left, reasons, documents in (
+        (records[:2] + records[3:], ["windows are missing", "windows that leave gaps"], 4),
+        (records[:3] + records[4:], ["windows are missing"], 3),
+        (records[:1] + records[2:], ["windows that leave gaps"], 3),
+        (damaged, ["windows are missing", "damaged record", "windows that leave gaps"], 5),
+    ):
+        begins = document_begins(left, windows=True)
+        block = example_block(Part(0, 0), "file", left, begins, 0, reading(spec))
+        assert block.ids.to_pylist() == ["d0", "d2"]
+        assert [each.reason for each in block.part.rejected] == reasons
+        assert block.part.records == documents
+
+
+def test_another_tokenizer_is_refused_by_name():
+    data = framed([example(input_ids=[2, 3]), example(input_ids=[2, 3], tokenizer=b"other")])
+    with pytest.raises(ValueError, match=r"file: the example at byte \d+ comes from another"):
+        read_back(data, TextSpec(8))
+
+
+@given(
+    counts=st.lists(st.integers(1, 4), max_size=12),
+    part_docs=st.integers(1, 5),
+    stripes=st.integers(1, 3),
+)
+@settings(max_examples=40)
+def test_parts_hold_whole_documents_and_every_reader_counts_them(
+    tmp_path_factory, counts, part_docs, stripes
+):
+    path = tmp_path_factory.mktemp("parts") / "it.tfrecord"
+    rows = [(n, w) for n, count in enumerate(counts) for w in range(count)]
+    path.write_bytes(framed(example(input_ids=[2, n, 3], window=[w]) for n, w in rows))
+    file = InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
+    found = {}
+    for stripe in range(stripes):
+        spec = dataclasses.replace(whole_file(file), stripe=stripe, stripes=stripes)
+        *parts, mark = record_parts(spec, part_docs, 1 << 30, windows=True)
+        assert (mark.last, mark.end_of_file) == (True, len(counts))
+        assert mark.number % stripes == stripe
+        found |= {part.number: part for part in parts}
+    assert sorted(found) == list(range(-(-len(counts) // part_docs)))
+    assert [int(part.begins.sum()) for part in found.values()] == [
+        min(part_docs, len(counts) - number * part_docs) for number in found
+    ]
+    assert sum(len(part.records) for part in found.values()) == len(rows)
+    assert [found[n].first_record for n in sorted(found)] == [
+        sum(counts[: n * part_docs]) for n in sorted(found)
+    ]
+    cut, records = limit_examples(file, 2)
+    assert cut.records == records == min(2, len(counts))
+    (*parts, _) = record_parts(whole_file(cut), 9, 1 << 30, windows=True)
+    assert sum(len(part.records) for part in parts) == sum(counts[:2])
+
+
+def test_a_file_that_is_cut_or_no_tfrecord_is_named(tmp_path):
+    path = tmp_path / "it.tfrecord"
+    whole = framed([example(input_ids=[2, 3])] * 2)
+    for data, message in (
+        (whole[:-1], "ends within the record at byte"),
+        (b"text" * 9, "at byte 0"),
+    ):
+        path.write_bytes(data)
+        spec: BlockSpec = whole_file(
+            InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
+        )
+        with pytest.raises(
+            ValueError, match=rf"it.tfrecord is not a complete TFRecord file: .*{message}"
+        ):
+            list(example_blocks(spec, reading(TextSpec(8)), 10, 1000, {}))
+
+
+def test_settings_read_back():
+    made = ExampleSettings("ab", 64, "window", 3, "é: ", 2, ("sentence", "token"), True, "run")
+    assert settings_from_json(made.to_json()) == made
+    for damaged in (b"", b"[]", b"{}", b'{"format":9}', b'{"format":1}'):
+        with pytest.raises(ValueError, match=r"format|settings"):
+            settings_from_json(damaged)

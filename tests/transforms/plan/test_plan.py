@@ -1,0 +1,125 @@
+"""The plan: cut from names and sizes alone, the same every time."""
+
+import itertools
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from storage.files import FileInfo
+from transforms.plan.cut import default_block_bytes, plan_blocks
+from transforms.plan.listing import input_files, listing_digest
+from transforms.records.spec import InputFile
+
+
+def listing(sizes, compressed=()):
+    return [
+        InputFile(
+            FileInfo(f"/in/{n:04d}", size, 1.0), "text", "gzip" if n in compressed else None, size
+        )
+        for n, size in enumerate(sizes)
+    ]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 5000), max_size=30),
+    compressed=st.sets(st.integers(0, 29)),
+    block_bytes=st.integers(1, 2000),
+    read_through=st.booleans(),
+)
+@example(sizes=[0, 7], compressed=set(), block_bytes=7, read_through=False)
+def test_blocks_cover_every_byte_once_in_order(sizes, compressed, block_bytes, read_through):
+    files = listing(sizes, compressed)
+    specs = list(plan_blocks(files, block_bytes, read_through))
+    assert sorted({spec.number for spec in specs}) == list(range(len({s.number for s in specs})))
+    pieces = [(p.file, p.start, p.stop) for spec in specs for p in spec.slices if spec.stripe == 0]
+    assert pieces == sorted(pieces)
+    for number, file in enumerate(files):
+        mine = [(start, stop) for n, start, stop in pieces if n == number]
+        assert mine
+        assert mine[0][0] == 0
+        assert mine[-1][1] == file.stop
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(mine))
+
+
+@given(sizes=st.lists(st.integers(0, 100), min_size=1, max_size=50))
+def test_small_neighbours_share_a_block(sizes):
+    specs = list(plan_blocks(listing(sizes), 101))
+    for spec in specs:
+        assert sum(piece.stop for piece in spec.slices) <= 101
+    for one, other in itertools.pairwise(specs):
+        assert sum(piece.stop for piece in one.slices) + other.slices[0].stop > 101
+
+
+@pytest.mark.parametrize("count", [5_000, 20_000])
+def test_tiny_files_make_blocks_for_many_workers(count):
+    specs = list(plan_blocks(listing([40] * count), 1 << 18))
+    assert 60 <= len(specs) <= 70
+    numbers = [piece.file for spec in specs for piece in spec.slices]
+    assert numbers == list(range(count))
+    assert specs == list(plan_blocks(listing([40] * count), 1 << 18))
+
+
+def test_a_few_tiny_files_stay_together():
+    assert len(list(plan_blocks(listing([40] * 60), 1 << 18))) == 1
+
+
+def test_a_lone_compressed_file_is_shared_by_readers():
+    specs = list(plan_blocks(listing([9_000_000], {0}), 1 << 20))
+    assert [(spec.number, spec.stripe, spec.stripes) for spec in specs] == [
+        (0, stripe, 16) for stripe in range(16)
+    ]
+    many = list(plan_blocks(listing([9_000_000] * 64, set(range(64))), 1 << 20))
+    assert len(many) == 64
+
+
+def test_the_digest_covers_name_size_and_time(tmp_path):
+    files = listing([1, 2, 3])
+    digests = {listing_digest(files)}
+    for changed in (
+        listing([1, 2, 4]),
+        listing([1, 2]),
+        [*files[:2], InputFile(FileInfo("/in/other", 3, 1.0), "text", None, 3)],
+        [*files[:2], InputFile(FileInfo("/in/0002", 3, 2.0), "text", None, 3)],
+    ):
+        digests.add(listing_digest(changed))
+    assert len(digests) == 5
+    assert listing_digest(listing([1, 2, 3])) in digests
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "compression"),
+    [
+        ("a.txt", "text", None),
+        ("a.jsonl", "jsonl", None),
+        ("a.NDJSON.GZ", "jsonl", "gzip"),
+        ("a.txt.bz2", "text", "bzip2"),
+        ("a.jsonl.zst", "jsonl", "zstd"),
+        ("README", "text", None),
+        ("notes.md", "text", None),
+    ],
+)
+def test_format_and_compression_go_by_suffix(tmp_path, name, kind, compression):
+    (tmp_path / name).write_bytes(b"")
+    file = input_files([str(tmp_path)])[0]
+    assert (file.format, file.compression) == (kind, compression)
+    assert input_files([str(tmp_path)], "jsonl")[0].format == "jsonl"
+
+
+@pytest.mark.parametrize("name", ["a.txt.xz", "a.txt.lz4", "texts.zip", "texts.tar.gz", "a.TAR"])
+def test_other_compressions_and_archives_are_refused_by_name(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"{name}: \.\w+ files cannot be read"):
+        input_files([str(tmp_path)])
+
+
+def test_a_path_that_looks_like_a_glob_is_taken_literally(tmp_path):
+    (tmp_path / "a[1].txt").write_text("x")
+    (tmp_path / "a1.txt").write_text("x")
+    assert [f.info.path for f in input_files([f"{tmp_path}/a[1].txt"])] == [f"{tmp_path}/a[1].txt"]
+
+
+def test_the_block_size_depends_on_the_input_alone():
+    assert default_block_bytes(0) == default_block_bytes(1 << 20) == 256 << 10
+    assert default_block_bytes(64 * 500_000) == 500_000
+    assert default_block_bytes(1 << 50) == 1 << 20

@@ -1,0 +1,194 @@
+"""Columns: pairs, lists of words and spans, each from the fields or the line that hold it."""
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import input_files
+from transforms.read.columns import Columns
+from transforms.read.reader import document_blocks
+from transforms.read.text import split_pairs
+
+
+def read(folder, columns, block_bytes=1 << 20):
+    """The blocks of a folder's files."""
+    specs = plan_blocks(input_files([str(folder)]), block_bytes)
+    return [
+        each for spec in specs for each in document_blocks(spec, columns, 1000, block_bytes, {})
+    ]
+
+
+def read_records(folder, records, columns):
+    """The one block of some JSON records."""
+    lines = [json.dumps(each) for each in records]
+    (folder / "in.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (block,) = read(folder, columns)
+    return block
+
+
+def reasons(block):
+    return [(each.id, each.reason) for each in block.part.rejected]
+
+
+@given(st.lists(st.text(alphabet="ab| \t\x85\u3000", max_size=25)))
+@example(["a ||| b", "a ||| b ||| c", "a ||| ", " ||| b", "a ||| ||| b", " a ||| b "])
+def test_pairs_are_split_as_the_reference_splits_them(lines):
+    texts, texts_b = split_pairs(lines, " ||| ")
+    for line, text, text_b in zip(lines, texts, texts_b, strict=True):
+        found = re.match(r"^(.*) \|\|\| (.*)$", line.strip())
+        assert (text, text_b) == (found.groups() if found else (line.strip(), ""))
+
+
+def test_pairs_of_plain_text(tmp_path):
+    lines = ["one ||| two\r", "", " alone ", "a ||| b ||| c", "|||", "ü ||| ö"]
+    data = "\n".join(lines).encode() + b"\n\xff ||| b\n"
+    (tmp_path / "in.txt").write_bytes(data)
+    (block,) = read(tmp_path, Columns(pair_separator=" ||| "))
+    assert block.texts == ["one", "alone", "a ||| b", "|||", "ü"]
+    assert block.texts_b == ["two", "", "c", "", "ö"]
+    path = f"{tmp_path}/in.txt"
+    assert block.ids.to_pylist() == [f"{path}:{at}" for at in (0, 14, 22, 36, 40)]
+    assert block.sources == block.ids
+    assert reasons(block) == [(f"{path}:13", "empty text"), (f"{path}:50", "invalid UTF-8")]
+    assert (block.words, block.spans, block.line_numbers) == (None, None, None)
+
+
+def test_a_pair_without_its_first_text_counts_as_rejected(tmp_path):
+    """It is no blank line: --max_rejected must count it."""
+    (tmp_path / "in.txt").write_text("a;b\n;b\n \na;\n")
+    (block,) = read(tmp_path, Columns(pair_separator=";"))
+    assert (block.texts, block.texts_b) == (["a", "a"], ["b", ""])
+    found = [(each.record, each.reason, each.blank) for each in block.part.rejected]
+    assert found == [(";b", "empty text", False), (" ", "empty text", True)]
+
+
+def test_text_without_a_separator_asked_for_is_one_text(tmp_path):
+    (tmp_path / "in.txt").write_text(" one ||| two\n")
+    (block,) = read(tmp_path, Columns())
+    assert (block.texts, block.texts_b) == ([" one ||| two"], None)
+    with pytest.raises(ValueError, match="pair_separator must not be empty"):
+        Columns(pair_separator="")
+
+
+def test_pairs_of_json_lines(tmp_path):
+    records = [
+        {"id": 1, "q": "one", "a": "two"},
+        {"id": 2, "q": "one"},
+        {"id": 3, "q": "one", "a": None},
+        {"id": 4, "q": "one", "a": " \t"},
+        {"id": 5, "q": "one", "a": 7},
+        {"id": 6, "q": "one", "a": ["two"]},
+        {"id": 7, "q": "one ||| two", "a": " kept as it is "},
+        {"id": 8, "a": "two"},
+    ]
+    columns = Columns("q", "id", text_b="a", pair_separator=" ||| ")
+    block = read_records(tmp_path, records, columns)
+    assert block.ids.to_pylist() == ["1", "2", "3", "4", "7"]
+    assert block.texts == ["one"] * 4 + ["one ||| two"]
+    assert block.texts_b == ["two", "", "", "", " kept as it is "]
+    assert reasons(block) == [
+        ("5", "second text is not a string"),
+        ("6", "second text is not a string"),
+        ("8", "missing text"),
+    ]
+
+
+def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
+    """Each file's documents keep theirs, and one that can have no pair has an empty second text."""
+    (tmp_path / "a.jsonl").write_text('{"text": "one", "b": "two"}\n')
+    (tmp_path / "b.txt").write_text("three ||| four\n")
+    by_field = read(tmp_path, Columns(text_b="b"))
+    assert [each.texts_b for each in by_field] == [["two"], [""]]
+    by_separator = read(tmp_path, Columns(pair_separator=" ||| "))
+    assert [each.texts_b for each in by_separator] == [[""], ["four"]]
+
+
+def test_lists_of_words(tmp_path):
+    records = [
+        {"id": "a", "text": ["EU", "rejects", "German call"]},
+        {"id": "b", "text": "plain text"},
+        {"id": "c", "text": []},
+        {"id": "d", "text": ["", " "]},
+        {"id": "e", "text": ["EU", 7]},
+        {"id": "f", "text": ["EU", None]},
+        {"id": "g", "text": {"EU": 1}},
+        {"id": "h", "text": ["", "\u200b", "end"]},
+    ]
+    block = read_records(tmp_path, records, Columns(id="id"))
+    assert block.ids.to_pylist() == ["a", "b", "h"]
+    assert block.texts == ["EU rejects German call", "plain text", " \u200b end"]
+    assert block.words == [["EU", "rejects", "German call"], None, ["", "\u200b", "end"]]
+    assert reasons(block) == [
+        ("c", "empty text"),
+        ("d", "empty text"),
+        ("e", "text is not a string or a list of strings"),
+        ("f", "text is not a string or a list of strings"),
+        ("g", "text is not a string or a list of strings"),
+    ]
+    assert not any(each.blank for each in block.part.rejected)
+
+
+def test_small_files_of_a_block_keep_their_own_words(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": ["two", "three"]}\n')
+    (block,) = read(tmp_path, Columns())
+    assert block.texts == ["one", "two three"]
+    assert block.words == [None, ["two", "three"]]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, 4, [(0, 4)]),
+        ([0, 2], [1, 4], [(0, 1), (2, 4)]),
+        ([2, 0], [3, 4], [(2, 3), (0, 4)]),
+        ([], [], []),
+        (0, 5, "span outside the text"),
+        (-1, 2, "span outside the text"),
+        (2, 2, "span outside the text"),
+        ([0, 3], [1, 2], "span outside the text"),
+        ([0], [1, 2], "malformed spans"),
+        (0, [1], "malformed spans"),
+        ([0], 1, "malformed spans"),
+        (False, True, "malformed spans"),
+        (0.0, 1.0, "malformed spans"),
+        ("0", "1", "malformed spans"),
+        ([[0]], [[1]], "malformed spans"),
+        (None, 1, "missing spans"),
+        ([0], None, "missing spans"),
+    ],
+    ids=repr,
+)
+def test_spans_are_code_points_of_the_text(tmp_path, start, stop, expected):
+    """The text has four, which are nine bytes and, in UTF-16, five units."""
+    record = {"id": 1, "text": "a𝔘é.", "from": start, "to": stop}
+    block = read_records(tmp_path, [record], Columns(id="id", spans=("from", "to")))
+    if isinstance(expected, str):
+        assert reasons(block) == [("1", expected)]
+        assert block.spans == []
+    else:
+        assert block.spans == [expected]
+
+
+def test_spans_that_are_not_there_are_rejected_and_words_may_have_them(tmp_path):
+    records = [
+        {"text": "one"},
+        {"text": ["one", "two"], "start": 1, "stop": 2},
+        {"text": "one", "start": 0},
+    ]
+    block = read_records(tmp_path, records, Columns(spans=("start", "stop")))
+    assert [each.reason for each in block.part.rejected] == ["missing spans", "missing spans"]
+    assert (block.texts, block.words) == (["one two"], [["one", "two"]])
+    ((span,),) = block.spans
+    assert block.texts[0][slice(*span)] == "two"
+
+
+def test_plain_text_beside_records_with_spans_has_none(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one", "start": 0, "stop": 1}\n')
+    (tmp_path / "b.txt").write_text("two\nthree\n")
+    found = read(tmp_path, Columns(spans=("start", "stop")))
+    assert [each.spans for each in found] == [[[(0, 1)]], [[], []]]

@@ -1,0 +1,126 @@
+"""Compressed input: every byte of a file is read as text, or its run fails with the file's name."""
+
+import bz2
+import gzip
+import itertools
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.command import embed, record
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import input_files
+from transforms.read.columns import Columns
+from transforms.read.reader import document_blocks
+
+COMPRESS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+LINES = [f"line {n}" for n in range(2005)]
+
+
+def read(path, block_bytes=1 << 16):
+    """The texts of a file in their order, each reader's parts put in their place."""
+    found = [
+        block
+        for spec in plan_blocks(input_files([str(path)]), block_bytes)
+        for block in document_blocks(spec, Columns(), 500, block_bytes, {})
+    ]
+    found.sort(key=lambda each: (each.part.block, each.part.number))
+    return [text for block in found for text in block.texts]
+
+
+def failure(path):
+    """What reading a file of `LINES` raises, None where it gives all of them."""
+    try:
+        found = read(path)
+    except ValueError as error:
+        return str(error)
+    assert found == LINES
+    return None
+
+
+def stored(*streams):
+    return "".join(f"{line}\n" for lines in streams for line in lines).encode()
+
+
+@settings(max_examples=60)
+@given(
+    suffix=st.sampled_from(sorted(COMPRESS)),
+    cuts=st.lists(st.integers(0, len(stored(LINES))), max_size=4),
+    block_bytes=st.sampled_from([50, 4000, 1 << 20]),
+)
+def test_streams_one_after_the_other_are_one_text(tmp_path_factory, suffix, cuts, block_bytes):
+    data = stored(LINES)
+    places = [0, *sorted(cuts), len(data)]
+    path = tmp_path_factory.mktemp("streams") / f"in.txt.{suffix}"
+    pieces = [data[a:b] for a, b in itertools.pairwise(places)]
+    path.write_bytes(b"".join(map(COMPRESS[suffix], pieces)))
+    assert read(path, block_bytes) == LINES
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+def test_a_flipped_byte_loses_no_line_silently(tmp_path, suffix):
+    """In either of two streams: every line comes out, or the file is named."""
+    whole = b"".join(COMPRESS[suffix](stored(lines)) for lines in (LINES[:1000], LINES[1000:]))
+    path = tmp_path / f"in.txt.{suffix}"
+    failed = 0
+    for place in range(0, len(whole), 11):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        path.write_bytes(damaged)
+        message = failure(path)
+        assert message is None or message.startswith(f"{path} is damaged "), message
+        failed += message is not None
+    assert failed > 0.9 * len(whole) / 11
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+@pytest.mark.parametrize("garbage", [b"x", b"BZh9 and more", bytes(9000) + b"x", b"\n" * 9000])
+def test_what_follows_the_last_stream_is_not_passed_over(tmp_path, suffix, garbage):
+    path = tmp_path / f"in.txt.{suffix}"
+    path.write_bytes(COMPRESS[suffix](stored(LINES)) + garbage)
+    with pytest.raises(ValueError, match=rf"in\.txt\.{suffix} is damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", sorted(COMPRESS))
+def test_a_file_cut_anywhere_is_an_error(tmp_path, suffix):
+    whole = b"".join(COMPRESS[suffix](stored(lines)) for lines in (LINES[:1000], LINES[1000:]))
+    between = len(COMPRESS[suffix](stored(LINES[:1000])))
+    path = tmp_path / f"in.txt.{suffix}"
+    for stop in [1, 2, 5, 11, between - 1, between + 1, between + 3, len(whole) - 1]:
+        path.write_bytes(whole[:stop])
+        with pytest.raises(ValueError, match=rf"in\.txt\.{suffix} is damaged"):
+            read(path)
+
+
+def test_what_the_programs_of_the_formats_pass_over_is_passed_over(tmp_path):
+    padded, skippable = tmp_path / "padded.txt.gz", tmp_path / "skippable.txt.zst"
+    padded.write_bytes(gzip.compress(stored(LINES)) + bytes(20_000))
+    frame = COMPRESS["zst"](stored(LINES))
+    skippable.write_bytes(b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + frame)
+    assert read(padded) == LINES
+    assert read(skippable) == LINES
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "tfrecord"])
+@pytest.mark.parametrize("end", sorted(COMPRESS))
+def test_a_run_over_a_damaged_later_stream_fails_by_its_name(
+    tmp_path, tiny_bundle, capsys, suffix, end
+):
+    first = {"csv": b"text\n", "jsonl": b"", "tfrecord": b""}[suffix]
+    line = {"csv": b"some text\n", "jsonl": b'{"text": "some text"}\n', "tfrecord": b""}[suffix]
+    streams = [COMPRESS[end](data) for data in (first + 500 * line, 500 * line)]
+    second = bytearray(streams[1])
+    second[len(second) // 2] ^= 0xFF
+    path = tmp_path / f"in.{suffix}.{end}"
+    path.write_bytes(streams[0] + second)
+    assert embed(tmp_path / "out", tiny_bundle, path) in (1, 2)
+    assert f"in.{suffix}.{end} is damaged" in capsys.readouterr().err
+    if (tmp_path / "out" / "run.json").exists():
+        assert record(tmp_path / "out")["status"] == "failed"

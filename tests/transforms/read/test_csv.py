@@ -1,0 +1,232 @@
+"""CSV: records are what Python's csv module takes for records, wherever the pieces are cut."""
+
+import bz2
+import csv
+import gzip
+import io
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from storage.files import stat
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import files_to_read, input_files
+from transforms.plan.plan import planned_work
+from transforms.read.columns import Columns
+from transforms.read.reader import document_blocks
+from transforms.read.tables.csv_cutter import RecordCutter
+from transforms.read.tables.csv_records import read_records
+from transforms.records.spec import Slice
+
+BOM = b"\xef\xbb\xbf"
+FIELD = st.text('ab",\n é', max_size=6)
+
+
+def blocks(folder, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
+    """The blocks of a folder's files in their order, after the account's own sums."""
+    files = files_to_read(input_files([str(folder)]), "text", limit)
+    specs = list(plan_blocks(files, block_bytes))
+    found = [
+        each
+        for spec in specs
+        for each in document_blocks(spec, columns or Columns(), part_docs, block_bytes, {})
+    ]
+    covered = [sum(each.part.covered.get(n, 0) for each in found) for n in range(len(files))]
+    for stop, bytes_read in zip(planned_work(files, specs).stops, covered, strict=True):
+        assert stop is None or stop == bytes_read
+    return sorted(found, key=lambda each: (each.part.block, each.part.number))
+
+
+def texts(found):
+    return [text for block in found for text in block.texts]
+
+
+def refused(found):
+    return [(each.id, each.reason) for block in found for each in block.part.rejected]
+
+
+def cut(data, delimiter, sizes):
+    """The records of some bytes that are given to the cutter in pieces of these sizes."""
+    cutter = RecordCutter(delimiter)
+    ends, at = [], 0
+    while at < len(data):
+        stop = min(at + next(sizes), len(data))
+        while stop < len(data) and data[stop - 1 : stop] == b'"':
+            stop += 1
+        ends += (cutter.ends(data[at:stop]) + at).tolist()
+        at = stop
+    if not ends or ends[-1] < len(data):
+        ends.append(len(data))
+    return [data[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+
+
+@settings(max_examples=500)
+@given(
+    text=st.text('ab",\n\t', max_size=40),
+    delimiter=st.sampled_from([",", "\t"]),
+    sizes=st.lists(st.integers(1, 9), min_size=1),
+)
+@example(text='a,"b\n""c"\n"d"e"\n', delimiter=",", sizes=[1])
+@example(text='a"b\n"c\nd"\n', delimiter=",", sizes=[3])
+def test_records_are_those_of_the_csv_module(text, delimiter, sizes):
+    """Whatever the bytes, quotes within fields that are not quoted and quotes left open too."""
+    if not text:
+        return
+    every = iter([sizes[n % len(sizes)] for n in range(100)])
+    records = cut(text.encode(), delimiter, every)
+    whole = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter))
+    single = [
+        row
+        for record in records
+        for row in csv.reader(io.StringIO(record.decode(), newline="\n"), delimiter=delimiter)
+    ]
+    assert single == whole
+    assert len(records) == len(whole)
+
+
+@settings(max_examples=200)
+@given(
+    rows=st.lists(st.tuples(FIELD, FIELD), max_size=12),
+    line_end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    mark=st.booleans(),
+    closed=st.booleans(),
+    block_bytes=st.integers(1, 80),
+    part_docs=st.integers(1, 5),
+    compressed=st.booleans(),
+)
+def test_every_record_becomes_a_document_or_is_refused(
+    tmp_path_factory, rows, line_end, quoting, mark, closed, block_bytes, part_docs, compressed
+):
+    folder = tmp_path_factory.mktemp("csv")
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, quoting=quoting, lineterminator=line_end)
+    writer.writerow(["text", "id"])
+    for row in rows:
+        writer.writerow(row)
+    written = file.getvalue()
+    data = BOM * mark + (written if closed else written.removesuffix(line_end)).encode()
+    path = folder / ("in.csv.gz" if compressed else "in.csv")
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    found = blocks(folder, Columns(id="id"), block_bytes, part_docs=part_docs)
+    good = [(text, name) for text, name in rows if text.strip() and name]
+    assert texts(found) == [text for text, _ in good]
+    assert [each for block in found for each in block.ids.to_pylist()] == [n for _, n in good]
+    reasons = [
+        "missing id" if not name else "empty text"
+        for text, name in rows
+        if not (text.strip() and name)
+    ]
+    assert [reason for _, reason in refused(found)] == reasons
+    assert all(len(block) <= part_docs for block in found)
+    places = [each for block in found for each in block.sources.to_pylist()]
+    for place, (text, _) in zip(places, good, strict=True):
+        name, _, offset = place.rpartition(":")
+        record = next(csv.reader(io.StringIO(data[int(offset) :].decode(), newline="")))
+        assert (name, record[0]) == (str(path), text)
+
+
+def test_a_bad_record_is_refused_alone(tmp_path):
+    lines = [
+        b"id,text",
+        b"1,one",
+        b"2,two,three",
+        b"3,caf\xe9",
+        b'4,"a"b',
+        b"",
+        b"5,",
+        b",no id",
+        b'6,"6"" pipe"',
+        b'7,7" pipe',
+        b"8,a\rb",
+        b'9,"left open',
+        b"10,ten",
+    ]
+    (tmp_path / "in.csv").write_bytes(b"\n".join(lines))
+    found = blocks(tmp_path, Columns(id="id"))
+    assert texts(found) == ["one", '6" pipe', '7" pipe']
+    assert refused(found) == [
+        (None, "another number of fields than the header"),
+        (None, "invalid UTF-8"),
+        (None, "malformed CSV"),
+        (None, "empty text"),
+        ("5", "empty text"),
+        (None, "missing id"),
+        (None, "malformed CSV"),
+        (None, "unterminated quote"),
+    ]
+    (block,) = found
+    place = len(b"\n".join(lines[:2])) + 1
+    assert block.part.rejected[0].source == f"{tmp_path}/in.csv:{place}"
+    assert block.part.rejected[1].record == lines[3] + b"\n"
+    assert [each.blank for each in block.part.rejected] == [False] * 3 + [True] + [False] * 4
+    assert block.part.records == 11
+
+
+def test_tabs_divide_the_fields_of_tsv(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tid\none, two\tx\n")
+    (tmp_path / "b.tsv.bz2").write_bytes(bz2.compress(b'id\ttext\ny\t"a\tb"\n'))
+    assert texts(blocks(tmp_path)) == ["one, two", "a\tb"]
+
+
+def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
+    for number in range(5):
+        header = "id,text" if number % 2 else "text,id"
+        row = f"{number},text {number}" if number % 2 else f"text {number},{number}"
+        (tmp_path / f"{number}.csv").write_text(f"{header}\n{row}\n")
+    (tmp_path / "5.csv").write_text("")
+    (tmp_path / "6.csv").write_text("text,id")
+    (block,) = blocks(tmp_path, Columns(id="id"))
+    assert block.texts == [f"text {number}" for number in range(5)]
+    assert block.ids.to_pylist() == [str(number) for number in range(5)]
+    assert [len(each) for each in blocks(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
+
+
+def test_stripes_share_a_large_file(tmp_path):
+    rows = [f'"text\n{number}",{number}\n' for number in range(300)]
+    (tmp_path / "in.csv").write_text("text,id\n" + "".join(rows))
+    files = files_to_read(input_files([str(tmp_path)]), "text")
+    specs = list(plan_blocks(files, 200))
+    assert [(spec.number, spec.stripe) for spec in specs] == [(0, n) for n in range(16)]
+    found = blocks(tmp_path, block_bytes=200)
+    assert texts(found) == [f"text\n{number}" for number in range(300)]
+    ends = {each.part.end_of_file for each in found} - {None}
+    assert ends == {300}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 299, 300, 5000])
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+def test_a_limit_keeps_the_first_records(tmp_path, limit, name):
+    data = ("text\n" + "".join(f'"a\n{number}"\n' for number in range(300))).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (tmp_path / "z.csv").write_text("text\nlast\n")
+    every = [f"a\n{number}" for number in range(300)] + ["last"]
+    assert texts(blocks(tmp_path, limit=limit, block_bytes=100)) == every[:limit]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\ntext\n", "does not begin with a header"),
+        (b"text,text\n", "has two columns of the name text"),
+        (b"te\xffxt\n", "header that is not UTF-8"),
+        (b'text,"b\n', "malformed header"),
+        (b"\xff\xfet\x00", "is UTF-16"),
+        (b"id,body\n1,one\n", "text_column text is not a column of .*, which has id, body"),
+    ],
+)
+def test_a_file_without_a_good_header_is_refused_by_name(tmp_path, data, message):
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(ValueError, match=message):
+        blocks(tmp_path)
+
+
+def test_a_quote_left_open_does_not_fill_the_memory(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'text\n"' + b"a\n" * (33 << 20))
+    piece = Slice(0, stat(str(path)), 0, path.stat().st_size)
+    with pytest.raises(
+        ValueError, match=r"in\.csv ends within a record of over 64 MiB: is a quote"
+    ):
+        list(read_records(piece, None, 1 << 20))

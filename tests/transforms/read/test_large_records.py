@@ -1,0 +1,211 @@
+"""A line beyond all measure is rejected at its place, not held; what follows it is read."""
+
+import bz2
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.plan.cut import plan_blocks
+from transforms.plan.limit import limit_files
+from transforms.plan.listing import input_files
+from transforms.read import lines
+from transforms.read.jsonl import Columns
+from transforms.read.lines import first_lines
+from transforms.read.reader import document_blocks
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+BOUND = 40
+STORED = {
+    "": bytes,
+    ".gz": lambda data: gzip.compress(data, 1),
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def read(path, block_bytes, columns=None, limit=None):
+    files = input_files([str(path)])
+    if limit is not None:
+        files = limit_files(files, limit)
+    specs = plan_blocks(files, block_bytes)
+    for spec in specs:
+        yield from document_blocks(spec, columns or Columns(), 5, block_bytes, {})
+
+
+def expected(data):
+    """Offsets of the lines with text, of those without, and of those that are too large."""
+    good, blank, large, offset = [], [], [], 0
+    for line in data.split(b"\n") if data else ():
+        size = len(line) + 1 - (offset + len(line) == len(data))
+        if size:
+            (large if size > BOUND else good if line else blank).append(offset)
+        offset += size
+    return good, blank, large
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 5, 38, 39, 40, 41, 90, 400]), max_size=12),
+    st.booleans(),
+    st.sampled_from(list(STORED)),
+    st.sampled_from([7, 30, 64, 1000]),
+)
+def test_every_line_is_read_or_rejected_at_its_place(
+    tmp_path_factory, sizes, ended, suffix, block_bytes
+):
+    data = b"\n".join(b"x" * size for size in sizes) + (b"\n" if ended else b"")
+    path = tmp_path_factory.mktemp("large") / f"in.txt{suffix}"
+    path.write_bytes(STORED[suffix](data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+        blocks = list(read(path, block_bytes))
+    good, blank, large = expected(data)
+    offsets = {"good": [], "empty text": [], "record too large": []}
+    for block in blocks:
+        assert block.part.records == len(block) + len(block.part.rejected)
+        offsets["good"] += [int(each.rsplit(":", 1)[1]) for each in block.ids.to_pylist()]
+        for each in block.part.rejected:
+            assert each.id == each.source
+            offsets[each.reason].append(int(each.source.rsplit(":", 1)[1]))
+    assert sorted(offsets["good"]) == good
+    assert sorted(offsets["empty text"]) == blank
+    assert sorted(offsets["record too large"]) == large
+    if not suffix:
+        assert sum(sum(block.part.covered.values()) for block in blocks) == len(data)
+
+
+@pytest.mark.parametrize("suffix", list(STORED))
+def test_a_limit_counts_it_and_the_first_lines_pass_over_it(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+    path = tmp_path / f"in.jsonl{suffix}"
+    rows = [
+        b'{"id": "%d", "text": "%s"}' % (n, b"word " * (30 if n in (0, 2) else 1)) for n in range(9)
+    ]
+    path.write_bytes(STORED[suffix](b"\n".join(rows)))
+    [file] = input_files([str(path)])
+    assert first_lines(file, 100).data.startswith(b'{"id": "1"')
+    blocks = list(read(path, 64, Columns(id="id"), limit=4))
+    assert sorted(each for block in blocks for each in block.ids.to_pylist()) == ["1", "3"]
+    rejected = [each for block in blocks for each in block.part.rejected]
+    assert [(each.id, each.reason, each.record) for each in rejected] == [
+        (None, "record too large", None)
+    ] * 2
+
+
+@given(
+    st.lists(st.sampled_from([1, 5, 30, 31, 32, 33, 90, 400]), max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(list(STORED)),
+    st.sampled_from([7, 30, 64, 1000]),
+)
+def test_every_csv_record_is_read_or_rejected_at_its_place(
+    tmp_path_factory, sizes, quoted, ended, suffix, block_bytes
+):
+    """A quoted field of many lines, or one of one line, of which some are too large."""
+    field = "x\n" if quoted else "xy"
+    records = [f'"{field * (size // 2)}",{n}\n' for n, size in enumerate(sizes)]
+    if records and not ended:
+        records[-1] = records[-1].removesuffix("\n")
+    data = "".join(["text,id\n", *records]).encode()
+    path = tmp_path_factory.mktemp("large") / f"in.csv{suffix}"
+    path.write_bytes(STORED[suffix](data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+        blocks = list(read(path, block_bytes, Columns(id="id")))
+    large, blank, good, offset = [], [], [], len("text,id\n")
+    for n, record in enumerate(records):
+        place = f"{path}:{offset}"
+        is_large, is_blank = len(record) > BOUND, sizes[n] < 2
+        (large if is_large else blank if is_blank else good).append((n, place))
+        offset += len(record)
+    ids = sorted(int(each) for block in blocks for each in block.ids.to_pylist())
+    rejected = [each for block in blocks for each in block.part.rejected]
+    assert ids == [n for n, _ in good]
+    assert sorted(each.source for each in rejected if each.reason == "record too large") == sorted(
+        place for _, place in large
+    )
+    assert len(rejected) == len(large) + len(blank)
+    if not suffix:
+        assert sum(sum(block.part.covered.values()) for block in blocks) in (0, len(data))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv.gz"])
+def test_a_field_of_100_megabytes_is_rejected_alone(tmp_path, suffix):
+    between = b"\t" if suffix == "tsv.gz" else b","
+    rows = [b"one", b'"' + b"a long text\n" * (100_000_000 // 12) + b'"', b"two"]
+    data = b"".join(each + between + b"%d\n" % n for n, each in enumerate([b"text", *rows]))
+    data = data.replace(b"text" + between + b"0", b"text" + between + b"id", 1)
+    path = tmp_path / f"in.{suffix}"
+    path.write_bytes(STORED[".gz"](data) if suffix.endswith("gz") else data)
+    blocks = list(read(path, 1 << 20, Columns(id="id")))
+    assert sorted(text for block in blocks for text in block.texts) == ["one", "two"]
+    [rejected] = [each for block in blocks for each in block.part.rejected]
+    place = f"{path}:{len(b'text,id') + 1 + len(b'one,1') + 1}"
+    assert (rejected.source, rejected.reason) == (place, "record too large")
+
+
+def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_RECORD_BYTES", BOUND)
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"y" * (BOUND - 1) + b"\n" + b"z" * BOUND)
+    assert [text for block in read(path, 100) for text in block.texts] == ["y" * 39, "z" * 40]
+
+
+_PEAK = """
+import resource, sys
+from pathlib import Path
+from tests.transforms.read.test_large_records import read
+rejected = []
+documents = 0
+for block in read(Path(sys.argv[1]), 1 << 20):
+    documents += len(block)
+    rejected += [(each.source.rsplit(":", 1)[1], each.reason) for each in block.part.rejected]
+print(documents, rejected, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def peak(path):
+    """Documents, rejected records and the most memory that reading took, in MiB."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    documents, rejected = done.stdout.split(" ", 1)
+    rejected, memory = rejected.rsplit(" ", 1)
+    return int(documents), rejected, int(memory)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", ""])
+def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path, suffix):
+    size = 1 << 29
+    piece = b"a" * (1 << 24)
+    (tmp_path / f"small.txt{suffix}").write_bytes(STORED[suffix](b"one\ntwo\n"))
+    path = tmp_path / f"bomb.txt{suffix}"
+    if suffix == "":
+        with path.open("wb") as file:
+            file.write(b"one\n")
+            file.truncate(size)  # a hole: nothing is stored
+            file.seek(0, os.SEEK_END)
+            file.write(b"\ntwo\n")
+    else:
+        one, two = STORED[suffix](b"one\n"), STORED[suffix](b"\ntwo\n")
+        path.write_bytes(one + STORED[suffix](piece) * (size // len(piece)) + two)
+        assert path.stat().st_size < 8 << 20
+    documents, rejected, memory = peak(path)
+    assert documents == 2
+    assert rejected == "[('4', 'record too large')]"
+    usual = peak(tmp_path / f"small.txt{suffix}")
+    assert usual[:2] == (2, "[]")
+    assert memory - usual[2] < 256, "MiB; the line has 512"

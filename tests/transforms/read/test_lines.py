@@ -1,0 +1,141 @@
+"""Lines: every line of a file belongs to exactly one part, wherever the blocks are cut."""
+
+import gzip
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.plan.cut import plan_blocks
+from transforms.plan.limit import limit_files
+from transforms.plan.listing import input_files
+from transforms.read.columns import Columns
+from transforms.read.lines import first_lines, read_parts
+from transforms.read.text import parse_text
+from transforms.records.spec import BlockSpec
+
+
+def read_all(files, block_bytes, part_docs):
+    """The lines of all blocks with their places, in order, as `(file, offset, line)`."""
+    found = []
+    for spec in plan_blocks(files, block_bytes):
+        parts = list(read_parts(spec, part_docs, block_bytes))
+        assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+        for part in parts:
+            assert sum(lines.count for lines in part.contents) <= part_docs
+            for lines in part.contents:
+                offset = lines.offset
+                for line in lines.data.splitlines(keepends=True):
+                    found.append((part.number, lines.file, offset, line))
+                    offset += len(line)
+    return [each[1:] for each in found]
+
+
+@settings(max_examples=150)
+@given(
+    contents=st.lists(st.text("ab\n", max_size=60).map(str.encode), min_size=1, max_size=4),
+    block_bytes=st.integers(1, 40),
+    part_docs=st.integers(1, 9),
+)
+def test_any_cutting_gives_each_line_once_in_order(
+    tmp_path_factory, contents, block_bytes, part_docs
+):
+    folder = tmp_path_factory.mktemp("lines")
+    for number, content in enumerate(contents):
+        (folder / f"{number}.txt").write_bytes(content)
+    files = input_files([str(folder)])
+    expected = []
+    for number, content in enumerate(contents):
+        offset = 0
+        for line in content.splitlines(keepends=True):
+            expected.append((number, offset, line))
+            offset += len(line)
+    assert read_all(files, block_bytes, part_docs) == expected
+
+
+@settings(max_examples=60)
+@given(
+    content=st.text("ab\n", max_size=300).map(str.encode),
+    block_bytes=st.integers(1, 40),
+    part_docs=st.integers(1, 9),
+    stripes=st.integers(1, 5),
+    kind=st.sampled_from(["gzip", "zstd"]),
+)
+def test_striped_readers_share_a_compressed_file(
+    tmp_path_factory, content, block_bytes, part_docs, stripes, kind
+):
+    folder = tmp_path_factory.mktemp("stripes")
+    compress, suffix = (gzip.compress, "gz") if kind == "gzip" else (zstandard.compress, "zst")
+    (folder / f"in.txt.{suffix}").write_bytes(compress(content))
+    file = input_files([str(folder)])[0]
+    whole = next(plan_blocks([file], 1 << 20))
+    parts = []
+    for stripe in range(stripes):
+        spec = BlockSpec(0, "text", whole.slices, kind, stripe, stripes)
+        mine = list(read_parts(spec, part_docs, block_bytes))
+        assert all(part.number % stripes == stripe for part in mine)
+        assert [part.last for part in mine] == [False] * (len(mine) - 1) + [True]
+        assert mine[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
+        parts += mine
+    parts.sort(key=lambda part: part.number)
+    assert [part.number for part in parts] == list(range(len(parts)))
+    assert b"".join(lines.data for part in parts for lines in part.contents) == content
+
+
+@given(content=st.text("ab\n\r", max_size=60).map(str.encode), limit=st.integers(1, 12))
+@settings(max_examples=80)
+def test_a_limit_keeps_the_first_records(tmp_path_factory, content, limit):
+    folder = tmp_path_factory.mktemp("limit")
+    (folder / "a.txt").write_bytes(content)
+    (folder / "b.txt.gz").write_bytes(gzip.compress(content))
+    expected = (content.split(b"\n") if content else [])[: None if content[-1:] != b"\n" else -1]
+    expected = (expected + expected)[:limit]
+    files = limit_files(input_files([str(folder)]), limit)
+    found = [line.removesuffix(b"\n") for _, _, line in read_bytes_lines(files)]
+    assert found == expected
+
+
+def read_bytes_lines(files):
+    for spec in plan_blocks(files, 7):
+        for part in read_parts(spec, 3, 7):
+            for lines in part.contents:
+                offset = lines.offset
+                for line in lines.data.split(b"\n")[: lines.count]:
+                    yield lines.file, offset, line
+                    offset += len(line) + 1
+
+
+def test_a_file_that_changed_is_refused(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("one\ntwo\n")
+    spec = next(plan_blocks(input_files([str(path)]), 100))
+    path.write_text("one\ntwo\nthree\n")
+    with pytest.raises(ValueError, match=r"in\.txt changed after the job started: listed with 8"):
+        list(read_parts(spec, 10, 100))
+    path.unlink()
+    with pytest.raises(ValueError, match="is gone since the job started; put it back"):
+        list(read_parts(spec, 10, 100))
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2"])
+def test_a_cut_compressed_file_is_an_error(tmp_path, suffix):
+    import bz2
+
+    compress = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}[suffix]
+    data = compress(b"".join(b"line %d\n" % n for n in range(5000)))
+    (tmp_path / f"in.txt.{suffix}").write_bytes(data[:-20])
+    spec = next(plan_blocks(input_files([str(tmp_path)]), 1 << 20))
+    with pytest.raises(ValueError, match=rf"in\.txt\.{suffix} is damaged"):
+        list(read_parts(spec, 1000, 1000))
+
+
+def test_documents_carry_the_place_where_their_line_begins(tmp_path):
+    data = "\ufeffeins\r\n\nzwei ü\n drei".encode()
+    (tmp_path / "in.txt").write_bytes(data)
+    lines = first_lines(input_files([str(tmp_path)])[0])
+    found = parse_text(lines, Columns())
+    path = f"{tmp_path}/in.txt"
+    assert found.ids.to_pylist() == [f"{path}:0", f"{path}:10", f"{path}:18"]
+    assert found.texts == ["eins", "zwei ü", " drei"]
+    assert [each.source for each in found.rejected] == [f"{path}:9"]

@@ -1,0 +1,258 @@
+"""Parquet: each row is read once, in any encoding and any cutting; other types are refused."""
+
+import itertools
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.plan.cut import plan_blocks
+from transforms.plan.listing import files_to_read, input_files
+from transforms.plan.plan import planned_work
+from transforms.read.columns import Columns
+from transforms.read.reader import document_blocks
+
+
+def specs_of(folder, block_bytes, limit=None):
+    files = files_to_read(input_files([str(folder)]), "text", limit)
+    return files, list(plan_blocks(files, block_bytes))
+
+
+def blocks(folder, columns=None, block_bytes=1 << 20, limit=None, part_docs=1000):
+    """The blocks of a folder's files in their order, whose rows are those of the plan."""
+    files, specs = specs_of(folder, block_bytes, limit)
+    found = []
+    for spec in specs:
+        parts = list(document_blocks(spec, columns or Columns(), part_docs, block_bytes, {}))
+        assert [each.part.number for each in parts] == list(range(len(parts)))
+        assert [each.part.last for each in parts] == [False] * (len(parts) - 1) + [True]
+        found += parts
+    covered = [sum(each.part.covered.get(n, 0) for each in found) for n in range(len(files))]
+    assert tuple(covered) == planned_work(files, specs).stops
+    return found
+
+
+def texts(found):
+    return [text for block in found for text in block.texts]
+
+
+def ids(found):
+    return [each for block in found for each in block.ids.to_pylist()]
+
+
+@settings(max_examples=60)
+@given(
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    group_rows=st.integers(1, 15),
+    block_bytes=st.integers(1, 900),
+    part_docs=st.integers(1, 20),
+    limit=st.none() | st.integers(1, 60),
+)
+def test_any_cutting_gives_each_row_once_in_order(
+    tmp_path_factory, counts, group_rows, block_bytes, part_docs, limit
+):
+    folder = tmp_path_factory.mktemp("parquet")
+    expected = []
+    for number, count in enumerate(counts):
+        rows = [f"text {number} {row}" for row in range(count)]
+        table = pa.table({"text": pa.array(rows, pa.string())})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=group_rows)
+        expected += [(f"{folder}/{number}.parquet:{row}", text) for row, text in enumerate(rows)]
+    found = blocks(folder, None, block_bytes, limit, part_docs)
+    assert list(zip(ids(found), texts(found), strict=True)) == expected[:limit]
+    assert all(len(block) <= part_docs for block in found)
+
+
+def test_blocks_are_whole_row_groups_but_for_very_large_ones(tmp_path):
+    texts = ["x" * 100] * 1000
+    pq.write_table(
+        pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=100, use_dictionary=False
+    )
+    _, specs = specs_of(tmp_path, 25_000)
+    pieces = [(piece.start, piece.stop) for spec in specs for piece in spec.slices]
+    assert pieces == list(itertools.pairwise(range(0, 1001, 200)))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", use_dictionary=False)
+    _, specs = specs_of(tmp_path, 25_000)
+    assert [spec.slices[0].start for spec in specs] == [0, 250, 500, 750]
+    _, specs = specs_of(tmp_path, 100)
+    assert len(specs) == 16
+    parts = [len(block) for block in blocks(tmp_path, None, 1000)]
+    assert sum(parts) == 1000
+    assert max(parts) <= 10
+
+
+STRINGS = ["one", "zwei", "三", "one"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.large_string()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"compression": "snappy"},
+        {"compression": "zstd", "data_page_version": "2.0"},
+        {"compression": "gzip", "use_dictionary": False},
+        {"store_schema": False},
+    ],
+    ids=lambda value: "-".join(map(str, value.values())),
+)
+def test_strings_are_read_in_every_layout_and_compression(tmp_path, kind, written):
+    column = pa.array(STRINGS).cast(kind)
+    pq.write_table(pa.table({"id": column, "text": column}), tmp_path / "a.parquet", **written)
+    (block,) = blocks(tmp_path, Columns(id="id"))
+    assert (block.texts, block.ids.to_pylist()) == (STRINGS, STRINGS)
+    assert block.ids.type == pa.string()
+
+
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_strings_are_read_in_every_encoding(tmp_path, encoding):
+    table = pa.table({"text": STRINGS})
+    written = {"use_dictionary": False, "column_encoding": encoding}
+    pq.write_table(table, tmp_path / "a.parquet", compression="none", **written)
+    assert texts(blocks(tmp_path)) == STRINGS
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.int64()], ids=str)
+def test_integers_for_ids_become_strings(tmp_path, kind):
+    table = pa.table({"id": pa.array([1, 127], kind), "text": ["a", "b"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert ids(blocks(tmp_path, Columns(id="id"))) == ["1", "127"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)]
+)
+def test_a_list_of_strings_is_a_text_in_words(tmp_path, kind):
+    words = [["New", "York"], ["two words", ""]]
+    pq.write_table(pa.table({"text": pa.array(words, kind)}), tmp_path / "a.parquet")
+    (block,) = blocks(tmp_path)
+    assert (block.texts, block.words) == (["New York", "two words "], words)
+
+
+def test_rows_without_a_document_are_refused_alone(tmp_path):
+    raw = pa.array([b"one", b"\xff", b"three", b"four", b"five", b" ", None], pa.binary())
+    table = pa.table(
+        {
+            "id": pa.array([1, 2, None, 4, 5, 6, 7]),
+            "text": raw.view(pa.string()),
+            "more": pa.array([b"a", b"b", b"c", b"\xe9", None, b"", b"d"]).view(pa.string()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    schema = pa.schema([("more", pa.string())])
+    (block,) = blocks(tmp_path, Columns(id="id", extra=schema))
+    assert (block.texts, block.ids.to_pylist()) == (["one", "five"], ["1", "5"])
+    assert block.extra.to_pydict() == {"more": ["a", None]}
+    assert [(each.id, each.source[-2:], each.reason) for each in block.part.rejected] == [
+        ("2", ":1", "invalid UTF-8"),
+        (None, ":2", "missing id"),
+        ("4", ":3", "invalid UTF-8"),
+        ("6", ":5", "empty text"),
+        ("7", ":6", "missing text"),
+    ]
+    assert '"text":"three"' in block.part.rejected[1].record
+
+
+def test_pairs_and_spans_have_columns(tmp_path):
+    table = pa.table(
+        {
+            "text": ["the bank", "a river"],
+            "b": pa.array(["two", None]),
+            "start": pa.array([[0, 4], [2]], pa.list_(pa.int64())),
+            "stop": pa.array([[3, 8], [9]], pa.list_(pa.int64())),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    (block,) = blocks(tmp_path, Columns(text_b="b"))
+    assert block.texts_b == ["two", ""]
+    (block,) = blocks(tmp_path, Columns(spans=("start", "stop")))
+    assert block.spans == [[(0, 3), (4, 8)]]
+    assert [each.reason for each in block.part.rejected] == ["span outside the text"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns("nested"), "text_column nested of .* is struct<.*must be a string, or a list"),
+        (Columns("number"), "text_column number of .* is int64; must be a string"),
+        (Columns("raw"), "text_column raw of .* is binary; must be a string"),
+        (Columns("body"), "text_column body is not a column of .*, which has text, nested, number"),
+        (Columns(id="nested"), "id_column nested of .* is struct.*must be a string or an int"),
+        (Columns(id="half"), "id_column half of .* is double; must be a string or an integer"),
+        (Columns(text_b="number"), "text_b_column number of .* is int64; must be a string"),
+    ],
+)
+def test_columns_of_other_types_are_refused_by_name(tmp_path, columns, message):
+    table = pa.table(
+        {
+            "text": ["a"],
+            "nested": [{"a": 1}],
+            "number": [1],
+            "raw": [b"a"],
+            "half": [0.5],
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        blocks(tmp_path, columns)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 is not enough PAR1")
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet"):
+        blocks(tmp_path)
+    (tmp_path / "a.parquet").rename(tmp_path / "a.parquet.gz")
+    with pytest.raises(ValueError, match=r"a\.parquet\.gz is compressed as a whole"):
+        blocks(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_flipped_byte_of_a_page_changes_no_text_silently(
+    tmp_path, version, compression, dictionary
+):
+    path = tmp_path / "in.parquet"
+    expected = [f"text {row % 40} of some length" for row in range(200)]
+    pq.write_table(
+        pa.table({"text": expected}),
+        path,
+        compression=compression,
+        use_dictionary=dictionary,
+        data_page_version=version,
+        write_page_checksum=True,
+    )
+    whole = path.read_bytes()
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    stop = start + column.total_compressed_size
+    damaged = 0
+    for place in range(start, stop, max(1, (stop - start) // 150)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x01
+        path.write_bytes(flipped)
+        message = failure(tmp_path, expected)
+        assert message is None or message.startswith(f"{path} cannot be read as Parquet"), place
+        damaged += message is not None
+    assert damaged > 50
+
+
+def failure(folder, expected):
+    """What reading raises; None where it gives what is expected."""
+    try:
+        found = texts(blocks(folder))
+    except ValueError as error:
+        return str(error)
+    assert found == expected
+    return None

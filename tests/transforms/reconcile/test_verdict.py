@@ -1,0 +1,134 @@
+"""The account: what was lost or doubled is found, whatever the cause."""
+
+import dataclasses
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from transforms.output_folder import OutputFile, OutputFolder
+from transforms.plan.listing import input_files, listing_digest
+from transforms.plan.plan import PlanBlocks, PlanRequest
+from transforms.read.columns import Columns
+from transforms.read.reader import ReadBlocks
+from transforms.reconcile.totals import SumReports
+from transforms.reconcile.verdict import ReconcileBlocks, verdict
+from transforms.records.finished import finished_parts
+from transforms.records.report import BlockReport, ReconcileError, read_report, report_bytes
+from transforms.records.spec import BlockSpec, PlannedWork
+
+PLANNED = PlannedWork(3, 3, (30, None), ("/in/a.txt", "/in/b.gz"))
+REPORTS = [
+    BlockReport(0, 0, False, 2, {0: 7}, None, embedded=2),
+    BlockReport(0, 1, True, 1, {0: 8}, None, embedded=1),
+    BlockReport(1, 0, True, 2, {0: 15}, None, embedded=1, rejected={"empty text": 1}),
+    BlockReport(2, 0, False, 4, {}, None, embedded=4),
+    BlockReport(2, 1, True, 0, {}, 4),
+]
+
+
+def judged(reports, planned=PLANNED):
+    summed = SumReports()
+    accumulators = [summed.add_input(summed.create_accumulator(), each) for each in reports]
+    totals = summed.extract_output(summed.merge_accumulators(accumulators))
+    return verdict(totals, planned)
+
+
+def test_a_complete_run_has_no_problem():
+    found = judged(REPORTS)
+    assert found.problems == ()
+    assert found.totals.counts["records"] == 9
+    assert found.totals.counts["embedded"] == 8
+    assert found.totals.rejected == {"empty text": 1}
+
+
+@pytest.mark.parametrize(
+    ("reports", "message"),
+    [
+        (REPORTS[1:], "block 0000000 has parts missing or doubled"),
+        (REPORTS[:1] + REPORTS[2:], "2 readers reported their last part, 3 were planned"),
+        ([*REPORTS, REPORTS[2]], "block 0000001 has parts missing or doubled"),
+        (REPORTS[:2] + REPORTS[3:], "1 of 3 planned blocks have no report"),
+        (REPORTS[:2] + REPORTS[3:], "/in/a.txt: its blocks covered 15 bytes of 30"),
+        (REPORTS[:4], "2 readers reported their last part, 3 were planned"),
+        (
+            [*REPORTS[:4], dataclasses.replace(REPORTS[4], end_of_file=5)],
+            "block 0000002: 4 records in its parts, its readers saw 5",
+        ),
+        (
+            [dataclasses.replace(REPORTS[0], covered={0: 6}), *REPORTS[1:]],
+            "/in/a.txt: its blocks covered 29 bytes of 30",
+        ),
+    ],
+    ids=["part", "last", "twice", "block", "bytes", "no-end", "records", "line"],
+)
+def test_what_does_not_add_up_is_named(reports, message):
+    assert message in judged(reports).problems
+
+
+def test_a_part_that_loses_a_record_cannot_be_reported():
+    with pytest.raises(ReconcileError, match="part 0000004-00000: 3 records read, but 2 embedded"):
+        BlockReport(4, 0, True, 3, {0: 9}, None, embedded=2)
+
+
+def test_many_problems_of_a_kind_are_counted():
+    planned = PlannedWork(0, 0, (1,) * 20, tuple(f"/in/{n}" for n in range(20)))
+    problems = judged([], planned).problems
+    assert len(problems) == 6
+    assert problems[-1] == "and 15 further files"
+
+
+def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
+    """A planted fault: the graph with one BlockSpec dropped behind the plan."""
+    (tmp_path / "in.txt").write_text("line\n" * 100)
+    files = input_files([str(tmp_path)])
+    request = PlanRequest((str(tmp_path),), None, 100, None, listing_digest(files))
+    read = ReadBlocks(str(tmp_path / "out"), "run", Columns(), 1000, 100)
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        plan = pipeline | PlanBlocks(request)
+        kept = plan["specs"] | beam.Filter(lambda spec: spec.number != 2)
+        reports = (kept | read)["documents"] | beam.Map(_as_if_embedded)
+        judged_run = reports | ReconcileBlocks(plan["planned"])
+        assert_that(
+            judged_run | beam.FlatMap(lambda found: found.problems),
+            equal_to(
+                [
+                    "1 of 5 planned blocks have no report",
+                    "4 readers reported their last part, 5 were planned",
+                    f"{tmp_path}/in.txt: its blocks covered 400 bytes of 500",
+                ]
+            ),
+        )
+
+
+def _as_if_embedded(block):
+    part = block.part
+    return BlockReport(
+        part.block, part.number, part.last, part.records, part.covered, None, embedded=len(block)
+    )
+
+
+def test_reports_come_back_from_their_files(tmp_path):
+    folder = OutputFolder(str(tmp_path))
+    report = dataclasses.replace(
+        REPORTS[2],
+        seconds={"read": 0.5},
+        lengths=[1],
+        files={"rejected/part-0000001-00000.jsonl": OutputFile(3, "AAAAAA==", 1)},
+    )
+    folder.write_report(1, 0, report_bytes(report, "run"))
+    assert read_report(folder, 1, 0, "run") == dataclasses.replace(report, reused=True)
+    assert read_report(folder, 1, 0, "another run") is None
+    assert read_report(folder, 2, 0, "run") is None
+
+
+def test_finished_parts_of_a_stripe_are_found_one_after_the_other(tmp_path):
+    folder = OutputFolder(str(tmp_path))
+    for number, last in [(1, False), (4, False), (10, True), (2, True)]:
+        report = BlockReport(0, number, last, 0, {}, 0 if last else None)
+        folder.write_report(0, number, report_bytes(report, "run"))
+    reader = BlockSpec(0, "text", (), "gzip", stripe=1, stripes=3)
+    assert sorted(finished_parts(folder, "run", reader)) == [1, 4]
+    assert sorted(finished_parts(folder, "run", dataclasses.replace(reader, stripe=2))) == [2]
+    assert finished_parts(folder, "run", dataclasses.replace(reader, stripe=0)) == {}

@@ -1,0 +1,57 @@
+"""Blocks between the stages of a pipeline."""
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import registry
+
+from bert.specs import TextSpec, VectorSpec
+from transforms.infer import BertModelHandler, EmbedBlocks
+from transforms.read.columns import Columns
+from transforms.read.reader import ReadBlocks
+from transforms.records.block_coder import BlockCoder
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.records.spec import BlockSpec
+from transforms.records.tokens import TokenBlock
+from transforms.records.vectors import EmbeddingBlock
+from transforms.tokenize import TokenizeBlocks
+
+
+def test_a_block_comes_back_as_it_was():
+    ids = pa.array(["/in/a.txt:0", "/in/a.txt:7"])
+    block = DocumentBlock(Part(3, 0, records=2), ids, ["one", "two"], ids)
+    assert BlockCoder().decode(BlockCoder().encode(block)) == block
+
+
+def test_the_size_of_a_block_is_about_that_of_its_bytes():
+    vectors = np.random.default_rng(0).standard_normal((1000, 64), np.float32)
+    numbers = np.arange(1000)
+    ids = pa.array([f"/in/a.txt:{number}" for number in numbers])
+    block = EmbeddingBlock(Part(0, 0), ids, numbers, numbers > 5, numbers, vectors)
+    size = len(BlockCoder().encode(block))
+    assert 0.9 * size < BlockCoder().estimate_size(block) < 1.1 * size
+
+
+def test_texts_count_with_their_length():
+    texts = ["x" * 80] * 1000
+    ids = pa.array(["/in/a.txt:0"] * 1000)
+    block = DocumentBlock(Part(0, 0, records=1000), ids, texts, ids)
+    assert 100_000 < BlockCoder().estimate_size(block) < 200_000
+
+
+def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle):
+    handler = BertModelHandler(tiny_bundle, "", VectorSpec(), TextSpec(16), 64)
+    blocks = beam.Pipeline() | beam.Create([]).with_output_types(DocumentBlock)
+    tokens = blocks | TokenizeBlocks(tiny_bundle, TextSpec(16))
+    embedded = tokens | EmbedBlocks(handler)
+    for each, kind in ((tokens, TokenBlock), (embedded, EmbeddingBlock)):
+        assert each.element_type is kind
+        assert isinstance(registry.get_coder(kind), BlockCoder)
+
+
+def test_what_is_read_has_this_coder(tmp_path):
+    specs = beam.Pipeline() | beam.Create([]).with_output_types(BlockSpec)
+    read = specs | ReadBlocks(str(tmp_path), "", Columns(), 10, 1000)
+    assert read["documents"].element_type is DocumentBlock
+    assert isinstance(registry.get_coder(DocumentBlock), BlockCoder)

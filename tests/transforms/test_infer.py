@@ -1,0 +1,121 @@
+"""RunInference over blocks: vectors go back to their documents, a bad row takes nobody along."""
+
+from functools import partial
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from bert.bundle.bundle import read_bundle
+from bert.encoder import Encoder
+from bert.graph.load import load_tokenizer
+from bert.specs import TextSpec, VectorSpec
+from tests.support.engines import load_watched
+from tests.support.rounding import assert_near
+from transforms.infer import BertModelHandler, EmbedBlocks
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.tokenize import TokenizeBlocks, token_block
+
+
+def failing_encoder(bundle, poison):
+    """Fails on every row that holds a given token, as a model might."""
+    (number,) = load_tokenizer(bundle).encode([poison])[0]
+
+    def fail(ids):
+        if (ids == number).any():
+            raise ArithmeticError("a text would stand here")
+
+    return Encoder(bundle, VectorSpec(), threads=1, load_engine=partial(load_watched, fail))
+
+
+def embedded(bundle, texts, spec, poison="z", **columns):
+    places = pa.array([f"in.txt:{n}" for n in range(len(texts))])
+    block = DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
+    encoder = failing_encoder(bundle, poison)
+    handler = BertModelHandler(bundle.path, bundle.fingerprint, VectorSpec(), spec, 64, 1)
+    return handler.run_inference(token_block(block, encoder.tokenizer, spec), encoder)[0]
+
+
+def test_documents_of_a_failed_row_are_rejected_alone(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    texts = ["a", "z", "a", "b", "z"]
+    found = embedded(bundle, texts, TextSpec(8), line_numbers=np.arange(5))
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
+    assert_near(found.vectors, Encoder(bundle).encode(["a", "a", "b"]))
+    assert found.line_numbers.tolist() == [0, 2, 3]
+    assert [(each.id, each.stage, each.reason) for each in found.part.rejected] == [
+        ("in.txt:1", "infer", "model error: ArithmeticError"),
+        ("in.txt:4", "infer", "model error: ArithmeticError"),
+    ]
+
+
+def test_as_many_failures_as_doubles_do_not_mix_rows_up(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    found = embedded(bundle, ["a", "a", "z", "b"], TextSpec(8))
+    assert_near(found.vectors, Encoder(bundle).encode(["a", "a", "b"]))
+
+
+def test_one_failed_window_takes_its_document_along_and_no_other(tiny_bundle):
+    """Every granularity at once: all columns lose the same document."""
+    bundle = read_bundle(tiny_bundle)
+    texts = ["a b c d", "a b z d", "money bank"]
+    spec = TextSpec(
+        4, ("sentence", "token", "word", "span"), "window", stride=0, merge_windows=False
+    )
+    spans = [[(0, 3)], [(0, 1), (2, 3)], [(6, 10)]]
+    found = embedded(bundle, texts, spec, spans=spans)
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2"]
+    assert [each.source for each in found.part.rejected] == ["in.txt:1"]
+    assert found.windows.document.tolist() == [0, 0, 1]
+    assert found.windows.window.tolist() == [0, 1, 0]
+    assert found.windows.starts.tolist() == [0, 4, 0]
+    assert found.windows.stops.tolist() == [3, 7, 10]
+    assert found.windows.num_tokens.tolist() == [4, 4, 4]
+    assert found.num_tokens.tolist() == [6, 4]
+    encoder = Encoder(bundle)
+    wanted = encoder.encode(["a b", "c d", "money bank"])
+    assert_near(found.vectors, wanted)
+    assert found.tokens.tokens.to_pylist() == [
+        *("[CLS]", "a", "b", "c", "d", "[SEP]"),
+        *("[CLS]", "money", "bank", "[SEP]"),
+    ]
+    assert found.tokens.splits.tolist() == [0, 6, 10]
+    assert found.words.texts.to_pylist() == ["a", "b", "c", "d", "money", "bank"]
+    second = encoder.encode_tokens(["c d", "money bank"])
+    assert_near(found.tokens.vectors[3:5], second[0].vectors[1:3])
+    assert_near(found.words.vectors[2:4], second[0].vectors[1:3])
+    assert found.spans.splits.tolist() == [0, 1, 2]
+    assert_near(found.spans.vectors[1], second[1].vectors[2])
+
+
+def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    places = pa.array(["a", "b", "c"])
+    blocks = [
+        DocumentBlock(Part(0, 0, records=3), places, ["one", "two three", "one"], places),
+        DocumentBlock(Part(1, 0), pa.array([], pa.string()), [], pa.array([], pa.string())),
+    ]
+    handler = BertModelHandler(
+        tiny_bundle, bundle.fingerprint, VectorSpec(dim=4), TextSpec(16), 64, 1
+    )
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        found = (
+            pipeline
+            | beam.Create(blocks)
+            | TokenizeBlocks(tiny_bundle, TextSpec(16))
+            | EmbedBlocks(handler)
+            | beam.Map(lambda block: (block.vectors.shape, block.ids.to_pylist(), block.batches))
+        )
+        assert_that(found, equal_to([((3, 4), ["a", "b", "c"], 1), ((0, 4), [], 0)]))
+
+
+def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
+    handler = BertModelHandler(
+        tiny_bundle, "another fingerprint", VectorSpec(), TextSpec(16), 64, 1
+    )
+    with pytest.raises(ValueError, match="holds another model than when the job started"):
+        handler.load_model()

@@ -1,0 +1,96 @@
+"""Rows: equal ones run once, every document finds its own again."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.bundle.bundle import read_bundle
+from bert.graph.load import load_tokenizer
+from bert.ragged import take_rows
+from bert.specs import TextSpec
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.tokenize import distinct_rows, hashed_texts, text_hashes, token_block
+
+
+def flat(rows):
+    values = np.array([each for row in rows for each in row], np.int32)
+    return values, np.cumsum([0, *map(len, rows)])
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40))
+def test_distinct_rows_stand_for_exactly_their_equals(rows):
+    values, splits = flat(rows)
+    first, row = distinct_rows(values, splits)
+    kinds = [tuple(rows[each]) for each in first]
+    assert len(set(kinds)) == len(kinds) == len({tuple(each) for each in rows})
+    assert [kinds[each] for each in row] == [tuple(each) for each in rows]
+    assert list(first) == sorted(first)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=20),
+    st.data(),
+)
+def test_take_rows_lays_rows_end_to_end(rows, data):
+    values, splits = flat(rows)
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=len(rows), unique=True))
+    at, taken_splits = take_rows(splits, np.array(sorted(chosen), np.int64))
+    expected, expected_splits = flat([rows[each] for each in sorted(chosen)])
+    np.testing.assert_array_equal(values[at], expected)
+    np.testing.assert_array_equal(taken_splits, expected_splits)
+
+
+def documents(texts, **columns):
+    places = pa.array([f"in.txt:{n}" for n in range(len(texts))], pa.string())
+    return DocumentBlock(Part(0, 0, records=len(texts)), places, texts, places, **columns)
+
+
+def reasons(block):
+    return [(each.source, each.reason) for each in block.part.rejected]
+
+
+def test_a_text_without_tokens_is_rejected_alone(tiny_bundle):
+    block = documents(["a", "\u200b\x00", "a", "a b c d e f"])
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), TextSpec(5))
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:2", "in.txt:3"]
+    assert found.row.tolist() == [0, 0, 1]
+    assert found.layout.num_tokens.tolist() == [3, 3, 5]
+    assert found.layout.truncated.tolist() == [False, False, True]
+    assert reasons(found) == [("in.txt:1", "no tokens")]
+
+
+def test_a_text_too_long_is_rejected_where_asked(tiny_bundle):
+    block = documents(["a b c", "a b c d", "\x00", "e"], line_numbers=np.array([0, 5, 6, 9]))
+    spec = TextSpec(5, long_text="reject")
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
+    assert found.ids.to_pylist() == ["in.txt:0", "in.txt:3"]
+    assert found.line_numbers.tolist() == [0, 9]
+    assert reasons(found) == [("in.txt:1", "text too long"), ("in.txt:2", "no tokens")]
+    assert [each.record for each in found.part.rejected] == ["a b c d", "\x00"]
+
+
+def test_equal_windows_run_once(tiny_bundle):
+    block = documents(["a b a b a b", "a b"])
+    spec = TextSpec(4, long_text="window", stride=0)
+    found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
+    assert found.layout.windows.splits.tolist() == [0, 3, 4]
+    assert found.row.tolist() == [0, 0, 0, 0]
+    assert len(found.rows.input_ids) == 4
+
+
+def test_what_is_embedded_is_what_is_hashed():
+    pairs = documents(["a", "a", "ab"], texts_b=["b", "", ""])
+    words = documents(["a b", "a b", "a b"], words=[["a", "b"], ["a b"], None])
+    single = documents(["a", "a b"])
+    assert len(set(hashed_texts(pairs))) == 3
+    assert hashed_texts(pairs)[1] == hashed_texts(single)[0]
+    assert len(set(hashed_texts(words))) == 2
+    assert hashed_texts(words)[2] == hashed_texts(single)[1]
+
+
+def test_text_hashes_are_the_same_everywhere():
+    """XXH3 of UTF-8, as the algorithm's own test vectors have it for the empty input."""
+    assert text_hashes([""]).view(np.uint64)[0] == 0x2D06800538D394C2
+    assert text_hashes(["a", "b"])[0] != text_hashes(["a", "b"])[1]

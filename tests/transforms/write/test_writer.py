@@ -1,0 +1,257 @@
+"""What is written of a block reads back as it was, in other programs and in our own."""
+
+import base64
+import json
+
+import google_crc32c
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bert
+from bert.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
+from tests.support.embedding_blocks import (
+    IDS,
+    TOKENS,
+    WIDTH,
+    WORDS,
+    as_stored,
+    described,
+    embedding_block,
+    every_kind,
+    kept_windows,
+    numbers,
+    token_vectors,
+    unit_vectors,
+    without_rows,
+    write,
+)
+
+FORMATS = ["parquet", "jsonl"]
+FILES = ["embeddings", "tokens", "words", "spans"]
+FACTS = [("num_tokens", [25, 4, 5]), ("truncated", [True, False, False])]
+
+
+def table(files, name):
+    return pq.read_table(pa.BufferReader(files[name]))
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_vectors_of_texts_read_back_as_their_type_left_them(tmp_path, dtype, output_format):
+    block = embedding_block(vectors=numbers(3))
+    write(tmp_path, block, described(block, dtype), output_format)
+    ids, vectors = bert.read(tmp_path)
+    assert ids == IDS
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, as_stored(numbers(3), dtype))
+
+
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_parquet_holds_lists_of_fixed_size_of_the_stored_type(tmp_path, dtype):
+    block = embedding_block(vectors=numbers(3))
+    files = write(tmp_path, block, described(block, dtype))
+    found = table(files, "embeddings")
+    scale = ["scale"] if dtype == "int8" else []
+    facts = ["num_tokens", "truncated", "text_hash"]
+    assert found.schema.names == ["id", "embedding", *scale, *facts]
+    numbers_of = pa.from_numpy_dtype(stored_type(dtype))
+    width = stored_width(dtype, WIDTH)
+    assert found.schema.field("embedding").type == pa.list_(numbers_of, width)
+    kept = stored(numbers(3), dtype)
+    assert found["embedding"].to_pylist() == kept.values.tolist()
+    if dtype == "int8":
+        assert found["scale"].type == pa.float32()
+        assert found["scale"].to_pylist() == kept.scale.tolist()
+    assert [(name, found[name].to_pylist()) for name, _ in FACTS] == FACTS
+    assert found["text_hash"].to_pylist() == [1, -(2**63), 2**63 - 1]
+    by_polars = pl.read_parquet(files["embeddings"])
+    assert by_polars["id"].to_list() == IDS
+    assert by_polars["embedding"].to_list() == kept.values.tolist()
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_equal_blocks_are_equal_bytes(tmp_path, dtype, output_format):
+    if output_format == "jsonl" and dtype in ("int8", "ubinary"):
+        block = embedding_block(vectors=numbers(3), words=unit_vectors(texts=True))
+    else:
+        block = every_kind()
+    metadata = described(block, dtype)
+    first = write(tmp_path, block, metadata, output_format)
+    assert set(first) >= {"embeddings", "words"}
+    assert write(tmp_path, block, metadata, output_format) == first
+
+
+def test_one_byte_integers_take_one_byte(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(3, 20_000)).astype(np.float32)
+    block = embedding_block(vectors=vectors)
+    sizes = {
+        dtype: len(write(tmp_path, block, described(block, dtype))["embeddings"])
+        for dtype in OUTPUT_DTYPES
+    }
+    assert sizes["float16"] < 0.52 * sizes["float32"]
+    assert sizes["bfloat16"] < 0.52 * sizes["float32"]
+    assert sizes["int8"] < 0.3 * sizes["float32"]
+    assert sizes["ubinary"] < 0.06 * sizes["float32"]
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_kept_windows_repeat_their_documents_id(tmp_path, dtype, output_format):
+    block = embedding_block(vectors=numbers(4), windows=kept_windows())
+    files = write(tmp_path, block, described(block, dtype), output_format)
+    ids, vectors = bert.read(tmp_path)
+    assert ids == ["a:0", "a:0", "ü 2", "c"]
+    np.testing.assert_array_equal(vectors, as_stored(numbers(4), dtype))
+    if output_format == "parquet":
+        found = table(files, "windows").to_pylist()
+        for name in ("window", "start", "stop", "num_tokens"):
+            assert table(files, "windows")[name].type == pa.int32()
+    else:
+        found = [json.loads(line) for line in files["windows"].splitlines()]
+    assert [row["window"] for row in found] == [0, 1, 0, 0]
+    assert [(row["start"], row["stop"]) for row in found] == [(0, 60), (40, 99), (0, 7), (0, 8)]
+    assert [row["num_tokens"] for row in found] == [16, 9, 4, 5]
+    assert [row["truncated"] for row in found] == [False] * 4
+    assert [row["text_hash"] for row in found] == [1, 1, -(2**63), 2**63 - 1]
+
+
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_tokens_of_parquet_have_place_and_vector(tmp_path, dtype):
+    block = embedding_block(tokens=token_vectors())
+    files = write(tmp_path, block, described(block, dtype))
+    assert list(files) == ["tokens"]
+    rows = table(files, "tokens").to_pylist()
+    assert [row["id"] for row in rows] == IDS
+    assert [[each["token"] for each in row["tokens"]] for row in rows] == TOKENS
+    assert [(name, table(files, "tokens")[name].to_pylist()) for name, _ in FACTS] == FACTS
+    kept, last = stored(token_vectors().vectors, dtype), rows[0]["tokens"][3]
+    assert last["embedding"] == kept.values[3].tolist()
+    assert (last["segment"], last["start"], last["stop"]) == (1, -1, -1)
+    assert ("scale" in last) == (dtype == "int8")
+    by_polars = pl.read_parquet(files["tokens"])["tokens"].to_list()
+    assert by_polars == [row["tokens"] for row in rows]
+    read = list(bert.read_tokens(tmp_path))
+    assert [each.id for each in read] == IDS
+    assert [each.texts for each in read] == TOKENS
+    assert [each.starts.tolist() for each in read] == [[-1, 3, 3, -1], [-1, -1], [-1, 3, -1]]
+    assert read[0].stops.tolist() == [-1, 5, 5, -1]
+    together = np.concatenate([each.vectors for each in read])
+    np.testing.assert_array_equal(together, as_stored(token_vectors().vectors, dtype))
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+@pytest.mark.parametrize("kind", ["words", "spans"])
+def test_words_and_spans_without_a_token_have_no_vector(tmp_path, kind, dtype, output_format):
+    units = unit_vectors(texts=kind == "words")
+    block = embedding_block(**{kind: units})
+    files = write(tmp_path, block, described(block, dtype), output_format)
+    assert list(files) == [kind]
+    if output_format == "parquet":
+        rows = table(files, kind).to_pylist()
+        assert pl.read_parquet(files[kind])[kind].to_list() == [row[kind] for row in rows]
+    else:
+        rows = [json.loads(line) for line in files[kind].splitlines()]
+    assert [len(row[kind]) for row in rows] == [3, 0, 1]
+    missing = [[each["embedding"] is None for each in row[kind]] for row in rows]
+    assert missing == [[False, False, True], [], [True]]
+    assert [each["truncated"] for each in rows[0][kind]] == [False, True, True]
+    assert [row["num_tokens"] for row in rows] == [25, 4, 5]
+    read = list({"words": bert.read_words, "spans": bert.read_spans}[kind](tmp_path))
+    assert [each.id for each in read] == IDS
+    assert [each.texts for each in read] == (WORDS if kind == "words" else [None] * 3)
+    assert [each.starts.tolist() for each in read] == [[0, 5, 10], [], [0]]
+    assert [each.stops.tolist() for each in read] == [[4, 9, 14], [], [8]]
+    together = np.concatenate([each.vectors for each in read])
+    np.testing.assert_array_equal(together, as_stored(units.vectors, dtype))
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_where_every_word_is_missing_the_file_reads_all_the_same(tmp_path, dtype, output_format):
+    words = unit_vectors(texts=True)
+    words.missing[:] = True
+    block = embedding_block(words=words)
+    write(tmp_path, block, described(block, dtype), output_format)
+    read = list(bert.read_words(tmp_path))
+    assert [each.vectors.shape for each in read] == [(3, WIDTH), (0, WIDTH), (1, WIDTH)]
+    assert all(np.isnan(each.vectors).all() for each in read)
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_stack_reads_back_in_its_shape(tmp_path, output_format):
+    block = embedding_block(vectors=numbers(3), tokens=token_vectors())
+    stack = {"layers": [-1, -2, -3], "layer_combine": "stack"}
+    shapes = {"shape": [3, 4], "token_shape": [3, 4]}
+    write(tmp_path, block, described(block, **stack, **shapes), output_format)
+    assert bert.read(tmp_path)[1].shape == (3, 3, 4)
+    read = list(bert.read_tokens(tmp_path))
+    assert [each.vectors.shape for each in read] == [(4, 3, 4), (2, 3, 4), (3, 3, 4)]
+    expected = token_vectors().vectors[:4].reshape(4, 3, 4)
+    np.testing.assert_allclose(read[0].vectors, expected, atol=5e-7)
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_each_kind_has_its_file_and_documents_are_counted_once(tmp_path, output_format):
+    files = write(tmp_path, every_kind(), described(every_kind()), output_format)
+    assert list(files) == FILES
+    report = json.loads((tmp_path / "_state" / "blocks" / "0000003-00001.json").read_text())
+    assert report["embedded"] == 3
+    assert report["tokens"] == 34
+    assert report["files"] == {
+        f"{name}/part-0000003-00001.{output_format}": {
+            "bytes": len(data),
+            "crc32c": base64.b64encode(google_crc32c.Checksum(data).digest()).decode(),
+            "rows": 3,
+        }
+        for name, data in files.items()
+    }
+
+
+def test_the_footer_tells_what_the_vectors_are(tmp_path):
+    for dtype in ("float32", "int8"):
+        metadata = described(every_kind(), dtype)
+        for data in write(tmp_path, every_kind(), metadata).values():
+            footer = pq.read_metadata(pa.BufferReader(data))
+            assert json.loads(footer.metadata[b"bert_embed"]) == metadata
+            assert footer.num_row_groups == 1
+
+
+def test_parquet_alone_is_enough_to_read(tmp_path):
+    write(tmp_path, every_kind(), described(every_kind(), "int8"))
+    (tmp_path / "run.json").unlink()
+    np.testing.assert_array_equal(bert.read(tmp_path)[1], as_stored(numbers(3), "int8"))
+    (tmp_path / "embeddings/part-0000003-00001.parquet").unlink()
+    assert next(bert.read_tokens(tmp_path)).texts == TOKENS[0]
+
+
+def test_no_documents_give_no_file_of_vectors(tmp_path):
+    block = without_rows(every_kind())
+    assert write(tmp_path, block, described(block)) == {}
+    ids, vectors = bert.read(tmp_path)
+    assert (ids, vectors.shape) == ([], (0, WIDTH))
+
+
+def test_kinds_that_were_not_made_are_refused_by_name(tmp_path):
+    block = embedding_block(tokens=token_vectors())
+    write(tmp_path, block, described(block))
+    with pytest.raises(ValueError, match="holds vectors of token, none of sentence"):
+        bert.read(tmp_path)
+    with pytest.raises(ValueError, match="embed with granularity word into a folder of its own"):
+        bert.read_words(tmp_path)
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named(tmp_path, name, output_format):
+    write(tmp_path, every_kind(), described(every_kind()), output_format)
+    path = tmp_path / f"{name}/part-0000003-00001.{output_format}"
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    readers = [bert.read, bert.read_tokens, bert.read_words, bert.read_spans]
+    reader = dict(zip(FILES, readers, strict=True))[name]
+    with pytest.raises(ValueError, match=f"{path.name} is damaged: "):
+        list(reader(tmp_path))

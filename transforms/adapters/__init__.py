@@ -1,0 +1,1 @@
+"""Transforms for other people's pipelines."""

@@ -1,0 +1,213 @@
+"""Adds the vectors of their texts to the records of any pipeline."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
+
+from bert.arguments import switch
+from storage.errors import SettingError
+from transforms.adapters.text_model import (
+    Document,
+    EmbedTexts,
+    Rejection,
+    is_unicode,
+    text_rejection,
+)
+from transforms.adapters.text_settings import text_model_settings
+
+Record = dict[str, Any]
+
+
+class EmbedDocuments(beam.PTransform):
+    """Gives every record the vector of its text; for other people's pipelines.
+
+    Elements are dicts, Rows, named tuples, or strings; each gives a dict of all its
+    fields, unchanged, and the vector. It keeps its timestamp and its window.
+
+    Gives two collections: `embedded`, and `rejected` with a dict for each element without a
+    vector: `stage` and `reason`, as in the files of rejected records, and the element as
+    `record`.
+
+        embedded, rejected = records | EmbedDocuments(model="minilm", column="text")
+
+    Args:
+        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
+            and everything is checked when the transform is created, without TensorFlow.
+        column: The field with the text; a string gets this name.
+        output_column: The field for the vector; an existing value is replaced.
+        text_b_column: The field with the second text of a pair; None: no pairs. A record
+            without a second text is embedded alone.
+        prompt: What precedes every text, or `name:` and the name that the model gives it;
+            None is the model's own, "" none.
+        max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
+            model's own.
+        long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean
+            over windows, "reject" rejects them.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
+        threads: Processor cores for the model; None: all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        max_batch_seconds: How long an element may wait for others of its window; for streaming,
+            whose bundles are often one element. None: a batch ends with its bundle.
+        as_numpy: Whether vectors are float32 arrays rather than lists of float.
+        **settings: Changes of the model's own settings: `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`, `dense`, `normalize`, `dim` (see
+            `bert.specs.VectorSpec`).
+
+    Raises:
+        ValueError: There is no such model, it cannot give such vectors, or column names conflict.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = "minilm",
+        column: str = "text",
+        output_column: str = "embedding",
+        text_b_column: str | None = None,
+        *,
+        prompt: str | None = None,
+        max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int | None = None,
+        precision: str = "float32",
+        batch_tokens: int | None = None,
+        threads: int | None = None,
+        large_model: bool = False,
+        max_batch_seconds: float | None = None,
+        as_numpy: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        _check_columns(column, output_column, text_b_column)
+        if text_b_column is not None and long_text == "window":
+            raise SettingError("long_text", "window is for single texts, text_b_column makes pairs")
+        self._columns = column, text_b_column, output_column
+        self._as_numpy = switch("as_numpy", as_numpy)
+        self._settings = text_model_settings(
+            model,
+            prompt=prompt,
+            max_seq_length=max_seq_length,
+            long_text=long_text,
+            stride=stride,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            threads=threads,
+            large_model=large_model,
+            max_batch_seconds=max_batch_seconds,
+            **settings,
+        )
+
+    def expand(self, elements: beam.PCollection):  # any element, two collections: no type fits
+        column, text_b_column, output_column = self._columns
+        return (
+            elements
+            | "Pick" >> beam.ParDo(_Pick(column, text_b_column))
+            | "Embed" >> EmbedTexts(self._settings)
+            | "Place"
+            >> beam.ParDo(_Place(column, output_column, self._as_numpy)).with_outputs(
+                "rejected", main="embedded"
+            )
+        )
+
+
+class _Pick(beam.DoFn):
+    def __init__(self, column: str, text_b_column: str | None) -> None:
+        self._column, self._text_b_column = column, text_b_column
+
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+    ) -> Iterator[Document]:
+        yield document(element, timestamp, self._column, self._text_b_column)
+
+
+class _Place(beam.DoFn):
+    def __init__(self, column: str, output_column: str, as_numpy: bool) -> None:
+        self._column, self._output_column, self._as_numpy = column, output_column, as_numpy
+
+    def process(
+        self, embedded: Document, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Record | beam.pvalue.TaggedOutput[Literal["rejected"], Record]]:
+        tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
+        # A TimestampedValue would get a new window, which splits merged sessions.
+        there = WindowedValue(row, embedded.timestamp, (window,))
+        yield there if tag == "embedded" else beam.pvalue.TaggedOutput(tag, there)
+
+
+def document(
+    element: Any, timestamp: Any, column: str, text_b_column: str | None = None
+) -> Document:
+    """Takes the text, or both texts, from an element, or says why there is none.
+
+    >>> document({"text": "one"}, 0, "text").texts
+    ('one',)
+    >>> document({"text": 1}, 0, "text").rejection
+    Rejection(stage='read', reason='text is not a string', place=0)
+    >>> document({"text": "one", 2: "two"}, 0, "text").rejection
+    Rejection(stage='read', reason="a field's name is not a string", place=0)
+    """
+    fields = {column: element} if isinstance(element, str) else record_fields(element)
+    if fields is None:
+        return Document(element, timestamp, rejection=Rejection("read", "not a string or a record"))
+    if not all(isinstance(name, str) for name in fields):
+        # Beam's coder of the output accepts only strings.
+        return Document(
+            element, timestamp, rejection=Rejection("read", "a field's name is not a string")
+        )
+    text: Any = fields.get(column)
+    reason = text_rejection(text)
+    if reason is not None:
+        return Document(element, timestamp, rejection=Rejection("read", reason))
+    if text_b_column is None:
+        return Document(element, timestamp, (text,))
+    text_b: Any = fields.get(text_b_column)
+    if text_b is None:
+        text_b = ""
+    if not isinstance(text_b, str) or not is_unicode(text_b):
+        rejection = Rejection("read", "second text is not a string")
+        return Document(element, timestamp, rejection=rejection)
+    return Document(element, timestamp, (text,), (text_b,))
+
+
+def record_fields(element: Any) -> Mapping[str, Any] | None:
+    """The fields of a dict, a Row or a named tuple; None if an element has none."""
+    if isinstance(element, Mapping):
+        return element
+    return element._asdict() if hasattr(element, "_asdict") else None
+
+
+def placed(
+    embedded: Document, column: str, output_column: str, as_numpy: bool = False
+) -> tuple[Literal["embedded", "rejected"], Record]:
+    """The output record of an embedded document, and the collection it goes to.
+
+    >>> placed(document(" ", 0, "text"), "text", "embedding")
+    ('rejected', {'stage': 'read', 'reason': 'empty text', 'record': ' '})
+    """
+    element, rejection = embedded.element, embedded.rejection
+    if rejection is not None or embedded.vectors is None:
+        assert rejection is not None, (
+            "a document has either a vector or a rejection after the model"
+        )
+        why = {"stage": rejection.stage, "reason": rejection.reason}
+        return "rejected", {**why, "record": element}
+    vector = embedded.vectors[0]
+    fields = {column: element} if isinstance(element, str) else record_fields(element) or {}
+    return "embedded", {**fields, output_column: vector if as_numpy else vector.tolist()}
+
+
+def _check_columns(column: str, output_column: str, text_b_column: str | None) -> None:
+    given = {"column": column, "output_column": output_column}
+    if text_b_column is not None:
+        given["text_b_column"] = text_b_column
+    for argument, name in given.items():
+        if not isinstance(name, str) or not name:
+            raise SettingError(argument, f"must be the name of a field, got {name!r}")
+    names = list(given.values())
+    if len(set(names)) < len(names):
+        listed = ", ".join(f"{argument}={name!r}" for argument, name in given.items())
+        raise SettingError("columns", f"must differ from each other, got {listed}")

@@ -1,0 +1,251 @@
+"""Embeds texts within Beam's MLTransform and its RAG pipelines."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.ml.rag.embeddings.base import create_text_adapter
+from apache_beam.ml.rag.types import EmbeddableItem, Embedding
+from apache_beam.ml.transforms.base import EmbeddingsManager
+from apache_beam.utils.windowed_value import WindowedValue
+
+from bert.arguments import path_text
+from bert.bundle.find import resolve_model
+from bert.specs import TextSpec, VectorSpec
+from storage.errors import InputError, SettingError
+from transforms.adapters.documents import record_fields
+from transforms.adapters.text_model import (
+    Document,
+    Rejection,
+    TextModelHandler,
+    run_inference,
+    text_rejection,
+)
+from transforms.adapters.text_settings import TextModelSettings, text_model_settings
+from transforms.records.step import Step
+
+_CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
+
+
+class BertEmbeddings(EmbeddingsManager):
+    """Embeds columns of records, or the texts of EmbeddableItems, within MLTransform.
+
+        MLTransform(write_artifact_location=DIR).with_transform(
+            BertEmbeddings(model="minilm", columns=["text"], output_columns=["embedding"])
+        )
+
+    A column's vector is a list of float and replaces the text, as with Beam's own embeddings, or
+    is in a column of its own. Without `columns` the elements are EmbeddableItems (or
+    Chunks, which are the same), whose `embedding` is set.
+
+    A record without a text, or whose text has no token, fails the pipeline; with
+    `MLTransform.with_exception_handling` only this record goes to the failed ones.
+
+    Args:
+        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
+            and everything is checked when this is created, without TensorFlow.
+        columns: The columns with texts; None: elements are EmbeddableItems.
+        output_columns: The columns for their vectors, as many; None: those of the texts.
+        prompt: What precedes every text, or `name:` and a name; None is the model's own.
+        max_seq_length: Most tokens of a row; None is the model's own.
+        long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
+            "reject" they fail.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
+        threads: Processor cores for the model; None: all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        **settings: Changes of the model's own `bert.specs.VectorSpec`.
+
+    Raises:
+        ValueError: There is no such model, it cannot give such vectors, or the columns are wrong.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] = "minilm",
+        columns: Sequence[str] | None = None,
+        output_columns: Sequence[str] | None = None,
+        *,
+        prompt: str | None = None,
+        max_seq_length: int | None = None,
+        long_text: str = "truncate",
+        stride: int | None = None,
+        precision: str = "float32",
+        batch_tokens: int | None = None,
+        threads: int | None = None,
+        large_model: bool = False,
+        **settings: Any,
+    ) -> None:
+        _check_columns(columns, output_columns)
+        super().__init__(
+            columns=None if columns is None else list(columns),
+            type_adapter=create_text_adapter() if columns is None else None,
+            large_model=large_model,
+        )
+        self.output_columns = self.columns if output_columns is None else list(output_columns)
+        self.model = path_text("model", model)
+        self._settings = text_model_settings(
+            model,
+            prompt=prompt,
+            max_seq_length=max_seq_length,
+            long_text=long_text,
+            stride=stride,
+            precision=precision,
+            batch_tokens=batch_tokens,
+            threads=threads,
+            large_model=large_model,
+            **settings,
+        )
+
+    def get_model_handler(self) -> TextModelHandler:
+        return TextModelHandler(self._settings)
+
+    def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
+        ours = self._settings
+        specs = {"spec": ours.spec.to_dict(), "text_spec": ours.text_spec.to_dict()}
+        model = os.path.abspath(ours.model) if os.path.exists(ours.model) else ours.model
+        settings = {**asdict(ours), **specs, "model": model, "bundle": ""}
+        return EmbedColumns(settings, self.columns, self.output_columns)
+
+
+@dataclass
+class EmbedColumns(Step):
+    """Adds vectors to elements; MLTransform writes this transform to its artifacts.
+
+    Attributes:
+        settings: The fields of a TextModelSettings as plain values; the bundle is found again
+            where the artifacts are read, and must be the same model.
+        columns: The columns with texts; None: elements are EmbeddableItems.
+        output_columns: The columns for their vectors, as many.
+        exception_handling: Arguments of Beam's ParDo.with_exception_handling; None: a bad
+            element fails the pipeline.
+    """
+
+    settings: dict[str, Any]
+    columns: list[str] | None
+    output_columns: list[str] | None
+    exception_handling: dict[str, Any] | None = field(default=None)
+
+    def default_label(self) -> str:
+        return f"BertEmbeddings({', '.join(self.columns or _CONTENT)})"
+
+    def with_exception_handling(self, **arguments: Any) -> "EmbedColumns":
+        """Returns failed elements in a collection of their own; arguments as in Beam's ParDo."""
+        return replace(self, exception_handling=arguments)
+
+    def expand(self, elements: beam.PCollection):  # one collection, or two: no type fits
+        documents = elements | "Pick" >> beam.ParDo(_Pick(self.columns))
+        infer, check = run_inference(self._found()), beam.ParDo(_Check(self.columns))
+        place = beam.ParDo(_Place(self.output_columns))
+        if self.exception_handling is None:
+            embedded = documents | "Infer" >> infer.with_output_types(Document)
+            return embedded | "Check" >> check | "Place" >> place
+        infer = infer.with_exception_handling(**self.exception_handling)
+        check = check.with_exception_handling(**self.exception_handling)
+        embedded, failed = documents | "Infer" >> infer
+        good, bad = embedded | "Check" >> check
+        failures = (bad, failed.failed_inferences) | "Failures" >> beam.Flatten()
+        return good | "Place" >> place, failures | "Split" >> beam.ParDo(_Split())
+
+    def _found(self) -> TextModelSettings:
+        specs = {
+            "spec": VectorSpec.from_dict(self.settings["spec"]),
+            "text_spec": TextSpec.from_dict(self.settings["text_spec"]),
+        }
+        settings = TextModelSettings(**{**self.settings, **specs})
+        found = resolve_model(settings.model)
+        if found.fingerprint != settings.fingerprint:
+            raise InputError(
+                f"model {settings.model} is another one than when the artifacts were written: "
+                f"fingerprint {found.fingerprint}, expected {settings.fingerprint}"
+            )
+        return replace(settings, bundle=found.path)
+
+
+class _Pick(beam.DoFn):
+    def __init__(self, columns: list[str] | None) -> None:
+        self._columns = columns
+
+    def process(
+        self, element: Any, timestamp: Any = beam.DoFn.TimestampParam
+    ) -> Iterator[Document]:
+        yield document(element, timestamp, self._columns)
+
+
+class _Check(beam.DoFn):
+    def __init__(self, columns: list[str] | None) -> None:
+        self._columns = columns or _CONTENT
+
+    def process(self, embedded: Document) -> Iterator[Document]:
+        rejection = embedded.rejection
+        if rejection is not None:
+            raise InputError(f"{self._columns[rejection.place]}: {rejection.reason}")
+        yield embedded
+
+
+class _Place(beam.DoFn):
+    def __init__(self, output_columns: list[str] | None) -> None:
+        self._output_columns = output_columns
+
+    def process(self, embedded: Document, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        # A TimestampedValue would get a new window, which splits merged sessions.
+        element = placed(embedded, self._output_columns)
+        yield WindowedValue(element, embedded.timestamp, (window,))
+
+
+class _Split(beam.DoFn):
+    """Splits what Beam caught, a document or a batch, into a failure of each element."""
+
+    def process(
+        self,
+        failure: tuple[Any, tuple[type, str, list[str]]],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        failed, error = failure
+        for each in failed if isinstance(failed, list) else [failed]:
+            yield WindowedValue((each.element, error), each.timestamp, (window,))
+
+
+def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:
+    """Takes the texts from a record or an EmbeddableItem, or says why one is missing."""
+    fields: Mapping[str, Any] | None
+    if columns is None:
+        columns = _CONTENT
+        is_item = isinstance(element, EmbeddableItem)
+        fields = {_CONTENT[0]: element.content.text} if is_item else None
+    else:
+        fields = record_fields(element)
+    if fields is None:
+        return Document(element, timestamp, rejection=Rejection("read", "not a record"))
+    texts: tuple[Any, ...] = tuple(fields.get(column) for column in columns)
+    for place, text in enumerate(texts):
+        reason = text_rejection(text)
+        if reason is not None:
+            return Document(element, timestamp, rejection=Rejection("read", reason, place))
+    return Document(element, timestamp, texts)
+
+
+def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
+    """A copy of the element with its vectors, as lists of float."""
+    element = embedded.element
+    vectors = [] if embedded.vectors is None else embedded.vectors.tolist()
+    if output_columns is None:
+        return replace(element, embedding=Embedding(dense_embedding=vectors[0]))
+    fields = {**element} if isinstance(element, Mapping) else element._asdict()
+    fields |= dict(zip(output_columns, vectors, strict=True))
+    return fields if isinstance(element, Mapping) else beam.Row(**fields)
+
+
+def _check_columns(columns: Sequence[str] | None, output_columns: Sequence[str] | None) -> None:
+    for argument, names in {"columns": columns, "output_columns": output_columns}.items():
+        if names is None:
+            continue
+        listed = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+        if isinstance(names, str) or not listed or not names or len(set(names)) < len(names):
+            raise SettingError(argument, f"must be a list of different names, got {names!r}")
+    if output_columns is not None and len(output_columns) != len(columns or ()):
+        raise SettingError(
+            "output_columns", f"must be as many as columns, got {output_columns!r} for {columns!r}"
+        )

@@ -1,0 +1,326 @@
+"""Embeds the documents of any pipeline, a batch or an element at a time."""
+
+import functools
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import PickleCoder, VarIntCoder
+from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.utils.shared import Shared
+
+from transforms.adapters.text_settings import TextModelSettings
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.records.step import Step
+from transforms.redact import RedactErrors
+from transforms.tokenize import token_block
+
+if TYPE_CHECKING:
+    from bert.encoder import Encoder
+
+# A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
+# them by length, in limited memory.
+_BATCH_WEIGHT = 1024
+_CHARACTERS_A_WEIGHT = 1024
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a document gets no vector.
+
+    Attributes:
+        stage: The stage that rejected it: `read`, `tokenize`, `infer`.
+        reason: A short fixed phrase that can be counted.
+        place: Which of the document's texts it was.
+    """
+
+    stage: str
+    reason: str
+    place: int = 0
+
+
+@dataclass(frozen=True)
+class Document:
+    """An element of a pipeline, with its texts and vectors.
+
+    Attributes:
+        element: As it was in the pipeline.
+        timestamp: The element's own; a batch has another.
+        texts: The texts to embed, a vector each.
+        texts_b: The second texts of pairs, as many as `texts`; None: no pairs.
+        vectors: float32 `[texts, width]`; None before the model, and without vectors.
+        rejection: Why there are no vectors, or None.
+    """
+
+    element: Any
+    timestamp: Any
+    texts: tuple[str, ...] = ()
+    texts_b: tuple[str, ...] | None = None
+    vectors: np.ndarray | None = None
+    rejection: Rejection | None = None
+
+
+class TextModel:
+    """A loaded model; other processes use it, too, through `embed`."""
+
+    def __init__(self, settings: TextModelSettings) -> None:
+        self._text_spec, self._handler = settings.text_spec, settings.handler()
+        self._encoder: Encoder = self._handler.load_model()
+        self.embed(["a"])  # the first call builds the model's graph, which takes seconds
+
+    def embed(
+        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, dict[int, Rejection]]:
+        """Embeds texts, or pairs, none of them blank, as the command line does.
+
+        Returns:
+            float32 `[texts, width]`, zeros for a text without a vector, and the reasons by place.
+
+        Raises:
+            RuntimeError: Every one of several texts failed: the model is broken, not a text.
+        """
+        numbers = pa.array([str(number) for number in range(len(texts))], pa.string())
+        part = Part(0, 0, records=len(texts))
+        second = None if texts_b is None else list(texts_b)
+        block = DocumentBlock(part, numbers, list(texts), numbers, second)
+        rows = token_block(block, self._encoder.tokenizer, self._text_spec)
+        [embedded] = self._handler.run_inference(rows, self._encoder)
+        assert embedded.vectors is not None, "sentences are what the settings ask for"
+        vectors = np.zeros((len(texts), embedded.vectors.shape[1]), np.float32)
+        vectors[[int(number) for number in embedded.ids.to_pylist()]] = embedded.vectors
+        rejected = {
+            int(each.id or 0): Rejection(each.stage, each.reason) for each in embedded.part.rejected
+        }
+        return vectors, rejected
+
+
+class TextModelHandler(ModelHandler[Document, Document, TextModel]):
+    """Runs a model over batches of Documents; a document that fails does not affect the others.
+
+    Args:
+        settings: Which model, and how it makes vectors.
+    """
+
+    def __init__(self, settings: TextModelSettings) -> None:
+        super().__init__(large_model=settings.large_model)
+        self._settings = settings
+        self._shared = Shared()
+
+    def load_model(self) -> TextModel:
+        """Loads the model once a process."""
+        return self._shared.acquire(lambda: TextModel(self._settings))
+
+    def should_skip_batching(self) -> bool:
+        return self._settings.max_batch_seconds is not None  # `_Batch` forms the batches
+
+    def run_inference(
+        self,
+        batch: Sequence[Document],
+        model: TextModel,
+        inference_args: dict[str, Any] | None = None,
+    ) -> list[Document]:
+        """Gives every document of a batch its vectors, or says why it has none."""
+        todo = [place for place, document in enumerate(batch) if document.rejection is None]
+        done = list(batch)
+        if not todo:
+            return done
+        texts = [text for place in todo for text in batch[place].texts]
+        pairs = [batch[place].texts_b for place in todo]
+        texts_b = [text for pair in pairs for text in pair or ()] if pairs[0] is not None else None
+        with RedactErrors("embed"):
+            vectors, rejected = model.embed(texts, texts_b)
+        start = 0
+        for place in todo:
+            stop = start + len(batch[place].texts)
+            done[place] = _embedded(batch[place], vectors[start:stop], rejected, start)
+            start = stop
+        return done
+
+    def get_num_bytes(self, batch: Sequence[Document]) -> int:
+        return sum(len(text.encode()) for document in batch for text in document.texts)
+
+    def get_metrics_namespace(self) -> str:
+        return "BertEmbed"
+
+    def batch_elements_kwargs(self) -> dict[str, Any]:
+        # Fixed, so that batches do not depend on the speed of a machine.
+        bounds = {"min_batch_size": _BATCH_WEIGHT, "max_batch_size": _BATCH_WEIGHT}
+        return {**bounds, "element_size_fn": batch_weight}
+
+
+@dataclass
+class EmbedTexts(Step):
+    """Adds vectors to Documents, or the reason why they have none.
+
+    Attributes:
+        settings: Which model, and how it makes vectors.
+    """
+
+    settings: TextModelSettings
+
+    def expand(self, documents: beam.PCollection[Document]) -> beam.PCollection[Document]:
+        handler, seconds = TextModelHandler(self.settings), self.settings.max_batch_seconds
+        infer = run_inference(self.settings, handler).with_output_types(Document)
+        if seconds is None:
+            return documents | "Infer" >> infer
+        begin = documents.pipeline | "Begin" >> beam.Impulse()
+        _ = begin | "Load" >> beam.ParDo(_Load(handler))
+        keyed = documents | "Key" >> beam.ParDo(_Key())
+        return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
+
+
+class _Load(beam.DoFn):
+    """Loads the model when the job begins, so that the first element of a stream does not wait."""
+
+    def __init__(self, handler: TextModelHandler) -> None:
+        self._handler = handler
+
+    def setup(self) -> None:
+        self._model = self._handler.load_model()
+
+    def process(self, begin: bytes) -> None:
+        """Does nothing: `setup` loads the model."""
+
+
+class _Key(beam.DoFn):
+    """Keys documents by process, as state requires a key: each process forms its own batches."""
+
+    def process(self, document: Document) -> Iterator[tuple[str, Document]]:
+        yield _process_name(), document
+
+
+@functools.cache
+def _process_name() -> str:
+    return uuid.uuid4().hex
+
+
+class _Batch(beam.DoFn):
+    """Holds documents until they fill a batch, or the first of them has waited long enough.
+
+    Beam's own batches that wait count elements, not their size.
+
+    Args:
+        seconds: How long a document may wait.
+    """
+
+    _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)
+    _WINDOW_END = TimerSpec("window_end", TimeDomain.WATERMARK)
+    _held = beam.DoFn.StateParam(BagStateSpec("held", PickleCoder()))
+    _weight = beam.DoFn.StateParam(ReadModifyWriteStateSpec("weight", VarIntCoder()))
+    _waited = beam.DoFn.TimerParam(_WAITED)
+    _window_end = beam.DoFn.TimerParam(_WINDOW_END)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def process(
+        self,
+        element: tuple[str, Document],
+        window: Any = beam.DoFn.WindowParam,
+        held: Any = _held,
+        weight: Any = _weight,
+        waited: Any = _waited,
+        window_end: Any = _window_end,
+    ) -> Iterator[list[Document]]:
+        _, document = element
+        added, before = batch_weight(document), weight.read() or 0
+        if before and before + added > _BATCH_WEIGHT:
+            yield from _release(held, weight, waited)
+            before = 0
+        held.add(document)
+        weight.write(before + added)
+        window_end.set(window.end)
+        if before + added >= _BATCH_WEIGHT:
+            yield from _release(held, weight, waited)
+        elif before == 0:
+            waited.set(time.time() + self._seconds)
+
+    @on_timer(_WAITED)
+    @on_timer(_WINDOW_END)
+    def on_time(
+        self, held: Any = _held, weight: Any = _weight, waited: Any = _waited
+    ) -> Iterator[list[Document]]:
+        yield from _release(held, weight, waited)
+
+
+def _release(held: Any, weight: Any, waited: Any) -> Iterator[list[Document]]:
+    documents = list(held.read())
+    held.clear()
+    weight.clear()
+    waited.clear()
+    if documents:
+        yield documents
+
+
+def run_inference(
+    settings: TextModelSettings, handler: TextModelHandler | None = None
+) -> RunInference:
+    """Beam's RunInference with our handler, a new one unless it is given."""
+    tag = settings.fingerprint
+    if settings.large_model:
+        # Beam finds a shared model by this name on the whole machine. Another job may compute other
+        # vectors with the same weights, or end first: it must not use the same name.
+        tag = f"{tag}-{uuid.uuid4().hex}"
+    return RunInference(handler or TextModelHandler(settings), model_identifier=tag)
+
+
+def batch_weight(document: Document) -> int:
+    """What a document adds to its batch: 1, more where it has over 1,024 characters.
+
+    >>> batch_weight(Document({}, 0, ("short",))), batch_weight(Document({}, 0, ("x" * 5000,)))
+    (1, 4)
+    """
+    texts = [*document.texts, *(document.texts_b or ())]
+    weight = sum(map(len, texts)) // _CHARACTERS_A_WEIGHT
+    # At most a whole batch: BatchElements would emit an empty one before a larger one.
+    return min(max(weight, len(document.texts), 1), _BATCH_WEIGHT)
+
+
+def text_rejection(text: Any) -> str | None:
+    """Why a value is not a text to embed, or None.
+
+    >>> text_rejection(" "), text_rejection(7), text_rejection(None), text_rejection("a text")
+    ('empty text', 'text is not a string', 'missing text', None)
+    """
+    if text is None:
+        return "missing text"
+    if not isinstance(text, str):
+        return "text is not a string"
+    if not text or text.isspace():
+        return "empty text"
+    return None if is_unicode(text) else "text is not valid Unicode"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a str can be encoded: it has no unpaired surrogate.
+
+    >>> is_unicode("caf\\u00e9"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _embedded(
+    document: Document, vectors: np.ndarray, rejected: Mapping[int, Rejection], start: int
+) -> Document:
+    for place in range(len(vectors)):
+        if start + place in rejected:
+            return replace(document, rejection=replace(rejected[start + place], place=place))
+    return replace(document, vectors=vectors)

@@ -1,0 +1,129 @@
+"""Checks the arguments of a model in other people's pipelines."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from bert.arguments import path_text, seconds, switch, whole_number
+from bert.bundle.find import resolve_model
+from bert.encoder import spec_with
+from bert.engines.choose import check_model
+from bert.graph.load import fit_texts
+from bert.specs import TextSpec, VectorSpec
+from storage.errors import SettingError
+from transforms.infer import BertModelHandler
+
+
+@dataclass(frozen=True)
+class TextModelSettings:
+    """Which model, how it computes vectors, and where it runs.
+
+    Attributes:
+        model: As the caller named it.
+        bundle: Folder of the model bundle; opened on workers only.
+        fingerprint: The model's; a bundle with another one is rejected.
+        spec: What a vector is.
+        text_spec: How a text becomes rows of the model.
+        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
+        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
+        threads: Threads the model computes on; None for as many as the process may use.
+        large_model: Whether the processes of a machine share one model.
+        max_batch_seconds: How long a document may wait for others; None: a batch ends with its
+            bundle.
+        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
+    """
+
+    model: str
+    bundle: str
+    fingerprint: str
+    spec: VectorSpec
+    text_spec: TextSpec
+    precision: str = "float32"
+    batch_tokens: int | None = None
+    threads: int | None = None
+    large_model: bool = False
+    max_batch_seconds: float | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        path_text("model", self.model)
+        for name in ("batch_tokens", "threads"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), least=1)
+        switch("large_model", self.large_model)
+        if self.max_batch_seconds is not None:
+            seconds("max_batch_seconds", self.max_batch_seconds)
+
+    def handler(self) -> BertModelHandler:
+        """The handler that loads the model and runs it over blocks of rows.
+
+        A machine without the bundle's folder finds the model by its name: in Cloud Storage, or
+        the packaged one.
+        """
+        found = os.path.isdir(self.bundle)
+        return BertModelHandler(
+            self.bundle if found else resolve_model(self.model).path,
+            self.fingerprint,
+            self.spec,
+            self.text_spec,
+            self.batch_tokens,
+            self.threads,
+            precision=self.precision,
+            device=self.device,
+        )
+
+
+def text_model_settings(
+    model: str | os.PathLike[str],
+    *,
+    prompt: str | None = None,
+    max_seq_length: int | None = None,
+    long_text: str = "truncate",
+    stride: int | None = None,
+    precision: str = "float32",
+    batch_tokens: int | None = None,
+    threads: int | None = None,
+    large_model: bool = False,
+    max_batch_seconds: float | None = None,
+    device: str = "auto",
+    **vectors: Any,
+) -> TextModelSettings:
+    """Finds the model and checks all that can be checked without loading it.
+
+    Args:
+        model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle.
+        prompt: What precedes every text, or `name:` and the name that the model gives it; None
+            is the model's own, "" none.
+        max_seq_length: Most tokens of a row, prompt and all; None is the model's own.
+        long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
+            windows, "reject" rejects them.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        precision: Number type of the matrix products, see `bert.engines.choose.PRECISIONS`.
+        batch_tokens: Most tokens of a batch; None: chosen for the device.
+        threads: Processor cores for the model; None: all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
+        device: Where the model runs, see `bert.engines.choose.DEVICES`.
+        **vectors: Changes of the model's own settings: `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert.specs.VectorSpec`).
+
+    Raises:
+        ValueError: There is no such model, or it cannot give such vectors.
+    """
+    if vectors.get("layer_combine") == "stack":
+        raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
+    model = path_text("model", model)
+    bundle = resolve_model(model)
+    spec = spec_with(bundle.defaults, **vectors)
+    bundle.check(spec)
+    check_model(precision, bundle, device)
+    text_spec = TextSpec(
+        bundle.max_seq_length if max_seq_length is None else max_seq_length,
+        long_text=long_text,
+        stride=stride,
+        prompt=bundle.prompt_text(prompt),
+    )
+    fitted = fit_texts(bundle, text_spec)
+    computing = precision, batch_tokens, threads, large_model, max_batch_seconds, device
+    return TextModelSettings(model, bundle.path, bundle.fingerprint, spec, fitted, *computing)

@@ -1,0 +1,1 @@
+"""Reading and loading tables of BigQuery."""

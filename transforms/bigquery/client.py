@@ -1,0 +1,353 @@
+"""Checks names of tables, opens BigQuery's clients, runs jobs once and translates errors."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from storage.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, Table
+
+_SCHEME = "bq://"
+_DOMAIN = r"(?:[a-z0-9][a-z0-9.-]*\.[a-z]+:)?"  # of projects older than organizations
+_PROJECT = rf"{_DOMAIN}[a-z][a-z0-9-]{{1,28}}[a-z0-9]"
+_DATASET = r"[A-Za-z0-9_]{1,1024}"
+_TABLE = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,1023}"
+_DECORATOR = r"\d{4}|\d{6}|\d{8}|\d{10}"
+_NAME = re.compile(
+    rf"(?P<project>{_PROJECT})[:.](?P<dataset>{_DATASET})\.(?P<table>{_TABLE})"
+    rf"(?:\$(?P<partition>{_DECORATOR}))?"
+)
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
+_RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
+PATIENCE = 60.0  # seconds that a call, not a job, may take
+_MOST_TRIES = 3  # of a job that fails because of the service
+# Reasons whose messages describe names, permissions and quotas, never values.
+_ABOUT_STATES = frozenset(
+    [
+        *("accessDenied", "billingNotEnabled", "billingTierLimitExceeded", "blocked", "duplicate"),
+        *("notFound", "quotaExceeded", "rateLimitExceeded", "resourceInUse", "resourcesExceeded"),
+        *("responseTooLarge", "stopped", "tableUnavailable"),
+    ]
+)
+# Messages of other reasons that describe tables, columns, types and files.
+_ABOUT_SCHEMAS = re.compile(
+    r"(Error while reading data, error message: )?"
+    r"(Parquet column '[^']*' has type|Provided Schema does not match|Schema update|"
+    r"Cannot read and write in different locations|Input file is not in Parquet format|"
+    r"[A-Z]+( DML)? statement over table \S+ would affect rows in the streaming buffer|"
+    r"Cannot query over table|Table (name )?\"[^\"]*\" (missing|must)|"
+    r"Incompatible table partitioning|The field specified for partitioning)"
+)
+# Messages on the text of a query, with a place in it. An emulator appends its own words.
+_PLACED = re.compile(
+    r"(Syntax error|Unrecognized name|Function not found|No matching signature|Query error)"
+    r".*? at \[\d+:\d+\]"
+)
+# Read by the service's own clients from the environment, except for Storage Read.
+_REST_EMULATOR, _READ_EMULATOR = "BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMULATOR_HOST"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table's name, each part of which is safe within backticks.
+
+    Attributes:
+        project: Such as `my-project`.
+        dataset: Letters, digits and underscores.
+        table: The same and dashes.
+        partition: Digits behind a `$`, such as 20260131; "" for the whole table.
+    """
+
+    project: str
+    dataset: str
+    table: str
+    partition: str = ""
+
+    def __str__(self) -> str:
+        """As on the command line, without the partition."""
+        return f"{self.project}:{self.dataset}.{self.table}"
+
+    @property
+    def path(self) -> str:
+        """As in SQL and for the client, without the partition."""
+        return f"{self.project}.{self.dataset}.{self.table}"
+
+    @property
+    def destination(self) -> str:
+        """As for a load job, with the partition."""
+        return self.path + (f"${self.partition}" if self.partition else "")
+
+
+def table_name(text: str, flag: str) -> TableName:
+    """Reads `project:dataset.table`, `project.dataset.table` or `bq://project.dataset.table`.
+
+    Raises:
+        ValueError: It is none of these; the message names the flag.
+
+    >>> table_name("my-project:texts.news$20260131", "--output_table").destination
+    'my-project.texts.news$20260131'
+    """
+    found = _NAME.fullmatch(text.removeprefix(_SCHEME))
+    if found is None:
+        raise InputError(
+            f"{flag} {text!r} is not a table: write project:dataset.table, letters, digits and _ "
+            "only (a project and a table may hold dashes)"
+        )
+    return TableName(*(part or "" for part in found.groups()))
+
+
+def looks_like_table(text: str) -> bool:
+    """Whether an input names a table: by its form, unless a file has that name.
+
+    >>> looks_like_table("my-project:texts.news"), looks_like_table("news.2026.txt")
+    (True, False)
+    """
+    if text.startswith(_SCHEME):
+        return True
+    if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:
+        return False
+    # A missing file must not be reported as a missing table: a.jsonl.gz, notes.old.txt.
+    return ":" in text or "-" in text.split(".")[0]
+
+
+def check_column(name: str, flag: str) -> str:
+    """Checks that the name of a column needs no quotes, and returns it.
+
+    Raises:
+        ValueError: It needs quotes; the message names the flag.
+    """
+    if _COLUMN.fullmatch(name) is None:
+        raise InputError(
+            f"--{flag} {name!r} is not a column of BigQuery: letters, digits and _ only"
+        )
+    if name.upper().startswith(_RESERVED):
+        raise InputError(
+            f"--{flag} {name!r} is not a column of BigQuery: names that begin with "
+            f"{', '.join(_RESERVED)} are its own"
+        )
+    return name
+
+
+@contextmanager
+def bigquery_client(project: str) -> Iterator["Client"]:
+    """Opens a client with the credentials of the machine; an emulator needs none.
+
+    Args:
+        project: Runs the jobs and pays for them.
+
+    Raises:
+        ValueError: There are no credentials.
+    """
+    from google.auth.exceptions import GoogleAuthError
+    from google.cloud import bigquery
+
+    try:
+        client = bigquery.Client(project=project, credentials=_credentials())
+    except GoogleAuthError as error:
+        raise InputError(
+            "BigQuery needs credentials: run `gcloud auth application-default login`, or set "
+            "GOOGLE_APPLICATION_CREDENTIALS"
+        ) from error
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def read_client() -> Iterator[Any]:
+    """Opens a client of the Storage Read API, or of an emulator without encryption."""
+    from google.cloud.bigquery_storage_v1 import BigQueryReadClient
+
+    address = os.environ.get(_READ_EMULATOR)
+    if address is None:
+        with BigQueryReadClient() as client:
+            yield client
+        return
+    import grpc
+    from google.cloud.bigquery_storage_v1.services.big_query_read.transports.grpc import (
+        BigQueryReadGrpcTransport,
+    )
+
+    with grpc.insecure_channel(address) as channel:
+        yield BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=channel))
+
+
+def _credentials() -> Any:
+    from google.auth.credentials import AnonymousCredentials
+
+    return AnonymousCredentials() if os.environ.get(_REST_EMULATOR) else None
+
+
+@contextmanager
+def translate_errors(what: str) -> Iterator[None]:
+    """Translates the errors of BigQuery's clients into a sentence that begins with `what`."""
+    import requests
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except exceptions.NotFound as error:
+        raise InputError(
+            f"{what}: there is no such project, dataset or table ({reason(error)})"
+        ) from error
+    except (exceptions.Forbidden, exceptions.Unauthorized, exceptions.PermissionDenied) as error:
+        raise InputError(
+            f"{what}: not allowed with the credentials of this machine ({reason(error)})"
+        ) from error
+    except exceptions.GoogleAPICallError as error:
+        # A traceback would show what `reason` omits.
+        raise InputError(f"{what}: {reason(error)}") from None
+    except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
+        kind = type(error).__name__
+        raise StorageError(
+            f"{what}: BigQuery cannot be reached ({kind}), try again later"
+        ) from error
+
+
+def reason(error: Any) -> str:
+    """The service's message of an error, on one line; for a query without the text of a row."""
+    errors = [each for each in getattr(error, "errors", None) or () if isinstance(each, dict)]
+    job = getattr(error, "query_job", None)
+    if job is not None and job.dry_run:
+        return _job_reason(errors[0] if errors else {}, "bq query --dry_run")
+    if job is not None:
+        return job_failure(job, errors[0] if errors else {})
+    said = [each["message"] for each in errors if each.get("message")]
+    return " ".join((said[0] if said else str(getattr(error, "message", error))).split())
+
+
+def job_failure(job: Any, error: Mapping[str, str]) -> str:
+    """Says that a job failed, and why; `error` has the service's `reason` and `message`."""
+    shown_by = f"bq show --job --format=prettyjson {job.project}:{job.location}.{job.job_id}"
+    return f"job {job.job_id} failed: {_job_reason(error, shown_by)}"
+
+
+def _job_reason(error: Mapping[str, str], shown_by: str) -> str:
+    """Why a job failed, on one line; the service's message only if it cannot quote a row."""
+    kind = error.get("reason") or "error"
+    message = " ".join((error.get("message") or "").split())
+    if kind in _ABOUT_STATES or _ABOUT_SCHEMAS.match(message):
+        return message
+    placed = _PLACED.match(message)
+    if placed is not None:
+        return placed[0]
+    return f"{kind} (its message may quote a row and is not shown; `{shown_by}` shows it)"
+
+
+def get_table(client: "Client", name: TableName) -> "Table | None":
+    """The table, or None if it or its dataset does not exist."""
+    from google.api_core.exceptions import NotFound
+
+    try:
+        return client.get_table(name.path, timeout=PATIENCE)
+    except NotFound:
+        return None
+
+
+def run_once(
+    client: "Client",
+    location: str | None,
+    name: str,
+    start: Callable[[str], Any],
+    is_gone: Callable[[Any], bool],
+) -> tuple[Any, bool]:
+    """Runs a job under a fixed name, so that it runs once even if this is called again.
+
+    A job of that name that is still running is waited for. A job that failed, or whose rows were
+    removed, keeps its name; the next attempt appends a number to the name.
+
+    Args:
+        client: Of the project that runs the job.
+        location: Where the job runs.
+        name: Letters, digits, dashes and underscores.
+        start: Starts the job under the id it is given.
+        is_gone: Whether the result of the last finished job was removed since.
+
+    Returns:
+        The finished job, and whether it ended during this call.
+
+    Raises:
+        ValueError: It failed, with the service's reason.
+    """
+    from google.api_core.exceptions import Conflict
+
+    attempt, done = 0, None
+    while (job := find_job(client, _attempt_name(name, attempt), location)) is not None:
+        ended = job.state == "DONE"
+        if _wait(job) is None:
+            if not ended:
+                return job, True
+            done = job
+        attempt += 1
+    if done is not None and not is_gone(done):
+        return done, False
+    last = attempt + _MOST_TRIES - 1
+    while True:
+        job_id = _attempt_name(name, attempt)
+        try:
+            job = start(job_id)
+        except Conflict:  # another process started it
+            job = client.get_job(job_id, location=location, timeout=PATIENCE)
+        failed = _wait(job)
+        if failed is None:
+            return job, True
+        if attempt == last or not _passes(failed):
+            raise InputError(job_failure(job, failed))
+        attempt += 1
+
+
+def done_job(client: "Client", location: str | None, name: str) -> Any:
+    """The last finished job that `run_once` would find, None if there is none."""
+    attempt, done = 0, None
+    while (job := find_job(client, _attempt_name(name, attempt), location)) is not None:
+        if job.state == "DONE" and not job.error_result:
+            done = job
+        attempt += 1
+    return done
+
+
+def _attempt_name(name: str, attempt: int) -> str:
+    return f"{name}_{attempt}" if attempt else name
+
+
+def find_job(client: "Client", job_id: str, location: str | None) -> Any:
+    """A job by its id, or None."""
+    from google.api_core.exceptions import NotFound
+
+    try:
+        return client.get_job(job_id, location=location, timeout=PATIENCE)
+    except NotFound:
+        return None
+
+
+def check_jobs(client: "Client") -> None:
+    """Checks that the client's project may run jobs, with one that costs nothing."""
+    from google.cloud.bigquery import QueryJobConfig
+
+    client.query("SELECT 1", job_config=QueryJobConfig(dry_run=True), timeout=PATIENCE)
+
+
+def _wait(job: Any) -> dict[str, str] | None:
+    """Waits for a job; returns its error, or None."""
+    from google.api_core.exceptions import GoogleAPICallError
+
+    try:
+        job.result()
+    except GoogleAPICallError as error:
+        if not job.error_result:
+            raise
+        return {"reason": "", "message": reason(error)} | job.error_result
+    return job.error_result
+
+
+def _passes(failed: dict[str, str]) -> bool:
+    """Whether a failure is the service's own, so that another attempt may succeed."""
+    return failed.get("reason") in ("backendError", "internalError", "rateLimitExceeded")

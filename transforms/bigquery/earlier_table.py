@@ -1,0 +1,105 @@
+"""Reads a BigQuery table as earlier output: its facts, ids and hashes of texts."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bert.formats.result_files import METADATA_KEY
+from storage.errors import InputError
+from transforms.bigquery import client as bigquery
+from transforms.bigquery.client import PATIENCE, bigquery_client, looks_like_table, translate_errors
+
+TABLE_PIECE = 1_000_000  # rows that one worker reads
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table that holds vectors.
+
+    Attributes:
+        name: `project:dataset.table`.
+        rows: How many it has.
+        created: When, seconds since 1970.
+        settings: What its vectors are, None if its description does not say.
+    """
+
+    name: str
+    rows: int
+    created: float
+    settings: dict[str, Any] | None
+
+
+def table_name(text: str) -> str | None:
+    """`project:dataset.table`, or None if the text does not name a table.
+
+    >>> table_name("bq://my-project.texts.vectors"), table_name("build/out")
+    ('my-project:texts.vectors', None)
+    """
+    return str(bigquery.table_name(text, "--skip_existing")) if looks_like_table(text) else None
+
+
+def table_facts(name: str) -> TableFacts:
+    """Requests the facts of a table.
+
+    Raises:
+        ValueError: It does not exist, may not be read, or lacks the columns of vectors.
+    """
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with (
+        bigquery_client(parsed.project) as client,
+        translate_errors(f"--skip_existing {name} cannot be read"),
+    ):
+        table = client.get_table(parsed.path, timeout=PATIENCE)
+    missing = {"id", "text_hash"} - {field.name for field in table.schema}
+    if missing:
+        raise InputError(
+            f"--skip_existing {name} has no column {' and no column '.join(sorted(missing))}; it "
+            "must be a table that --output_format bigquery filled"
+        )
+    created = table.created.timestamp() if table.created else 0.0
+    return TableFacts(name, table.num_rows or 0, created, described_settings(table.description))
+
+
+def described_settings(description: str | None) -> dict[str, Any] | None:
+    """What the vectors of a table are, from its description: JSON with the key `bert_embed`.
+
+    >>> described_settings('{"bert_embed": {"dim": 3}}'), described_settings("my vectors")
+    ({'dim': 3}, None)
+    """
+    try:
+        found = json.loads(description or "")
+    except ValueError:
+        return None
+    return found.get(METADATA_KEY) if isinstance(found, dict) else None
+
+
+def table_columns(
+    name: str, start: int, stop: int | None
+) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids and int64 hashes of the texts of rows `[start, stop)` of a table, to its end for None.
+
+    Raises:
+        ValueError: An id or hash is null.
+    """
+    parsed = bigquery.table_name(name, "--skip_existing")
+    with (
+        bigquery_client(parsed.project) as client,
+        translate_errors(f"--skip_existing {name} cannot be read"),
+    ):
+        table = client.get_table(parsed.path, timeout=PATIENCE)
+        fields = [field for field in table.schema if field.name in ("id", "text_hash")]
+        rows = client.list_rows(
+            table,
+            selected_fields=fields,
+            start_index=start,
+            max_results=None if stop is None else stop - start,
+            timeout=PATIENCE,
+        )
+        for batch in rows.to_arrow_iterable():
+            if batch["id"].null_count or batch["text_hash"].null_count:
+                raise InputError(f"--skip_existing {name} has a null in id or text_hash")
+            yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()

@@ -1,0 +1,142 @@
+"""Converts Arrow schemas to BigQuery's, and compares the schemas of tables."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from bert.formats.output_files import KINDS
+from storage.errors import InputError
+from transforms.records.columnar import is_list
+
+_DESCRIPTIONS = {
+    "id": "The document's id, as in the input",
+    "embedding": "The vector; empty where no token was left",
+    "num_tokens": "Tokens the model read, special tokens included",
+    "truncated": "Whether the text was longer than the model reads and was cut",
+    "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
+    "window": "Number of the window in its document, from 0",
+    "start": "Code point of the text where it begins; -1 for special tokens",
+    "stop": "Code point of the text after its last; -1 for special tokens",
+    "tokens": "The document's WordPieces in order, special tokens included",
+    "token": "The WordPiece",
+    "segment": "0 in the first text, 1 in the second",
+    "words": "The document's words in order",
+    "word": "The word",
+    "spans": "The document's spans in order",
+}
+_STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
+_REQUIRED = ("id",)
+Field = dict[str, Any]  # as in BigQuery's REST API
+
+
+def vector_schema(granularity: str, windows: bool) -> pa.Schema:
+    """The columns of a file of vectors, without extra columns.
+
+    Args:
+        granularity: `sentence`, `token`, `word` or `span`.
+        windows: Whether windows keep vectors of their own.
+    """
+    vector = ("embedding", pa.list_(pa.float32()))
+    places = [("start", pa.int32()), ("stop", pa.int32())]
+    facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
+    if granularity == "sentence":
+        kept = [("window", pa.int32()), *places] if windows else []
+        return pa.schema([("id", pa.string()), vector, *facts, *kept])
+    of_units = {
+        "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
+        "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
+        "span": [*places, ("truncated", pa.bool_()), vector],
+    }
+    units = (KINDS[granularity], pa.list_(pa.struct(of_units[granularity])))
+    return pa.schema([("id", pa.string()), units, *facts])
+
+
+def table_schema(schema: pa.Schema) -> list[Field]:
+    """BigQuery's fields for the columns of a file.
+
+    Raises:
+        ValueError: BigQuery has no type for a column.
+    """
+    return [_field(field) for field in schema]
+
+
+def _field(field: pa.Field) -> Field:
+    kind, mode = field.type, "REQUIRED" if field.name in _REQUIRED else "NULLABLE"
+    if is_list(kind):
+        kind, mode = kind.value_type, "REPEATED"
+    column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
+    if field.name in _DESCRIPTIONS:
+        column["description"] = _DESCRIPTIONS[field.name]
+    if pa.types.is_struct(kind):
+        column["fields"] = [_field(kind.field(n)) for n in range(kind.num_fields)]
+    return column
+
+
+def _type(name: str, kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "TIMESTAMP" if kind.tz else "DATETIME"
+    if types.is_decimal(kind):
+        return "NUMERIC" if kind.scale <= 9 and kind.precision - kind.scale <= 29 else "BIGNUMERIC"
+    for fits, found in (
+        (types.is_struct, "RECORD"),
+        (types.is_string, "STRING"),
+        (types.is_large_string, "STRING"),
+        (types.is_boolean, "BOOL"),
+        (types.is_integer, "INT64"),
+        (types.is_floating, "FLOAT64"),
+        (types.is_date, "DATE"),
+        (types.is_time, "TIME"),
+        (types.is_binary, "BYTES"),
+        (types.is_large_binary, "BYTES"),
+    ):
+        if fits(kind):
+            return found
+    raise InputError(f"column {name}: BigQuery has no column for values of type {kind}")
+
+
+def with_modes(fields: Sequence[Field], there: Sequence[Field]) -> list[Field]:
+    """Our fields with the modes of the table's columns, which may allow nulls.
+
+    Args:
+        fields: Of our files.
+        there: Of the table.
+    """
+    modes = {each["name"].lower(): _mode(each) for each in there}
+    return [each | {"mode": modes.get(each["name"].lower(), each["mode"])} for each in fields]
+
+
+def mismatch(fields: Sequence[Field], there: Sequence[Field]) -> str | None:
+    """Why rows of these fields cannot go into a table, or None.
+
+    Args:
+        fields: Of our files.
+        there: Of the table; it may have further columns, if they may be null.
+    """
+    return next(_mismatches(fields, there, ""), None)
+
+
+def _mismatches(fields: Sequence[Field], there: Sequence[Field], above: str) -> Iterator[str]:
+    columns = {each["name"].lower(): each for each in there}
+    for field in fields:
+        name, found = above + field["name"], columns.pop(field["name"].lower(), None)
+        if found is None:
+            yield f"it has no column {name}"
+            continue
+        mine, theirs = _shape(field), _shape(found)
+        if mine != theirs:
+            yield f"its column {name} is {theirs}, {mine} is required"
+        yield from _mismatches(field.get("fields", ()), found.get("fields", ()), f"{name}.")
+    for found in columns.values():
+        if _mode(found) == "REQUIRED":
+            yield f"its column {above}{found['name']} must have a value, and there is none for it"
+
+
+def _shape(field: Field) -> str:
+    kind = _STANDARD.get(field["type"].upper(), field["type"].upper())
+    return f"{kind} REPEATED" if _mode(field) == "REPEATED" else kind
+
+
+def _mode(field: Field) -> str:
+    return (field.get("mode") or "NULLABLE").upper()

@@ -1,0 +1,256 @@
+"""Finds out what a table holds: how many rows, which vectors, and whether those of a run.
+
+The table as it is now decides whether a run is loaded, because its rows may have been deleted,
+replaced or dropped since a job loaded them. Rows are counted by reading one, because the count in
+a table's metadata is late.
+"""
+
+import datetime
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from bert.formats.output_files import KINDS
+from bert.formats.result_files import METADATA_KEY
+from storage.errors import InputError
+from storage.files import join, open_raw
+from transforms.bigquery.client import PATIENCE, TableName, get_table
+from transforms.bigquery.earlier_table import described_settings
+from transforms.bigquery.table_load import TableLoad
+from transforms.records.same_vectors import difference
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, SchemaField, Table
+
+_SAMPLE_FILES, _SAMPLE_ROWS = 10, 100
+_JOB_LABEL, _RUN_LABEL, _ROWS_LABEL = "bert_embed_job", "bert_embed_run", "bert_embed_rows"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A finished load, as the run's record keeps it.
+
+    Attributes:
+        job: The job; None if there was nothing to load.
+        documents: How many documents' vectors it loaded.
+        ended: When, ISO 8601.
+        table_rows: Rows of the table, or the partition, afterwards.
+        modified: When the table was last changed, afterwards, ISO 8601.
+    """
+
+    job: str | None
+    documents: int
+    ended: str
+    table_rows: int
+    modified: str
+
+
+def row_count(client: "Client", name: TableName) -> int:
+    """Rows of a table, or of its partition; 0 if there is none."""
+    from google.api_core.exceptions import NotFound
+    from google.cloud.bigquery import SchemaField
+
+    try:
+        return _first_row(client, name, SchemaField("id", "STRING"))[1]
+    except NotFound:
+        return 0
+
+
+def _first_row(client: "Client", name: TableName, column: "SchemaField") -> tuple[Any, int]:
+    """A column's value in a row, None if there is no row; and how many rows there are."""
+    from google.cloud.bigquery import TableReference
+
+    rows = client.list_rows(
+        TableReference.from_string(name.destination),
+        selected_fields=[column],
+        max_results=1,
+        timeout=PATIENCE,
+    )
+    first = next(iter(rows), None)
+    return None if first is None else first[0], int(rows.total_rows or 0)
+
+
+def has_rows_of(
+    client: "Client",
+    load: TableLoad,
+    kind: str,
+    files: Sequence[str],
+    location: str,
+    job_id: str,
+    modified: str | None = None,
+) -> bool:
+    """Whether a table holds the rows of a load now, and with `truncate` no others.
+
+    Args:
+        client: Of the project that runs the jobs.
+        load: What was loaded.
+        kind: Which of its kinds of vectors.
+        files: Names of the files of that kind.
+        location: Where the table is stored.
+        job_id: The job that loaded them.
+        modified: When the table was last changed after that, ISO 8601; None if not recorded.
+    """
+    name = load.table_of(kind)
+    table = get_table(client, name)
+    if table is None:
+        return False
+    count, replaces = row_count(client, name), load.disposition == "truncate"
+    labels = table.labels.get(_JOB_LABEL), table.labels.get(_ROWS_LABEL)
+    alike = labels == (job_id, str(count))
+    unchanged = alike and table.modified.isoformat() == modified
+    if unchanged or (alike and modified is None and not replaces):
+        return True
+    if not count or (replaces and not alike):
+        return False
+    if table.require_partition_filter:  # our query has no filter; do not risk loading twice
+        return not replaces
+    sample = dict(_sample(load.output, files))
+    found = _found(client, name, location, sample) if sample else 0
+    return found == len(sample) if replaces else found > 0
+
+
+def _sample(output: str, files: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Ids of some rows of some files, and the hashes of their texts."""
+    for name in files[:: max(1, -(-len(files) // _SAMPLE_FILES))]:
+        with open_raw(join(output, name)) as file:
+            columns = ["id", "text_hash"]
+            for batch in pq.ParquetFile(file).iter_batches(_SAMPLE_ROWS, columns=columns):
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                break
+
+
+def _found(client: "Client", name: TableName, location: str, sample: Mapping[str, int]) -> int:
+    """How many of these ids the table holds with one of these hashes."""
+    from google.cloud import bigquery
+
+    sql = (
+        f"SELECT COUNT(DISTINCT id) FROM `{name.path}` "
+        "WHERE id IN UNNEST(@ids) AND text_hash IN UNNEST(@hashes)"
+    )
+    config = bigquery.QueryJobConfig(
+        query_parameters=[
+            bigquery.ArrayQueryParameter("ids", "STRING", list(sample)),
+            bigquery.ArrayQueryParameter("hashes", "INT64", list(sample.values())),
+        ]
+    )
+    job = client.query(sql, job_config=config, location=location, timeout=PATIENCE)
+    return int(next(iter(job.result()))[0])
+
+
+def check_vectors(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+    """Checks that vectors can be added to those that stay in a table.
+
+    Raises:
+        ValueError: They are of another kind, or the table is being replaced.
+    """
+    name = load.table_of(kind)
+    if not staying_rows(client, load, kind):
+        return
+    flag = f"--output_table {name}"
+    if _is_pending(table.description):
+        raise InputError(
+            f"{flag}: a run that replaces its rows has not finished; run its command again, or "
+            "choose --write_disposition truncate"
+        )
+    settings = described_settings(table.description)
+    if settings is None:
+        _check_length(client, load, kind, table)
+        return
+    free = ("granularity", *(("token_shape", "word_pooling") if kind == "sentence" else ()))
+    differs = difference(settings, load.vectors, free)
+    if differs is not None:
+        raise InputError(
+            f"{flag} holds other vectors than this run would add: {differs}; choose another "
+            "table, or --write_disposition truncate to replace them"
+        )
+
+
+def staying_rows(client: "Client", load: TableLoad, kind: str) -> int:
+    """How many rows of the whole table stay there when a run is loaded."""
+    name = load.table_of(kind)
+    count = row_count(client, TableName(name.project, name.dataset, name.table))
+    return count - row_count(client, name) if load.disposition == "truncate" else count
+
+
+def _check_length(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+    """Compares lengths of vectors, all that is known of a table without our description."""
+    column = "embedding" if kind == "sentence" else KINDS[kind]
+    field = next(field for field in table.schema if field.name.lower() == column)
+    name = load.table_of(kind)
+    value = _first_row(client, TableName(name.project, name.dataset, name.table), field)[0]
+    if kind != "sentence":
+        value = value[0]["embedding"] if value else None
+    shape = load.vectors["shape" if kind == "sentence" else "token_shape"]
+    length = math.prod(shape)
+    if value and len(value) != length:
+        raise InputError(
+            f"--output_table {name} holds vectors of {len(value):,} numbers, this run makes "
+            f"{length:,}; choose another table, or --write_disposition truncate to replace them"
+        )
+
+
+def describe_before(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+    """Describes a table before a load: that its rows are being replaced, or what is loaded.
+
+    A description that somebody else wrote stays.
+    """
+    if not _is_ours(table.description) or staying_rows(client, load, kind):
+        return
+    settings = described_settings(table.description)
+    if settings is not None and difference(settings, load.vectors) is None:
+        return
+    replaces = row_count(client, load.table_of(kind)) > 0
+    _update(client, load.table_of(kind), description=_description(None if replaces else load))
+
+
+def note_load(client: "Client", load: TableLoad, kind: str, job: Any, documents: int) -> Loaded:
+    """Labels a table with its last load; returns the load for the run's record."""
+    name = load.table_of(kind)
+    table, count = client.get_table(name.path, timeout=PATIENCE), row_count(client, name)
+    labels = {_RUN_LABEL: load.run, _JOB_LABEL: job.job_id, _ROWS_LABEL: str(count)}
+    changes: dict[str, Any] = {"labels": table.labels | labels}
+    if _is_pending(table.description):
+        changes["description"] = _description(load)
+    _update(client, name, **changes)
+    table = client.get_table(name.path, timeout=PATIENCE)
+    ended = job.ended or datetime.datetime.now(datetime.UTC)
+    return Loaded(
+        job=job.job_id,
+        documents=documents,
+        ended=ended.isoformat(timespec="seconds"),
+        table_rows=count,
+        modified=table.modified.isoformat(),
+    )
+
+
+def loaded_run(table: "Table") -> str | None:
+    """Fingerprint of the run that was loaded last, if it is known."""
+    return table.labels.get(_RUN_LABEL)
+
+
+def _update(client: "Client", name: TableName, **changes: Any) -> None:
+    from google.cloud.bigquery import Table
+
+    table = Table(name.path)
+    for field, value in changes.items():
+        setattr(table, field, value)
+    client.update_table(table, list(changes), timeout=PATIENCE)
+
+
+def _description(load: TableLoad | None) -> str:
+    return json.dumps({METADATA_KEY: None if load is None else dict(load.vectors)})
+
+
+def _is_ours(description: str | None) -> bool:
+    return (
+        not description or _is_pending(description) or described_settings(description) is not None
+    )
+
+
+def _is_pending(description: str | None) -> bool:
+    """Whether a load that replaces all rows has begun and not ended."""
+    return description == _description(None)

@@ -1,0 +1,59 @@
+"""Defines TableLoad: what of a run is loaded into which tables, and how."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bert.formats.output_files import KINDS
+from transforms.bigquery.client import TableName
+
+DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail": "WRITE_EMPTY"}
+
+
+@dataclass(frozen=True)
+class TableLoad:
+    """What is loaded, and where to.
+
+    Attributes:
+        output: Folder of the run's output.
+        run: Fingerprint of the run; the jobs' names follow from it.
+        table: Where the vectors go.
+        disposition: One of `DISPOSITIONS`.
+        project: Runs the jobs.
+        most_uris: Files of a job.
+        granularities: The kinds of vectors of the run.
+        windows: Whether windows keep vectors of their own.
+        vectors: What the vectors are, as in the table's description.
+    """
+
+    output: str
+    run: str
+    table: TableName
+    disposition: str
+    project: str
+    most_uris: int
+    granularities: tuple[str, ...] = ("sentence",)
+    windows: bool = False
+    vectors: Mapping[str, Any] = field(default_factory=dict)
+
+    def table_of(self, granularity: str) -> TableName:
+        """The table for one kind of vectors.
+
+        The only kind and the vectors of whole texts go to the table itself, any other kind to
+        another table, such as `news_tokens`.
+        """
+        if granularity == "sentence" or len(self.granularities) == 1:
+            return self.table
+        return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
+
+    @property
+    def requested(self) -> dict[str, Any]:
+        """What is loaded, for the run's record."""
+        tables = {kind: self.table_of(kind).destination for kind in self.granularities}
+        return {"tables": tables, "write_disposition": self.disposition}
+
+    def job_name(self, granularity: str) -> str:
+        """The same for the same vectors into the same table in the same way."""
+        target = f"{self.table_of(granularity).destination} {self.disposition}"
+        return f"bert_embed_{self.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"

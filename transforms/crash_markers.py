@@ -1,0 +1,213 @@
+"""Marks the blocks that processes work on, so that a crash shows its block.
+
+A crash marker is a small file in `<output>/_state/working/`, written when a reader begins a block
+and removed when the block is done, or has failed while the process continues. So a marker that
+remains names a process that was killed, ran out of memory or crashed, and the block it worked on.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import orjson
+
+from storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
+from storage.local import is_running
+from transforms.output_folder import OutputFolder
+from transforms.records.report import read_report
+from transforms.records.spec import BlockSpec
+
+_LOG = logging.getLogger(__name__)
+_FORMAT = 1
+_REMOTE_THREADS = 4  # write and remove the markers of a store, so that the work never waits
+
+_lock = threading.Lock()
+_mine: dict[str, Future | None] = {}  # markers of this process; for a store with their upload
+_pool: ThreadPoolExecutor | None = None
+_ended = False  # threads may begin a block while the process ends
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A block that a process worked on when it crashed.
+
+    Attributes:
+        block: Its number.
+        times: In how many processes.
+        place: What it reads.
+        certain: Whether they crashed on this host; on other hosts they may still run.
+    """
+
+    block: int
+    times: int
+    place: str
+    certain: bool
+
+
+@contextlib.contextmanager
+def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
+    """Marks a block while a process works on it.
+
+    If a marker cannot be written, a warning is logged and the work continues.
+
+    Args:
+        output: Folder of the run.
+        run: Its fingerprint.
+        spec: The block.
+    """
+    path = OutputFolder(output).marker(spec.number, spec.stripe, uuid.uuid4().hex[:12])
+    mark = {
+        "format": _FORMAT,
+        "run": run,
+        "block": spec.number,
+        "place": place_of(spec),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+    }
+    _add(path, orjson.dumps(mark))
+    try:
+        yield
+    finally:
+        _remove_later(path)
+
+
+def place_of(spec: BlockSpec) -> str:
+    """What a block reads, for people.
+
+    >>> place_of(BlockSpec(3, "bigquery", ()))
+    'rows of the table'
+    """
+    if not spec.slices:
+        return "rows of the table"
+    first, last = spec.slices[0], spec.slices[-1]
+    if first is not last:
+        return f"{len(spec.slices)} files, {first.info.path} to {last.info.path}"
+    what = "rows" if spec.format == "parquet" else "bytes"
+    return f"{first.info.path}, {what} {first.start} to {first.stop}"
+
+
+def crashes(output: str, run: str) -> list[Crash]:
+    """The blocks of a run that a process worked on when it crashed, and that are not done since.
+
+    Markers of running processes of this host do not count. On other hosts nothing is certain: the
+    markers of a running job look the same.
+    """
+    found: dict[int, Crash] = {}
+    for path in sorted(standing_markers(output)):
+        mark = _read(path, run)
+        if mark is not None:
+            last = found.get(mark.block, replace(mark, times=0))
+            both = last.certain and mark.certain
+            found[mark.block] = replace(mark, times=last.times + 1, certain=both)
+    ordered = sorted(found.values(), key=lambda each: (-each.times, each.block))
+    return [each for each in ordered if not _is_done(output, run, each.block)]
+
+
+def standing_markers(output: str) -> frozenset[str]:
+    """The paths of all crash markers of an output."""
+    return OutputFolder(output).markers()
+
+
+def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
+    """Removes the crash markers of an output, because all is done or processes were stopped.
+
+    Args:
+        output: Folder of the run.
+        but: Markers that stay.
+
+    Raises:
+        ValueError: The folder of the markers is a link.
+    """
+    OutputFolder(output).remove_markers(standing_markers(output) - but)
+
+
+def _read(path: str, run: str) -> Crash | None:
+    data = read_bytes(path)
+    try:
+        mark = orjson.loads(data or b"")
+        if mark["format"] != _FORMAT or mark["run"] != run:
+            return None
+        here = mark["host"] == socket.gethostname()
+        if here and is_running(int(mark["process"])):
+            return None
+        return Crash(int(mark["block"]), 1, str(mark["place"]), here)
+    except (KeyError, TypeError, ValueError):
+        return None  # incomplete since the crash, or not ours
+
+
+def _is_done(output: str, run: str, block: int) -> bool:
+    """Whether the reports of a block go up to a last one."""
+    part, last = 0, False
+    while (report := read_report(OutputFolder(output), block, part, run)) is not None:
+        part, last = part + 1, report.last
+    return last
+
+
+def _add(path: str, data: bytes) -> None:
+    with _lock:
+        if _ended:
+            return
+        if is_remote(path):
+            _mine[path] = _threads().submit(_write, path, data)
+        else:
+            _mine[path] = None
+            _write(path, data)
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        if is_remote(path):
+            write_bytes(path, data)
+        else:
+            make_folder(os.path.dirname(path))
+            with open(path, "wb") as file:  # for crashes of the process, so no sync
+                file.write(data)
+    except OSError as error:
+        _LOG.warning("the crash marker %s cannot be written: %s", path, error)
+
+
+def _remove_later(path: str) -> None:
+    with _lock:
+        if path not in _mine:
+            return
+        written = _mine.pop(path)
+        if written is not None:
+            with contextlib.suppress(RuntimeError):  # the process ends, no new thread can start
+                _threads().submit(_remove, path, written)
+                return
+    _remove(path, written)
+
+
+def _remove(path: str, written: Future | None = None) -> None:
+    if written is not None:
+        written.result()
+    try:
+        remove([path])
+    except OSError as error:
+        _LOG.warning("the crash marker %s cannot be removed: %s", path, error)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_REMOTE_THREADS, "marks")
+    return _pool
+
+
+@atexit.register
+def _remove_all() -> None:
+    """Removes the markers when a process ends without a crash, also after an error or Ctrl-C."""
+    global _ended
+    with _lock:
+        _ended = True
+        left = dict(_mine)
+        _mine.clear()
+    for path, written in left.items():
+        _remove(path, written)

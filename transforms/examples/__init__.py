@@ -1,0 +1,1 @@
+"""Tokenized examples in TFRecord files."""

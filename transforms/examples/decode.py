@@ -1,0 +1,281 @@
+"""Decodes examples of a TFRecord file into the TokenBlock that tokenizing their texts gives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from bert.formats.tf_example import Column, decode_with_ids
+from bert.formats.tfrecord import Record
+from bert.ragged import places, splits_of, take_rows
+from bert.rows.build import Rows
+from bert.rows.documents import UnitTexts
+from bert.rows.layout import Layout, RowTokens, Units, widest_tokens
+from bert.rows.windows import Windows
+from transforms.examples.check import (
+    ExampleReading,
+    check_tokenizer,
+    feature_kinds,
+    incomplete_documents,
+    row_lengths,
+    row_problems,
+    warn_of_padding,
+)
+from transforms.records.part import Part
+from transforms.records.rejected import BLOCK_SKIPPED, Rejected
+from transforms.records.tokens import TokenBlock
+from transforms.tokenize import unique_rows
+
+DAMAGED, NO_EXAMPLE = "damaged record", "no tf.train.Example with these features"
+_SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that differ there differ
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The rows that could be parsed, and their problems.
+
+    Attributes:
+        columns: By feature.
+        lengths: int64 `[rows]`, tokens without padding.
+        document: int64 `[rows]`, number of each one's document among all of the part.
+        problems: The problem of each row, "" for none.
+    """
+
+    columns: dict[str, Column]
+    lengths: np.ndarray
+    document: np.ndarray
+    problems: list[str]
+
+
+def document_begins(
+    records: Sequence[Record], windows: bool, previous: Record | None = None
+) -> np.ndarray:
+    """bool `[records]`, which of them begin a document.
+
+    A window that does not continue the one before it begins a document, too, which then lacks
+    windows.
+
+    Args:
+        records: In a file's order.
+        windows: Whether a document may have several.
+        previous: The record before the first, None at a file's start.
+    """
+    if not windows:
+        return np.ones(len(records), bool)
+    before = [Record(0, None) if previous is None else previous]
+    number, ids = _window_numbers([*before, *records])
+    differs = np.array([one != next_one for one, next_one in pairwise(ids)], bool)
+    return (number[1:] <= 0) | (number[:-1] < 0) | (number[1:] != number[:-1] + 1) | differs
+
+
+def _window_numbers(records: Sequence[Record]) -> tuple[np.ndarray, list[bytes | None]]:
+    """int64 `[records]`: which window each is, -1 where it cannot be parsed; and their ids."""
+    there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
+    data = [each.data for each in records if each.data is not None]
+    columns, readable = decode_with_ids(data, {"window": int, "id": bytes})
+    number = np.full(len(records), -1)
+    number[there[readable]] = columns["window"].first(0)
+    ids = np.full(len(records), None, object)
+    ids[there[readable]] = columns["id"].first(None)
+    return number, ids.tolist()
+
+
+def example_block(
+    part: Part,
+    path: str,
+    records: Sequence[Record],
+    begins: np.ndarray,
+    first_record: int,
+    reading: ExampleReading,
+    skipped: bool = False,
+) -> TokenBlock:
+    """The TokenBlock of a part; documents with a problem are rejected.
+
+    Args:
+        part: Its numbers.
+        path: The file, for the names of records.
+        records: Whole documents of it.
+        begins: bool `[records]`, which of them begin a document.
+        first_record: Number of the first of the records in the file.
+        reading: What examples must be.
+        skipped: Whether all of them are rejected, as --skip_blocks requests.
+
+    Raises:
+        ValueError: An example of another tokenizer.
+    """
+    there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
+    data = [each.data for each in records if each.data is not None]
+    kinds = feature_kinds(reading.text_spec.granularity, reading.windows)
+    columns, readable = decode_with_ids(data, kinds)
+    at = there[readable]
+    check_tokenizer(columns["tokenizer"], reading, path, [records[row].offset for row in at])
+    documents = np.cumsum(begins) - 1
+    lengths = row_lengths(columns)
+    warn_of_padding(columns, path, reading.pad_id)
+    found = _Found(columns, lengths, documents[at], row_problems(columns, lengths, reading))
+    ids, bad_ids = _ids(columns["id"], path, first_record + at)
+    wrong = {
+        int(documents[row]): DAMAGED for row in range(len(records)) if records[row].data is None
+    }
+    for row in np.setdiff1d(there, at).tolist():
+        wrong.setdefault(int(documents[row]), NO_EXAMPLE)
+    for row, reason in enumerate(found.problems):
+        if reason or bad_ids[row]:
+            wrong.setdefault(int(found.document[row]), reason or "id is not UTF-8")
+    if reading.windows:
+        for document in incomplete_documents(columns, found.document):
+            wrong.setdefault(document, "windows are missing")
+    firsts = np.flatnonzero(begins)
+    if skipped:
+        wrong |= dict.fromkeys(range(len(firsts)), BLOCK_SKIPPED)
+    names = dict(zip(found.document.tolist(), ids, strict=True))
+    sources = [f"{path}:{records[row].offset}" for row in firsts.tolist()]
+    rejected = tuple(
+        Rejected(
+            names.get(document), sources[document], "read", reason, records[firsts[document]].data
+        )
+        for document, reason in sorted(wrong.items())
+    )
+    kept = np.flatnonzero(~np.isin(found.document, list(wrong)))
+    part = replace(part, records=len(firsts), rejected=part.rejected + rejected)
+    return _block(part, found, kept, ids, sources, reading)
+
+
+def _ids(column: Column, path: str, numbers: np.ndarray) -> tuple[list[str], list[bool]]:
+    """The rows' ids, `<file>:<record>` for rows without one, and which are not UTF-8."""
+    ids, bad = [], []
+    for given, number in zip(column.first(None), numbers.tolist(), strict=True):
+        name = f"{path}:{number}" if given is None else given.decode("utf-8", "replace")
+        ids.append(name)
+        bad.append(given is not None and name.encode() != given)
+    return ids, bad
+
+
+def _block(
+    part: Part,
+    found: _Found,
+    kept: np.ndarray,
+    ids: list[str],
+    sources: list[str],
+    reading: ExampleReading,
+) -> TokenBlock:
+    columns = found.columns
+    lengths = found.lengths[kept]
+    at = places(columns["input_ids"].splits[kept], lengths)
+    input_ids = columns["input_ids"].values[at].astype(np.int32)
+    splits = splits_of(lengths)
+    segments = _of_rows(columns["segment_ids"], kept, lengths, 0)
+    types = segments.astype(np.int32) if segments.any() else None
+    key = input_ids if types is None else input_ids | (types << _SEGMENT_SHIFT)
+    _, heads = np.unique(found.document[kept], return_index=True)
+    head_rows = kept[heads]
+    given = Rows(input_ids, splits, types, columns["truncated"].first(0)[kept] != 0)
+    layout = _layout(found, kept, heads, given, reading)
+    rows, row = unique_rows(given, key)
+    lines = columns["line"]
+    numbered = len(head_rows) and bool((lines.counts[head_rows] > 0).all())
+    return TokenBlock(
+        part=part,
+        ids=pa.array([ids[each] for each in head_rows.tolist()], pa.string()),
+        sources=pa.array(
+            [sources[each] for each in found.document[head_rows].tolist()], pa.string()
+        ),
+        text_hash=_hashes(columns["text_hash"], head_rows, given, heads),
+        layout=layout,
+        row=row,
+        rows=rows,
+        line_numbers=lines.first(0)[head_rows] if numbered else None,
+    )
+
+
+def _of_rows(column: Column, kept: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:
+    """The values of the rows' tokens, end to end; `default` for rows without the feature."""
+    out = np.full(int(lengths.sum()), default, np.int64)
+    has = column.counts[kept] > 0
+    here = places(splits_of(lengths)[:-1][has], lengths[has])
+    out[here] = column.values[places(column.splits[kept][has], lengths[has])]
+    return out
+
+
+def _hashes(column: Column, rows: np.ndarray, given: Rows, heads: np.ndarray) -> np.ndarray:
+    """int64 `[documents]`: hashes of the texts, or else of the tokens of the first row."""
+    found = column.first(0)[rows].astype(np.int64)
+    for document in np.flatnonzero(column.counts[rows] == 0).tolist():
+        start, stop = given.row_splits[heads[document]], given.row_splits[heads[document] + 1]
+        digest = xxhash.xxh3_64_intdigest(given.input_ids[start:stop].tobytes())
+        found[document] = np.uint64(digest).astype(np.int64)
+    return found
+
+
+def _layout(
+    found: _Found, kept: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
+) -> Layout:
+    """How the rows belong to documents, as `lay_out` gives it for texts."""
+    spec, columns = reading.text_spec, found.columns
+    lengths = np.diff(rows.row_splits)
+    truncated = rows.truncated[heads]
+    starts, stops = (
+        _of_rows(columns[name], kept, lengths, -1).astype(np.int32) for name in ("starts", "stops")
+    )
+    windows = None
+    num_tokens = lengths.astype(np.int32)
+    if reading.windows:
+        first = columns["window_first"].first(0)[kept]
+        count = lengths - 2 - reading.prompt_tokens
+        windows = Windows(np.append(heads, len(kept)), first, count)
+        last = windows.splits[1:] - 1
+        num_tokens = (first[last] + count[last] + reading.prompt_tokens + 2).astype(np.int32)
+    layout = Layout(num_tokens, truncated, windows)
+    if windows is not None and spec.keeps_windows:
+        begins = rows.row_splits[:-1] + 1 + reading.prompt_tokens
+        layout = replace(
+            layout,
+            starts=starts[begins],
+            stops=stops[begins + windows.count - 1],
+            window_tokens=lengths.astype(np.int32),
+        )
+    if not spec.needs_tokens:
+        return layout
+    tokens = _row_tokens(rows, windows, reading.prompt_tokens, starts, stops)
+    units = {
+        name: _units(columns, name, kept[heads], tokens) if name in spec.granularity else None
+        for name in ("word", "span")
+    }
+    return replace(layout, tokens=tokens, words=units["word"], spans=units["span"])
+
+
+def _row_tokens(
+    rows: Rows, windows: Windows | None, prompt: int, starts: np.ndarray, stops: np.ndarray
+) -> RowTokens:
+    if windows is None:
+        lengths = np.diff(rows.row_splits)
+        splits, row = rows.row_splits, np.repeat(np.arange(len(lengths)), lengths)
+        place = places(np.zeros(len(lengths), np.int64), lengths)
+    else:
+        splits, row, place = widest_tokens(rows, windows, prompt)
+    at = rows.row_splits[row] + place
+    types = rows.token_type_ids
+    segments = np.zeros(len(at), np.int32) if types is None else types[at]
+    return RowTokens(splits, rows.input_ids[at], row, place, segments, starts[at], stops[at])
+
+
+def _units(columns: dict[str, Column], name: str, heads: np.ndarray, tokens: RowTokens) -> Units:
+    at, splits = take_rows(columns[f"{name}_first"].splits, heads)
+    starts, stops, first, last, truncated = (
+        columns[f"{name}_{each}"].values[at]
+        for each in ("starts", "stops", "first", "last", "truncated")
+    )
+    texts = None
+    if name == "word":
+        texts = [each.decode("utf-8", "replace") for each in columns["words"].values[at].tolist()]
+    most = np.repeat(np.diff(tokens.splits), np.diff(splits))
+    shift = np.repeat(tokens.splits[:-1], np.diff(splits))
+    return Units(
+        UnitTexts(splits, starts, stops, texts),
+        np.minimum(first, most) + shift,
+        np.minimum(last, most) + shift,
+        truncated != 0,
+    )

@@ -1,0 +1,205 @@
+"""Reads tokenized examples from TFRecord files as TokenBlocks."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import apache_beam as beam
+import numpy as np
+
+from bert.formats.tfrecord import Record, unframed
+from storage.errors import InputError
+from transforms.examples.decode import ExampleReading, document_begins, example_block
+from transforms.output_folder import OutputFolder
+from transforms.read.lines import stored_pieces
+from transforms.read.reader import read_unfinished
+from transforms.records.part import Part
+from transforms.records.report import BlockReport
+from transforms.records.spec import BlockSpec, InputFile, Slice
+from transforms.records.step import Step
+from transforms.records.tokens import TokenBlock
+
+_PIECE = 1 << 20  # bytes read at a time
+# The bytes that an example has about without its text, and at most for each byte of its text.
+_EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
+
+
+@dataclass
+class ReadExamples(Step):
+    """Reads the rows of token ids of BlockSpecs that are not finished.
+
+    Gives a dict: `tokens`, and `finished`, as `read_unfinished` gives it.
+
+    Attributes:
+        output: Folder of the run's output.
+        run: Fingerprint of the run; reports of another run do not count.
+        reading: What examples must be, and which of their vectors are requested.
+        part_docs: A part is closed at so many documents.
+        block_bytes: A part is closed at examples of about so many bytes of text.
+        skip_blocks: Numbers of blocks whose documents are rejected.
+    """
+
+    output: str
+    run: str
+    reading: ExampleReading
+    part_docs: int
+    block_bytes: int
+    skip_blocks: tuple[int, ...] = ()
+
+    def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
+        read = partial(
+            _unfinished,
+            reading=self.reading,
+            part_docs=self.part_docs,
+            block_bytes=self.block_bytes,
+            skip_blocks=self.skip_blocks,
+        )
+        folder = OutputFolder(self.output)
+        tokens, finished = read_unfinished(specs, folder, self.run, read, TokenBlock)
+        return {"tokens": tokens, "finished": finished}
+
+
+def _unfinished(
+    spec: BlockSpec,
+    done: dict[int, BlockReport],
+    reading: ExampleReading,
+    part_docs: int,
+    block_bytes: int,
+    skip_blocks: tuple[int, ...],
+) -> Iterator[TokenBlock]:
+    skipped = spec.number in skip_blocks
+    return example_blocks(spec, reading, part_docs, block_bytes, done, skipped)
+
+
+def example_blocks(
+    spec: BlockSpec,
+    reading: ExampleReading,
+    part_docs: int,
+    block_bytes: int,
+    done: dict[int, BlockReport],
+    skipped: bool = False,
+) -> Iterator[TokenBlock]:
+    """Reads the parts of a file without those in `done`; `skipped` rejects all documents.
+
+    Raises:
+        ValueError: The file is not the one that was listed, is so damaged that the next record
+            cannot be found, or holds examples of another tokenizer; the message names it.
+    """
+    started = time.perf_counter()
+    path = spec.slices[0].info.path
+    for content in record_parts(spec, part_docs, _BYTES_OF_TEXT * block_bytes, reading.windows):
+        if content.number in done:
+            continue
+        part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
+        block = example_block(
+            part, path, content.records, content.begins, content.first_record, reading, skipped
+        )
+        yield replace(block, part=block.part.then("read", time.perf_counter() - started))
+        started = time.perf_counter()
+
+
+@dataclass(frozen=True)
+class RecordPart:
+    """The records of one part: whole documents.
+
+    Attributes:
+        number: The part's number in its block.
+        records: In the file's order.
+        begins: bool `[records]`, which of them begin a document.
+        first_record: Number of the first of them in the file.
+        last: Whether the reader has no further part.
+        end_of_file: In the part that marks the end of the file: documents of the file.
+    """
+
+    number: int
+    records: list[Record]
+    begins: np.ndarray
+    first_record: int
+    last: bool = False
+    end_of_file: int | None = None
+
+
+def record_parts(
+    spec: BlockSpec, part_docs: int, part_bytes: int, windows: bool
+) -> Iterator[RecordPart]:
+    """Reads a file from start to end; gives the parts of the reader's stripe, then an empty part.
+
+    Args:
+        spec: A block of one TFRecord file.
+        part_docs: A part is closed at so many documents.
+        part_bytes: A part is also closed at so many bytes of records, beyond what a record without
+            text has.
+        windows: Whether a document may have several records.
+    """
+    parts = documents = 0
+    for held, begins, first in _document_runs(spec, part_docs, part_bytes, windows):
+        if parts % spec.stripes == spec.stripe:
+            yield RecordPart(parts, held, begins, first)
+        documents += int(begins.sum())
+        parts += 1
+    mark = parts + (spec.stripe - parts) % spec.stripes  # the next number of this stripe
+    yield RecordPart(mark, [], np.zeros(0, bool), 0, last=True, end_of_file=documents)
+
+
+def _document_runs(
+    spec: BlockSpec, part_docs: int, part_bytes: int, windows: bool
+) -> Iterator[tuple[list[Record], np.ndarray, int]]:
+    """Whole documents that fill a part, which records begin them, and the first record's number."""
+    held: list[Record] = []
+    begins: list[bool] = []
+    documents = size = first = total = 0
+    for records, starts in _begun(spec, windows):
+        for record, start in zip(records, starts.tolist(), strict=True):
+            if start and (documents >= part_docs or size >= part_bytes):
+                yield held, np.array(begins, bool), first
+                first, held, begins, documents, size = first + len(held), [], [], 0, 0
+            if start and total == spec.records:
+                break
+            total, documents = total + start, documents + start
+            size += max(0, len(record.data or b"") - _EXAMPLE_BYTES)
+            held.append(record)
+            begins.append(start)
+        else:
+            continue
+        break
+    if held:
+        yield held, np.array(begins, bool), first
+
+
+def _begun(spec: BlockSpec, windows: bool) -> Iterator[tuple[list[Record], np.ndarray]]:
+    """The records of a file, and which of them begin a document."""
+    piece = spec.slices[0]
+    previous = None
+    try:
+        for records in unframed(stored_pieces(piece, spec.compression, _PIECE)):
+            yield records, document_begins(records, windows, previous)
+            previous = records[-1]
+    except ValueError as error:
+        if str(error).startswith(piece.info.path):
+            raise
+        raise InputError(f"{piece.info.path} is not a complete TFRecord file: {error}") from error
+
+
+def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    """Limits a file to its first `limit` documents; returns it and how many it then has."""
+    spec = whole_file(replace(file, records=limit))
+    found = sum(
+        int(begins.sum()) for _, begins, _ in _document_runs(spec, limit, 1 << 62, windows=True)
+    )
+    return replace(file, records=found), found
+
+
+def whole_file(file: InputFile) -> BlockSpec:
+    """The block of one file alone."""
+    piece = Slice(0, file.info, 0, file.stop)
+    return BlockSpec(0, file.format, (piece,), file.compression, records=file.records)
+
+
+def first_records(file: InputFile) -> list[Record]:
+    """Some records from the start of a file.
+
+    Raises:
+        ValueError: It is no TFRecord file.
+    """
+    return next((records for records, _ in _begun(whole_file(file), windows=False)), [])

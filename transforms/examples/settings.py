@@ -1,0 +1,58 @@
+"""Defines ExampleSettings, what holds for all examples of a folder."""
+
+from dataclasses import asdict, dataclass, fields
+
+import orjson
+
+from storage.errors import InputError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ExampleSettings:
+    """What the examples of a folder are, and which vectors can be computed from them.
+
+    Attributes:
+        tokenizer: Fingerprint of the tokenizer; stored in each example, too.
+        max_seq_length: Most tokens of a row.
+        long_text: How longer texts were handled.
+        stride: Tokens that windows share, None without windows.
+        prompt: What precedes each text.
+        prompt_tokens: How many tokens it has.
+        granularity: Which units the examples describe: words and spans only if requested, tokens
+            always.
+        tokens_with_ids: As in the metadata of a run.
+        run: Fingerprint of the run that wrote them.
+    """
+
+    tokenizer: str
+    max_seq_length: int
+    long_text: str
+    stride: int | None
+    prompt: str
+    prompt_tokens: int
+    granularity: tuple[str, ...]
+    tokens_with_ids: bool
+    run: str = ""
+
+    def to_json(self) -> bytes:
+        """The settings as JSON."""
+        row = {"format": _FORMAT} | asdict(self)
+        return orjson.dumps(row, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def settings_from_json(data: bytes) -> ExampleSettings:
+    """Reads what `to_json` gave.
+
+    Raises:
+        ValueError: No such settings, or those of another version.
+    """
+    try:
+        row = orjson.loads(data)
+        if row.pop("format") != _FORMAT:
+            raise InputError("another format")
+        values = {field.name: row[field.name] for field in fields(ExampleSettings)}
+        return ExampleSettings(**values | {"granularity": tuple(row["granularity"])})
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"no settings of examples: {error!r}") from error

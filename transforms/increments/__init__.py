@@ -1,0 +1,1 @@
+"""Only what is new: keys and earlier outputs."""

@@ -1,0 +1,184 @@
+"""Reads the keys of the documents of an earlier output, file by file."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from bert.formats.output_files import vector_kinds
+from storage.errors import InputError, SettingError
+from storage.files import open_raw
+from transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
+from transforms.increments.keys import EarlierKeys, id_hashes
+from transforms.output_folder import OutputFolder, parse_name
+
+_ROWS = 1 << 16  # read at a time
+_KEY_COLUMNS = ["id", "text_hash"]
+
+
+@dataclass(frozen=True)
+class EarlierOutput:
+    """An output whose documents are skipped.
+
+    Attributes:
+        number: Its place among those that were named, from 0.
+        place: Folder, or `project.dataset.table`.
+        files: Kind and ending of the files with its documents; None for a table.
+        digest: Of its listing, when the command line listed it.
+        documents: About how many rows it has.
+        complete: Whether its run has finished.
+        run: Fingerprint of its run, None if not known.
+    """
+
+    number: int
+    place: str
+    files: tuple[str, str] | None
+    digest: str
+    documents: int
+    complete: bool = True
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class EarlierFile:
+    """One file of an earlier output, or some rows of a table.
+
+    Attributes:
+        output: Number of the output.
+        number: Number of the file in it.
+        folder: The output's folder, or the table.
+        path: The file; None for rows of a table.
+        start: First row of a table's.
+        stop: The row after the last, None for the table's end.
+    """
+
+    output: int
+    number: int
+    folder: str
+    path: str | None
+    start: int = 0
+    stop: int | None = None
+
+
+def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
+    """Which files of a run's folder list its documents, and how large each of them is.
+
+    Every kind of vectors has a row for each document; the smallest kind is used. JSON lines of
+    tokens have no hash of the text.
+
+    Returns:
+        Kind and ending of the files, None if there are none; and the files' sizes by name.
+    """
+    sizes = OutputFolder(folder).data_files()
+    for granularity in ("sentence", "word", "span", "token"):
+        for kind in vector_kinds(granularity):
+            for ending in (".parquet", ".jsonl"):
+                found = _of_kind(sizes, kind, ending)
+                if found and (granularity, ending) != ("token", ".jsonl"):
+                    return (kind, ending), found
+    return None, {}
+
+
+def _of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
+    parsed = {name: parse_name(name) for name in sizes}
+    return {
+        name: sizes[name]
+        for name, found in parsed.items()
+        if found is not None and (found.kind, found.ending) == (kind, ending)
+    }
+
+
+def sizes_digest(sizes: dict[str, int]) -> str:
+    """A hash of names and sizes; not of times, so that a copy of an output counts as the same."""
+    return hashlib.sha256(repr(sorted(sizes.items())).encode()).hexdigest()
+
+
+def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
+    """The files of an output, listed again.
+
+    Raises:
+        ValueError: They are not those that the command line listed.
+    """
+    if output.files is None:
+        starts = list(range(0, max(output.documents, 1), TABLE_PIECE))
+        stops = [*starts[1:], None]  # the last reads streamed rows, too, which are not counted yet
+        return [
+            EarlierFile(output.number, number, output.place, None, start, stop)
+            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
+        ]
+    folder = OutputFolder(output.place)
+    sizes = _of_kind(folder.data_files(), *output.files)
+    if sizes_digest(sizes) != output.digest:
+        raise SettingError(
+            "skip_existing",
+            f"{output.place} changed while the job was being started; run it again",
+        )
+    return [
+        EarlierFile(output.number, number, output.place, folder.path_of(name))
+        for number, name in enumerate(sorted(sizes))
+    ]
+
+
+def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
+    """The keys of a file, some rows at a time; neighbouring windows of a document give one key."""
+    for ids, text_hash in id_columns(file):
+        hashes = id_hashes(ids)
+        again = (hashes[1:] == hashes[:-1]) & (text_hash[1:] == text_hash[:-1])
+        first = np.append(True, ~again)[: len(hashes)]
+        output = np.full(len(hashes), file.output, np.int32)
+        number = np.full(len(hashes), file.number, np.int32)
+        yield EarlierKeys(hashes, text_hash, output, number).take(first)
+
+
+def ids_among(file: EarlierFile, id_hash: np.ndarray) -> list[str]:
+    """The ids in a file with one of these hashes, uint64 `[ids]`; each once, in order."""
+    found: dict[str, None] = {}
+    for ids, _ in id_columns(file):
+        rows = np.flatnonzero(np.isin(id_hashes(ids), id_hash))
+        found.update(dict.fromkeys(ids.take(pa.array(rows)).to_pylist()))
+    return list(found)
+
+
+def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids, Arrow strings, and int64 hashes of the texts, some rows at a time.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    if file.path is None:
+        yield from table_columns(file.folder, file.start, file.stop)
+        return
+    read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
+    try:
+        yield from read(file.path)
+    except (pa.ArrowException, KeyError, TypeError, orjson.JSONDecodeError) as error:
+        raise InputError(
+            f"--skip_existing: {file.path} is damaged; remove it and its documents are embedded "
+            "again"
+        ) from error
+
+
+def _parquet_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    import pyarrow.parquet as pq
+
+    with open_raw(path) as raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(_ROWS, columns=_KEY_COLUMNS):
+            yield batch["id"].cast(pa.string()), batch["text_hash"].to_numpy()
+
+
+def _line_columns(path: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    ids: list[str] = []
+    hashes: list[int] = []
+    with open_raw(path) as file:
+        for line in file:
+            row = orjson.loads(line)
+            ids.append(str(row["id"]))
+            hashes.append(row["text_hash"])
+            if len(ids) == _ROWS:
+                yield pa.array(ids, pa.string()), np.array(hashes, np.int64)
+                ids, hashes = [], []
+    yield pa.array(ids, pa.string()), np.array(hashes, np.int64)

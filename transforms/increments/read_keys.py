@@ -1,0 +1,149 @@
+"""Reads the keys of the input and of earlier outputs.
+
+Only keys travel here, hashes of ids and texts as columns, never a text or a vector. They are
+distributed to buckets by the hash of the id, so that each bucket is compared within one worker's
+memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from transforms.increments.earlier import EarlierFile, EarlierOutput, earlier_keys
+from transforms.increments.keys import (
+    EarlierKeys,
+    InputKeys,
+    id_hashes,
+    in_buckets,
+    reader_number,
+    rejected_places,
+)
+from transforms.output_folder import OutputFolder
+from transforms.read.columns import Columns
+from transforms.read.reader import document_blocks
+from transforms.records.documents import DocumentBlock
+from transforms.records.finished import finished_parts
+from transforms.records.report import BlockReport
+from transforms.records.skip import places
+from transforms.records.spec import BlockSpec
+from transforms.redact import RedactErrors
+from transforms.tokenize import hashed_texts, text_hashes
+
+_MOST_HELD = 1 << 20  # keys that a worker gathers before it passes them on: fewer tiny buckets
+
+Keyed: TypeAlias = tuple[int, InputKeys] | tuple[int, EarlierKeys]
+
+
+@dataclass(frozen=True)
+class KeySettings:
+    """How the keys of a run are compared.
+
+    Attributes:
+        earlier: Outputs whose documents are skipped; a later one replaces the rows that an earlier
+            one has of the same id.
+        check_ids: Whether to count ids that occur more than once.
+        list_removed: Whether to list documents that only the earlier outputs have.
+        buckets: How many groups of ids are compared, each by itself.
+        folder: Of the run's output.
+        run: Fingerprint of the run.
+        columns: Which fields of a record are read.
+        part_docs: As `ReadBlocks` has it.
+        block_bytes: Likewise.
+    """
+
+    earlier: tuple[EarlierOutput, ...]
+    check_ids: bool
+    list_removed: bool
+    buckets: int
+    folder: OutputFolder
+    run: str
+    columns: Columns
+    part_docs: int
+    block_bytes: int
+
+    def blocks(
+        self, spec: BlockSpec, done: dict[int, BlockReport] | None = None
+    ) -> Iterator[DocumentBlock]:
+        """The documents of a block, without the parts in `done`."""
+        return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done or {})
+
+    @property
+    def needs_every_key(self) -> bool:
+        """Whether keys of finished parts are needed, too."""
+        return self.check_ids or self.list_removed
+
+
+class _HeldKeys(beam.DoFn):
+    """Gathers keys over the elements of a bundle and passes them on in buckets."""
+
+    def __init__(self, buckets: int) -> None:
+        self._buckets = buckets
+
+    def start_bundle(self) -> None:
+        self._held: list[Any] = []
+        self._count = 0
+
+    def _hold(self, keys: InputKeys | EarlierKeys) -> Iterator[Keyed]:
+        self._held.append(keys)
+        self._count += len(keys)
+        if self._count >= _MOST_HELD:
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for each in self._release():
+            yield WindowedValue(each, window.max_timestamp(), [window])
+
+    def _release(self) -> Iterator[Keyed]:
+        held, self._held, self._count = self._held, [], 0
+        if held:
+            yield from in_buckets(type(held[0]).joined(held), self._buckets)
+
+
+class ReadKeys(_HeldKeys):
+    """Reads the keys of the documents of BlockSpecs."""
+
+    def __init__(self, settings: KeySettings) -> None:
+        super().__init__(settings.buckets)
+        self._settings = settings
+
+    def process(self, spec: BlockSpec) -> Iterator[Keyed]:
+        ours = self._settings
+        done = {} if ours.needs_every_key else finished_parts(ours.folder, ours.run, spec)
+        with RedactErrors("read ids"):
+            for block in ours.blocks(spec, done):
+                yield from self._hold(input_keys(spec, block))
+
+
+def input_keys(spec: BlockSpec, block: DocumentBlock) -> InputKeys:
+    """The keys of a part's documents, and of those rejected records whose id is known."""
+    rejected = rejected_ids(block)
+    rows = len(block)
+    hashes = np.append(id_hashes(block.ids), id_hashes(rejected))
+    return InputKeys(
+        id_hash=hashes,
+        text_hash=np.append(text_hashes(hashed_texts(block)), np.zeros(len(rejected), np.int64)),
+        reader=np.full(len(hashes), reader_number(spec.number, spec.stripe), np.int64),
+        place=np.append(
+            places(block.part.number, rows), rejected_places(block.part.number, len(rejected))
+        ),
+    )
+
+
+def rejected_ids(block: DocumentBlock) -> list[str]:
+    """The ids of those of a part's rejected records that have one."""
+    return [each.id for each in block.part.rejected if each.id is not None]
+
+
+class ReadEarlier(_HeldKeys):
+    """Reads the keys of the files of earlier outputs."""
+
+    def process(self, file: EarlierFile) -> Iterator[Keyed]:
+        with RedactErrors("read an earlier output"):
+            for keys in earlier_keys(file):
+                yield from self._hold(keys)

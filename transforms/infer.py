@@ -1,0 +1,260 @@
+"""Embeds the rows of TokenBlocks through Beam's RunInference."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.ml.inference.base import ModelHandler, RunInference
+
+from bert.specs import TextSpec, VectorSpec
+from transforms.records.block_coder import passed_as_block
+from transforms.records.columnar import nbytes
+from transforms.records.rejected import Rejected
+from transforms.records.step import Step
+from transforms.records.tokens import TokenBlock
+from transforms.records.vectors import (
+    EmbeddingBlock,
+    KeptWindows,
+    TokenVectors,
+    UnitVectors,
+    take_documents,
+)
+from transforms.redact import RedactErrors
+from transforms.worker_bundles import worker_bundle
+
+if TYPE_CHECKING:
+    from bert.encoder import Encoder
+    from bert.engines.choose import EngineLoader
+    from bert.rows.layout import Layout, Units
+    from bert.rows.to_documents import EmbeddedRows, GranularVectors
+    from bert.tokenization.tokenizer import Tokenizer
+
+_VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
+
+
+class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
+    """Runs a bundle's encoder over TokenBlocks, a block a call, and forms batches itself.
+
+    Args:
+        bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
+        fingerprint: The model's; a bundle with another one is rejected.
+        spec: What a vector is.
+        text_spec: Which vectors of a text are requested, and its prompt.
+        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
+        threads: Threads the model computes on; None for as many as the process may use.
+        trusted: Whether a SavedModel's graph may hold any operation.
+        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
+        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
+        inference_timeout: Seconds after which a block fails if no batch has finished; None
+            waits without limit.
+        load_engine: Loads the engine that runs the batches; workers get it pickled. None for
+            `bert.engines.choose.load_engine`.
+    """
+
+    def __init__(
+        self,
+        bundle: str,
+        fingerprint: str,
+        spec: VectorSpec,
+        text_spec: TextSpec,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
+        trusted: bool = False,
+        precision: str = "float32",
+        device: str = "auto",
+        inference_timeout: float | None = None,
+        load_engine: "EngineLoader | None" = None,
+    ) -> None:
+        super().__init__()
+        self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
+        self._spec, self._text_spec = spec, text_spec
+        self._batch_tokens, self._threads = batch_tokens, threads
+        self._precision, self._device = precision, device
+        self._timeout, self._load_engine = inference_timeout, load_engine
+
+    def load_model(self) -> "Encoder":
+        from bert.encoder import Encoder
+        from bert.engines.choose import load_engine
+
+        bundle = worker_bundle(self._bundle, self.fingerprint)
+        bundle.verify_files()
+        bundle = replace(bundle, trusted=self._trusted)
+        return Encoder(
+            bundle,
+            self._spec,
+            threads=self._threads,
+            precision=self._precision,
+            device=self._device,
+            inference_timeout=self._timeout,
+            load_engine=self._load_engine or load_engine,
+        )
+
+    def run_inference(
+        self,
+        batch: TokenBlock,  # a batch already, see should_skip_batching
+        model: "Encoder",
+        inference_args: dict[str, Any] | None = None,
+    ) -> list[EmbeddingBlock]:
+        """Embeds a block; returns a list of one, as RunInference counts only failures of lists.
+
+        Raises:
+            RuntimeError: The model fails on every row of the block, or hangs.
+        """
+        block, started = batch, time.perf_counter()
+        with RedactErrors("infer"), _naming(block):
+            rows, vectors = model.embed_documents(
+                block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
+            )
+            return [embedding_block(block, rows, vectors, model.tokenizer, started)]
+
+    def get_num_bytes(self, batch: TokenBlock) -> int:
+        return nbytes(batch)
+
+    def get_metrics_namespace(self) -> str:
+        return "BertEmbed"
+
+    def should_skip_batching(self) -> bool:
+        return True
+
+
+@dataclass
+class EmbedBlocks(Step):
+    """Embeds TokenBlocks.
+
+    Attributes:
+        handler: Loads the model and runs it.
+    """
+
+    handler: BertModelHandler
+
+    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[EmbeddingBlock]:
+        passed_as_block(EmbeddingBlock)
+        infer = RunInference(self.handler, model_identifier=self.handler.fingerprint)
+        return blocks | "Infer" >> infer.with_output_types(EmbeddingBlock)
+
+
+@contextmanager
+def _naming(block: TokenBlock) -> Iterator[None]:
+    """Adds the block to the error of a model that fails or hangs."""
+    from bert.engines.runner import BrokenModelError
+    from bert.engines.thread_calls import NoProgressError
+
+    number, sources = block.part.block, block.sources
+    try:
+        yield
+    except BrokenModelError as error:
+        raise RuntimeError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
+    except NoProgressError as error:
+        raise RuntimeError(
+            f"block {number}, {_reach(sources)}: the model hangs, {error}; a longer "
+            f"--inference_timeout waits longer, --skip_blocks {number} does without these documents"
+        ) from None
+
+
+def _reach(sources: pa.StringArray) -> str:
+    """The documents of a block, named by the first and the last."""
+    first, last = sources[0].as_py(), sources[-1].as_py()
+    return first if first == last else f"{first} to {last}"
+
+
+def embedding_block(
+    block: TokenBlock,
+    rows: "EmbeddedRows",
+    vectors: "GranularVectors",
+    tokenizer: "Tokenizer",
+    started: float,
+) -> EmbeddingBlock:
+    """Gives every document its vectors; documents of a row that failed are rejected."""
+    layout = block.layout
+    embedded = EmbeddingBlock(
+        part=block.part,
+        ids=block.ids,
+        num_tokens=layout.num_tokens,
+        truncated=layout.truncated,
+        text_hash=block.text_hash,
+        vectors=vectors.sentences,
+        windows=_kept_windows(layout),
+        tokens=_token_vectors(layout, vectors.tokens, tokenizer),
+        words=_unit_vectors(layout.words, vectors.words),
+        spans=_unit_vectors(layout.spans, vectors.spans),
+        line_numbers=block.line_numbers,
+        extra=block.extra,
+        computed_tokens=rows.tokens,
+        padded_tokens=rows.padded_tokens,
+        batches=rows.batches,
+        compiled=rows.compiled,
+    )
+    reasons = failed_documents(layout, block.row, rows.failed)
+    rejected = tuple(
+        Rejected(block.ids[document].as_py(), block.sources[document].as_py(), "infer", reason)
+        for document, reason in reasons.items()
+    )
+    if reasons:
+        embedded = take_documents(embedded, np.delete(np.arange(len(block)), list(reasons)))
+    part = block.part
+    if rows.compiled:
+        part = part.then("compile", rows.compile_seconds)
+    seconds = time.perf_counter() - started - rows.compile_seconds
+    return replace(embedded, part=part.then("infer", seconds, rejected))
+
+
+def failed_documents(layout: "Layout", row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
+    """Documents with a failed row, in order, and the reason of the first one."""
+    if not failed:
+        return {}
+    windows = np.flatnonzero(np.isin(row, list(failed)))
+    documents = windows if layout.windows is None else layout.windows.document[windows]
+    first, at = np.unique(documents, return_index=True)
+    return {
+        int(document): failed[int(row[windows[place]])]
+        for document, place in zip(first, at, strict=True)
+    }
+
+
+def _kept_windows(layout: "Layout") -> KeptWindows | None:
+    windows, starts, stops = layout.windows, layout.starts, layout.stops
+    if windows is None or starts is None or stops is None or layout.window_tokens is None:
+        return None
+    document = windows.document
+    number = np.arange(len(document)) - windows.splits[document]
+    return KeptWindows(
+        document.astype(np.int32), number.astype(np.int32), starts, stops, layout.window_tokens
+    )
+
+
+def _token_vectors(
+    layout: "Layout", vectors: np.ndarray | None, tokenizer: "Tokenizer"
+) -> TokenVectors | None:
+    tokens = layout.tokens
+    if tokens is None or vectors is None:
+        return None
+    names = _vocabulary(tokenizer).take(pa.array(tokens.ids))
+    return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
+
+
+def _vocabulary(tokenizer: "Tokenizer") -> pa.StringArray:
+    """The vocabulary of a tokenizer as Arrow strings, converted once."""
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())
+    return _VOCABULARIES[tokenizer]
+
+
+def _unit_vectors(units: "Units | None", vectors: np.ndarray | None) -> UnitVectors | None:
+    if units is None or vectors is None:
+        return None
+    texts = units.texts
+    return UnitVectors(
+        splits=texts.splits,
+        texts=None if texts.texts is None else pa.array(texts.texts, pa.string()),
+        starts=texts.starts.astype(np.int32),
+        stops=texts.stops.astype(np.int32),
+        truncated=units.truncated,
+        missing=units.first == units.last,
+        vectors=vectors,
+    )

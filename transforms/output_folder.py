@@ -1,0 +1,288 @@
+"""Defines OutputFolder, the only owner of the names, patterns and paths of a run's output."""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from bert.formats.output_files import (
+    KINDS,
+    REPORT_FOLDER,
+    RUN_FILE,
+    VECTOR_ENDINGS,
+    WINDOWS,
+    file_name,
+    parse_name,
+    part_name,
+    report_name,
+)
+from storage.errors import InputError
+from storage.files import (
+    is_remote,
+    join,
+    list_files,
+    make_folder,
+    names_in,
+    remove,
+    sizes_in,
+    sweep_temporary,
+    write_bytes,
+    write_whole,
+)
+
+__all__ = [
+    "EXAMPLES",
+    "KINDS",
+    "REJECTED",
+    "REMOVED",
+    "RUN_FILE",
+    "SETTINGS_FILE",
+    "OutputFile",
+    "OutputFolder",
+    "parse_name",
+    "part_name",
+    "settings_places",
+]
+
+EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
+SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
+_STATE = "_state"  # the run's own bookkeeping, and files that are still being written
+_WORKING = f"{_STATE}/working"
+_VECTORS = (*KINDS.values(), WINDOWS)
+_KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
+_REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
+_MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
+_PRIVATE = {REJECTED: 0o600}  # these files hold records as they were read
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that was written.
+
+    Attributes:
+        bytes: Its size.
+        crc32c: Its checksum, in base64 as Cloud Storage reports it.
+        rows: Vectors, documents, examples or records in it.
+    """
+
+    bytes: int
+    crc32c: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
+
+    Attributes:
+        path: Folder of the run's output, local or remote.
+        examples: Folder that holds the files of examples, if that is another one.
+    """
+
+    path: str
+    examples: str | None = None
+
+    @property
+    def record(self) -> str:
+        """Path of the run's record."""
+        return join(self.path, RUN_FILE)
+
+    @property
+    def reports(self) -> str:
+        """Folder of the reports of parts."""
+        return join(self.path, REPORT_FOLDER)
+
+    @property
+    def working(self) -> str:
+        """Folder of the crash markers."""
+        return join(self.path, _WORKING)
+
+    @property
+    def _roots(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.path, self.examples or self.path)))
+
+    def report(self, block: int, part: int) -> str:
+        """Path of a part's report."""
+        return join(self.path, report_name(block, part))
+
+    def marker(self, block: int, stripe: int, unique: str) -> str:
+        """Path of a crash marker; `unique` is twelve hexadecimal digits."""
+        return join(self.working, f"{part_name(block, stripe)}-{unique}.json")
+
+    def path_of(self, name: str) -> str:
+        """Path of a file by its name."""
+        return join(self._root_of(name.partition("/")[0]), name)
+
+    def _root_of(self, kind: str) -> str:
+        return (self.examples or self.path) if kind == EXAMPLES else self.path
+
+    def prepare(self) -> None:
+        """Makes the folders for reports and unfinished files; removes files of ended processes."""
+        make_folder(self.reports)
+        for root in self._roots:
+            make_folder(join(root, _STATE))
+            sweep_temporary(root)
+            sweep_temporary(join(root, _STATE))
+
+    def write(
+        self,
+        kind: str,
+        block: int,
+        part: int,
+        ending: str,
+        write: Callable[[BinaryIO], object],
+        rows: int,
+    ) -> dict[str, OutputFile]:
+        """Writes one file of a part, whole or not at all.
+
+        Args:
+            kind: Such as `embeddings`.
+            block: Number of the block.
+            part: Number of the part.
+            ending: How its name ends.
+            write: Writes the bytes into the file it is given.
+            rows: How many rows it writes.
+
+        Returns:
+            The file's name and what was written.
+        """
+        name, root = file_name(kind, block, part, ending), self._root_of(kind)
+        make_folder(join(root, kind))
+        make_folder(join(root, _STATE))
+        stored = write_whole(join(root, name), write, join(root, _STATE), _PRIVATE.get(kind, 0o666))
+        return {name: OutputFile(stored.size, stored.crc32c, rows)}
+
+    def write_report(self, block: int, part: int, data: bytes) -> None:
+        """Writes the report of a part, which says that its files are complete."""
+        make_folder(self.reports)
+        write_bytes(self.report(block, part), data, join(self.path, _STATE))
+
+    def data_files(self) -> dict[str, int]:
+        """Names and sizes of all files of this layout, sorted by name."""
+        found = [(name, size) for name, size in self._listed() if _is_ours(name)]
+        return dict(sorted(found))
+
+    def other_files(self) -> list[str]:
+        """Names of files that do not belong in their folders."""
+        return sorted(name for name, _ in self._listed() if not _is_ours(name))
+
+    def _listed(self) -> list[tuple[str, int]]:
+        return [
+            (name, size)
+            for root in self._roots
+            for name, size in _sizes_below(root).items()
+            if self._root_of(name.partition("/")[0]) == root
+        ]
+
+    def report_parts(self) -> list[tuple[int, int]]:
+        """Block and part of every report, sorted."""
+        found = map(_REPORT.fullmatch, names_in(self.reports))
+        return sorted((int(each[1]), int(each[2])) for each in found if each is not None)
+
+    def markers(self) -> frozenset[str]:
+        """Paths of all crash markers."""
+        return frozenset(
+            join(self.working, name) for name in names_in(self.working) if _MARKER.fullmatch(name)
+        )
+
+    def links(self) -> list[str]:
+        """Local folders of the layout that are links, and so lead out of the output."""
+        inner = (*_KINDS, _STATE, REPORT_FOLDER, _WORKING)
+        paths = [join(root, each) for root in self._roots for each in inner]
+        return [path for path in paths if not is_remote(path) and os.path.islink(path)]
+
+    def remove_files(self, names: Iterable[str]) -> None:
+        """Removes files of this layout by their names, and folders that are then empty.
+
+        Raises:
+            ValueError: A name that no run uses, or a folder that is a link.
+        """
+        names = list(names)
+        for name in names:
+            if not _is_ours(name):
+                raise ValueError(f"{name} is not a file of a run")
+        self._check_links()
+        remove([self.path_of(name) for name in names])
+        self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
+
+    def remove_reports(self, parts: Iterable[tuple[int, int]]) -> None:
+        """Removes the reports of parts, so that the parts count as not finished.
+
+        Raises:
+            ValueError: A folder is a link.
+        """
+        self._check_links()
+        remove([self.report(*part) for part in parts])
+
+    def remove_markers(self, markers: Iterable[str]) -> None:
+        """Removes crash markers.
+
+        Raises:
+            ValueError: A folder is a link.
+        """
+        self._check_links()
+        remove(sorted(markers))
+        self._remove_empty([_WORKING])
+
+    def remove_all(self) -> None:
+        """Removes a run's files and nothing else; its record last.
+
+        Raises:
+            ValueError: A folder is a link.
+        """
+        self.remove_reports(self.report_parts())
+        self.remove_files(self.data_files())
+        self.remove_markers(self.markers())
+        remove([join(root, SETTINGS_FILE) for root in self._roots])
+        remove([self.record])
+
+    def _check_links(self) -> None:
+        if links := self.links():
+            raise InputError(f"{links[0]} is a link that leads out of the output; remove the link")
+
+    def _remove_empty(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            path = join(self._root_of(folder), folder)
+            if not is_remote(path):
+                with suppress(OSError):  # it holds something else, or another process wrote there
+                    os.rmdir(path)
+
+
+def _sizes_below(root: str) -> dict[str, int]:
+    """Names and sizes in the folders of the layout; a store is listed once."""
+    if is_remote(root):
+        above = join(root, "")
+        found = {each.path.removeprefix(above): each.size for each in list_files(above)}
+        return {name: size for name, size in found.items() if name.partition("/")[0] in _KINDS}
+    return {
+        f"{kind}/{name}": size
+        for kind in _KINDS
+        for name, size in sizes_in(join(root, kind)).items()
+    }
+
+
+def _is_ours(name: str) -> bool:
+    found = parse_name(name)
+    return found is not None and found.ending in _ENDINGS.get(found.kind, ())
+
+
+_ENDINGS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_VECTORS, VECTOR_ENDINGS),
+    EXAMPLES: (".tfrecord", ".tfrecord.gz"),
+    REJECTED: (".jsonl",),
+    REMOVED: (".jsonl",),
+}
+
+
+def settings_places(file: str) -> list[str]:
+    """Where the settings of a file of examples may be: beside its folder, or beside the file.
+
+    >>> settings_places("/a/examples/part-0000000-00000.tfrecord")
+    ['/a/examples.json', '/a/examples/examples.json']
+    """
+    folder = file.rpartition("/")[0]
+    above, _, name = folder.rpartition("/")
+    places = [folder] if name != EXAMPLES else [above, folder]
+    return [join(place, SETTINGS_FILE) for place in places]

@@ -1,0 +1,1 @@
+"""Listing the input and cutting it into blocks."""

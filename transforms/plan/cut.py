@@ -1,0 +1,131 @@
+"""Cuts files into blocks, the same way every time."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from transforms.records.spec import BlockSpec, Footer, InputFile, Slice
+
+_KIB, _MIB = 1 << 10, 1 << 20
+# Much larger blocks spend time on fresh memory, much smaller ones on padding.
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 256 * _KIB, _MIB
+_BLOCKS_WANTED = 64
+_STRIPES_WANTED, _MOST_STRIPES = 64, 16
+# The number of tiny files in a block is limited, too, so that there are blocks for many workers; a
+# block of a few dozen takes about as long to finish as to compute.
+_FEWEST_FILES, _MOST_FILES = 64, 10_000
+_MOST_CUTS = 16  # of a row group: each begins to read at the group's first row
+
+
+def default_block_bytes(total: int) -> int:
+    """Bytes of text in a block: about 64 blocks a run, between two limits.
+
+    >>> default_block_bytes(1_000), default_block_bytes(40 << 20), default_block_bytes(1 << 40)
+    (262144, 655360, 1048576)
+    """
+    return min(max(total // _BLOCKS_WANTED, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+
+
+def plan_blocks(
+    files: Sequence[InputFile], block_bytes: int, read_through: bool = False
+) -> Iterator[BlockSpec]:
+    """Cuts the files into blocks, in their order, from sizes alone.
+
+    A large file gives blocks of `block_bytes`. Neighbouring small files of one format share a
+    block, at most `files_of_a_block`. A compressed file is one block, whose parts are spread over
+    `stripes` readers; each decompresses all of it and keeps its share. With `read_through` a large
+    file is such a block, too, because the numbers of lines are known only from the file's start. A
+    large CSV file always is one, a Parquet file never: its footer says where rows are.
+    """
+    uncut = sum(
+        file.compression is not None
+        or (_reads_through(file, read_through) and _is_large(file, block_bytes))
+        for file in files
+    )
+    stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
+    most_files = files_of_a_block(sum(not _stands_alone(file, block_bytes) for file in files))
+    number = held = 0
+    run: list[Slice] = []
+    for index, file in enumerate(files):
+        small = not _stands_alone(file, block_bytes)
+        full = held + file.text_bytes > block_bytes or len(run) >= most_files
+        if run and (not small or full or file.format != files[run[0].file].format):
+            yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
+            number, run, held = number + 1, [], 0
+        if small:
+            run.append(Slice(index, file.info, 0, file.stop))
+            held += file.text_bytes
+        elif _reads_through(file, read_through):
+            readers = stripes if _is_large(file, block_bytes) else 1
+            yield from _striped(index, file, number, readers, read_through)
+            number += 1
+        else:
+            for spec in _cut(index, file, number, block_bytes, read_through):
+                yield spec
+                number = spec.number + 1
+    if run:
+        yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
+
+
+def files_of_a_block(small_files: int) -> int:
+    """The most small files in one block, so that there are about 64 blocks.
+
+    >>> files_of_a_block(100), files_of_a_block(20_000), files_of_a_block(10_000_000)
+    (64, 313, 10000)
+    """
+    return min(max(-(-small_files // _BLOCKS_WANTED), _FEWEST_FILES), _MOST_FILES)
+
+
+def _stands_alone(file: InputFile, block_bytes: int) -> bool:
+    return not file.can_share or _is_large(file, block_bytes)
+
+
+def _is_large(file: InputFile, block_bytes: int) -> bool:
+    return file.text_bytes >= block_bytes
+
+
+def _reads_through(file: InputFile, numbered: bool) -> bool:
+    return not file.can_be_cut or (numbered and file.format != "parquet")
+
+
+def _striped(
+    index: int, file: InputFile, number: int, readers: int, numbered: bool
+) -> Iterator[BlockSpec]:
+    for stripe in range(readers):
+        yield BlockSpec(
+            number,
+            file.format,
+            slices=(Slice(index, file.info, 0, file.stop),),
+            compression=file.compression,
+            stripe=stripe,
+            stripes=readers,
+            records=file.records,
+            numbered=numbered,
+            uncut=file.compression is None,
+        )
+
+
+def _cut(
+    index: int, file: InputFile, number: int, block_bytes: int, numbered: bool
+) -> Iterator[BlockSpec]:
+    starts: Iterable[int] = range(0, file.stop, block_bytes)
+    if file.footer is not None:
+        starts = [start for start in _row_starts(file.footer, block_bytes) if start < file.stop]
+    for count, (start, stop) in enumerate(pairwise([*starts, file.stop])):
+        piece = Slice(index, file.info, start, stop)
+        yield BlockSpec(number + count, file.format, (piece,), numbered=numbered)
+
+
+def _row_starts(footer: Footer, block_bytes: int) -> Iterator[int]:
+    """The first row of each block: whole row groups, except those much larger than a block."""
+    row = held = 0
+    for group in footer.groups:
+        if group.rows == 0:
+            continue
+        cuts = max(1, min(_MOST_CUTS, group.size // block_bytes, group.rows))
+        if row == 0 or held + group.size > block_bytes:
+            yield row
+            held = 0
+        for cut in range(1, cuts):
+            yield row + group.rows * cut // cuts
+        held += group.size
+        row += group.rows

@@ -1,0 +1,1 @@
+"""Reading blocks: one file a format."""

@@ -1,0 +1,85 @@
+"""Defines Columns: which fields of a record are text, id and the like, and which pass through."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from storage.errors import InputError, SettingError
+
+_DEFAULTS = {"text_column": ("text",), "id_column": ("id",), "span_columns": ("start", "stop")}
+_MOST_NAMED = 30  # columns that a message lists
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which fields of a record are read, and as what.
+
+    Attributes:
+        text: Name of the text's field; its value is a string, or a list of words.
+        id: Name of the id's field; None: a record's place in its file is its id.
+        text_b: Name of the second text's field; None: there is none.
+        spans: Names of the fields with the starts and the stops of spans, in code points of the
+            text, or in words where the text is a list of these: a whole number each, or a list of
+            them each; None: no spans are requested.
+        pair_separator: What separates the two texts of a line of plain text; None: a line is
+            one text.
+        extra: Names and types of the fields that are passed through to the output; None: none.
+        id_type: Type of the ids in Parquet files and JSON lines: "string", or the integer type of
+            the one column that they come from.
+    """
+
+    text: str = "text"
+    id: str | None = None
+    text_b: str | None = None
+    spans: tuple[str, str] | None = None
+    pair_separator: str | None = None
+    extra: pa.Schema | None = None
+    id_type: str = "string"
+
+    def __post_init__(self) -> None:
+        if self.pair_separator == "":
+            raise SettingError("pair_separator", "must not be empty")
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a document may have a second text."""
+        return self.text_b is not None or self.pair_separator is not None
+
+    @property
+    def requested(self) -> list[tuple[str, str]]:
+        """The setting and the name of every field that each record should have."""
+        pairs = [
+            ("text_column", self.text),
+            ("id_column", self.id),
+            ("text_b_column", self.text_b),
+        ]
+        pairs += [("span_columns", name) for name in self.spans or ()]
+        pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
+        return [(flag, name) for flag, name in pairs if name is not None]
+
+
+def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputError:
+    """Returns the error for a missing column, which names the nearest one that exists.
+
+    Args:
+        flag: The setting that names it, or has it as its default.
+        name: The column.
+        place: Where it is missing, such as `not a column of in.csv`.
+        found: The columns that exist.
+
+    >>> str(no_column("id_column", "key", "not a column of in.csv", ["Keys", "text"]))
+    'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
+    """
+    names = list(map(str, found))
+    default = "the default " if name in _DEFAULTS.get(flag, ()) else ""
+    listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
+    by_lower = {each.lower(): each for each in names}
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"name the right one with {flag}" if default else ""
+    hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else hint
+    if nearest and default:
+        hint = f"did you mean {flag} {by_lower[nearest[0]]}?"
+    message = f"{default}{flag} {name} is {place}, which has {listed or 'none'}"
+    return InputError(f"{message}; {hint}" if hint else message, flag)

@@ -1,0 +1,74 @@
+"""Defines Documents, the parsed records of a file, and joins those of a part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.read.columns import Columns
+from transforms.records.columnar import join
+from transforms.records.rejected import Rejected
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents as columns, and the records that give none.
+
+    Attributes:
+        ids: Arrow strings `[documents]`.
+        texts: The texts, none of them blank.
+        sources: Arrow strings `[documents]`, file and position of each.
+        line_numbers: int64 `[documents]`, number of each one's line in its file, from 0; without
+            meaning where the number of the first line is not known.
+        rejected: The rejected records, in their order.
+        texts_b: The second texts, "" for a document without; None if no record can have one.
+        words: The words of a text that came as a list of words, None for any other; None if no
+            text came so.
+        spans: Code points `[start, stop)` in the text; None if no record can have any.
+        extra: The extra columns; None if no record can have any.
+    """
+
+    ids: pa.StringArray
+    texts: list[str]
+    sources: pa.StringArray
+    line_numbers: np.ndarray
+    rejected: list[Rejected]
+    texts_b: list[str] | None = None
+    words: list[list[str] | None] | None = None
+    spans: list[list[tuple[int, int]]] | None = None
+    extra: pa.Table | None = None
+
+
+_NO_DOCUMENTS = Documents(
+    pa.array([], pa.string()), [], pa.array([], pa.string()), np.empty(0, np.int64), []
+)
+
+
+def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
+    """Joins the documents of several files end to end.
+
+    Args:
+        several: The documents of each file.
+        columns: What the run reads. A file may lack a column: its documents then get "" for a
+            second text, no spans, and null in the extra columns.
+    """
+    listed = any(each.words is not None for each in several)
+    return join([_completed(each, columns, listed) for each in (_NO_DOCUMENTS, *several)])
+
+
+def _completed(documents: Documents, columns: Columns, listed: bool) -> Documents:
+    """The documents with every column that the run, or the part, has."""
+    count = len(documents.texts)
+    missing: dict[str, Any] = {}
+    if columns.has_pairs and documents.texts_b is None:
+        missing["texts_b"] = [""] * count
+    if listed and documents.words is None:
+        missing["words"] = [None] * count
+    if columns.spans and documents.spans is None:
+        missing["spans"] = [[] for _ in range(count)]
+    if columns.extra and documents.extra is None:
+        nulls = [pa.nulls(count, field.type) for field in columns.extra]
+        missing["extra"] = pa.Table.from_arrays(nulls, schema=columns.extra)
+    return replace(documents, **missing) if missing else documents

@@ -1,0 +1,65 @@
+"""Parses JSON lines: an object a line, with text, id and the like in named fields."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from transforms.read.columns import Columns
+from transforms.read.documents import Documents
+from transforms.read.extra import ExtraValues
+from transforms.read.lines import Lines
+from transforms.read.records import BadRecord, Record, documents_of, id_of, record_of
+from transforms.read.text import INVALID_UTF8, line_texts, positions
+from transforms.records.rejected import BLANK_LINE, BadRecordError
+
+
+def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
+    """Parses lines; those that give no document are rejected."""
+    texts, offsets = line_texts(lines)
+    places = positions(lines.path, offsets)
+    return documents_of(_records(texts, columns), places, lines.number or 0, columns)
+
+
+def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record | BadRecord]:
+    extra = ExtraValues(columns.extra) if columns.extra else None
+    for line in lines:
+        try:
+            yield parse_record(line, columns, extra)
+        except BadRecordError as error:
+            document = _id_if_any(line, columns) if columns.id else None
+            yield BadRecord(str(error), line, document)
+
+
+def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None) -> Record:
+    """Parses one line; BadRecordError if it gives no document."""
+    if isinstance(line, bytes):
+        raise BadRecordError(INVALID_UTF8)
+    if not line or line.isspace():
+        raise BadRecordError(BLANK_LINE)
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise BadRecordError("malformed JSON") from error
+    if not isinstance(record, dict):
+        raise BadRecordError("not a JSON object")
+    return record_of(record, columns, extra(record) if extra else ())
+
+
+def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
+    try:
+        record = orjson.loads(line)
+        return id_of(record, columns.id or "") if isinstance(record, dict) else None
+    except (orjson.JSONDecodeError, BadRecordError):
+        return None
+
+
+def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
+    """The lines that are JSON objects; they show which fields a file has."""
+    for line in line_texts(lines)[0]:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            yield record

@@ -1,0 +1,262 @@
+"""Reads the lines of each part of a block."""
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from storage.files import is_remote, open_listed
+from storage.parallel import in_parallel
+from transforms.read.compressed import decompressed
+from transforms.read.encoding import check_encoding
+from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from transforms.records.spec import BlockSpec, InputFile, Slice
+
+_PIECE = 1 << 16  # bytes read at a time when a line continues after its block
+BOM = b"\xef\xbb\xbf"
+# A longer line is rejected without being held in memory, so that a small compressed file of one
+# endless line needs no more memory than any other. A text of this size has about ten million
+# tokens; as bytes, text and tokens it fills the memory of a small worker.
+MOST_RECORD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some whole lines of one file.
+
+    Attributes:
+        file: The file's number in the listing.
+        path: The file.
+        offset: Where the first line begins, in decompressed bytes.
+        data: The lines with their ends; only the last line of a file may lack one.
+        number: Number of the first line in its file, from 0; None if not known.
+        too_large: Bytes of a single line over `MOST_RECORD_BYTES`, which is not held (`data` is
+            empty); else 0.
+    """
+
+    file: int
+    path: str
+    offset: int
+    data: bytes
+    number: int | None = None
+    too_large: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes of the file they are."""
+        return self.too_large or len(self.data)
+
+    @functools.cached_property
+    def count(self) -> int:
+        """How many lines."""
+        if self.too_large:
+            return 1
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n") and self.data != b"")
+
+    def cut(self, most: int) -> tuple["Lines", "Lines | None"]:
+        """The first `most` lines, and the rest if there is any."""
+        if self.count <= most:
+            return self, None
+        end = -1
+        for _ in range(most):
+            end = self.data.index(b"\n", end + 1)
+        return _piece_of(self, 0, end + 1, 0), _piece_of(self, end + 1, len(self.data), most)
+
+    @property
+    def text(self) -> bytes:
+        """The data without a byte order mark."""
+        return self.data.removeprefix(BOM) if self.offset == 0 else self.data
+
+
+def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
+    """Reads a block, closing a part at `part_docs` lines.
+
+    A line belongs to the block in which it begins. A block of byte ranges has parts numbered from
+    0, the last of them marked. In a file that is read through, a part is also closed at
+    `block_bytes` of text; each reader gives the parts of its stripe, then an empty part that marks
+    the end of the file.
+
+    Raises:
+        ValueError: A file is not the one that was listed, its compressed data is damaged, or its
+            byte order mark is not that of UTF-8.
+    """
+    if spec.read_through:
+        stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
+        yield from parts_read_through(spec, stream, part_docs)
+        return
+    ranges = itertools.chain.from_iterable(_slices_lines(spec.slices))
+    lines = itertools.chain.from_iterable(map(without_large, ranges))
+    yield from parts_in_order(lines, part_docs)
+
+
+def _slices_lines(slices: Sequence[Slice]) -> Iterator[Iterable[Lines]]:
+    """The lines of each slice; many threads fetch many small objects."""
+    if len(slices) > 1 and is_remote(slices[0].info.path):
+        return in_parallel(lambda piece: list(_range_lines(piece)), slices)
+    return map(_range_lines, slices)
+
+
+def _range_lines(piece: Slice) -> Iterator[Lines]:
+    if piece.stop <= piece.start:
+        return
+    before = min(piece.start, 1)  # the byte before shows whether a line begins at `start`
+    with open_listed(piece.info) as file:
+        file.seek(piece.start - before)
+        data = file.read(piece.stop - piece.start + before)
+        if before:
+            # A line begins in the range if the line before ends in front of the range's last byte.
+            found = data.find(b"\n", 0, piece.stop - piece.start)
+            if found < 0:
+                return
+            data = data[found + 1 :]
+        else:
+            check_encoding(piece.info.path, data)
+        first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
+        first = replace(first, number=None if before else 0)
+        if data.endswith(b"\n") or piece.stop >= piece.info.size:
+            yield first
+            return
+        last = data.rfind(b"\n") + 1
+        held, size = _rest_of_line(file, len(data) - last)
+    if held is not None:
+        yield replace(first, data=data + held)
+        return
+    if last:
+        yield replace(first, data=data[:last])
+    yield replace(
+        first, offset=first.offset + last, data=b"", too_large=len(data) - last + size, number=None
+    )
+
+
+def _rest_of_line(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
+    """The rest of a line after its first `size` bytes, None if it is too large; and its length."""
+    pieces: list[bytes] = []
+    rest = 0
+    while piece := file.read(_PIECE):
+        end = piece.find(b"\n") + 1
+        rest += end or len(piece)
+        if size + rest <= MOST_RECORD_BYTES:
+            pieces.append(piece[:end] if end else piece)
+        if end:
+            break
+    return (b"".join(pieces) if size + rest <= MOST_RECORD_BYTES else None), rest
+
+
+def without_large(lines: Lines) -> Iterator[Lines]:
+    """The same lines; one that is too large comes apart, without its bytes."""
+    if len(lines.data) <= MOST_RECORD_BYTES:
+        yield lines
+        return
+    kept = start = count = 0
+    while start < len(lines.data):
+        end = lines.data.find(b"\n", start) + 1 or len(lines.data)
+        if end - start > MOST_RECORD_BYTES:
+            before = _piece_of(lines, kept, start, count)
+            if before.data:
+                yield before
+            count += before.count + 1
+            large = _piece_of(lines, start, end, count - 1)
+            yield replace(large, data=b"", too_large=end - start)
+            kept = end
+        start = end
+    if kept < start:
+        yield _piece_of(lines, kept, start, count)
+
+
+def _piece_of(lines: Lines, start: int, stop: int, before: int) -> Lines:
+    number = None if lines.number is None else lines.number + before
+    return replace(lines, offset=lines.offset + start, data=lines.data[start:stop], number=number)
+
+
+def _stream(
+    piece: Slice, compression: str | None, block_bytes: int, records: int | None
+) -> Iterator[Lines]:
+    """Whole lines from the start of a file, about `block_bytes` at a time, `records` at most."""
+    number, left = 0, records
+    for each in _whole_lines(piece, compression, block_bytes):
+        for lines in without_large(each):
+            numbered = replace(lines, number=number)
+            if left is not None:
+                numbered = numbered.cut(left)[0]
+                left -= numbered.count
+            number += numbered.count
+            yield numbered
+            if left == 0:
+                return
+
+
+def _whole_lines(piece: Slice, compression: str | None, block_bytes: int) -> Iterator[Lines]:
+    """Whole lines from the start of a file; a line too large that came in pieces comes apart."""
+    offset = size = 0
+    carried: list[bytes] = []  # a long line comes in many pieces; `size` is their sum
+    for data in stored_pieces(piece, compression, block_bytes):
+        if offset == size == 0:
+            check_encoding(piece.info.path, data)
+        end = data.find(b"\n") + 1 if size > MOST_RECORD_BYTES else data.rfind(b"\n") + 1
+        if size > MOST_RECORD_BYTES and end:
+            yield Lines(piece.file, piece.info.path, offset, b"", too_large=size + end)
+            offset, size, data = offset + size + end, 0, data[end:]
+            end = data.rfind(b"\n") + 1
+        if end:
+            whole = b"".join([*carried, data[:end]])
+            yield Lines(piece.file, piece.info.path, offset, whole)
+            offset, size, carried, data = offset + len(whole), 0, [], data[end:]
+        size += len(data)
+        if size <= MOST_RECORD_BYTES:
+            carried.append(data)
+        else:
+            carried = []
+    if size > MOST_RECORD_BYTES:
+        yield Lines(piece.file, piece.info.path, offset, b"", too_large=size)
+    elif size:
+        yield Lines(piece.file, piece.info.path, offset, b"".join(carried))
+
+
+def stored_pieces(piece: Slice, compression: str | None, size: int) -> Iterator[bytes]:
+    """The bytes of a slice that begins with its file, or of a whole compressed file."""
+    with open_listed(piece.info) as raw:
+        if compression is None:
+            left = piece.stop
+            while data := raw.read(min(size, left)):
+                yield data
+                left -= len(data)
+            return
+        yield from decompressed(raw, compression, piece.info.path, size)
+
+
+def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
+    """Whole lines from the start of a file, about `size` bytes, none too large."""
+    empty = Lines(0, file.info.path, 0, b"")
+    if file.compression is None:
+        found = next(_range_lines(Slice(0, file.info, 0, min(size, file.stop))), empty)
+        if not found.too_large:
+            return found
+    stream = _stream(Slice(0, file.info, 0, file.stop), file.compression, size, file.records)
+    return next((lines for lines in stream if not lines.too_large), empty)
+
+
+def limit_lines(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    """Limits a file to its first `limit` lines; returns it and how many it then has."""
+    piece = Slice(0, file.info, 0, file.stop)
+    if file.compression is None:
+        found, stop = _first_lines(piece, limit)
+        return replace(file, stop=stop), found
+    found = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=found), found
+
+
+def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
+    """How many of `most` lines the file has, and where the last of them ends."""
+    found = stop = 0
+    unfinished = False
+    with open_listed(piece.info) as file:
+        while found < most and (data := file.read(1 << 20)):
+            ends = data.count(b"\n")
+            if found + ends >= most:
+                taken, _ = Lines(0, "", 0, data).cut(most - found)
+                return most, stop + len(taken.data)
+            found += ends
+            stop += len(data)
+            unfinished = not data.endswith(b"\n")
+    return found + unfinished, stop

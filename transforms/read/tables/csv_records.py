@@ -1,0 +1,319 @@
+"""Reads the records of CSV files and parses them into documents."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from storage.errors import InputError
+from transforms.read import lines
+from transforms.read.columns import Columns, no_column
+from transforms.read.documents import Documents
+from transforms.read.encoding import check_encoding
+from transforms.read.extra import ExtraValues
+from transforms.read.lines import BOM, stored_pieces
+from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from transforms.read.records import BadRecord, Record, documents_of, record_of
+from transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
+from transforms.read.text import INVALID_UTF8, positions
+from transforms.records.rejected import BLANK_LINE, BadRecordError
+from transforms.records.spec import BlockSpec, InputFile, Slice
+
+_INTEGER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class CsvRecords:
+    """Some whole records of one file.
+
+    Attributes:
+        file: The file's number in the listing.
+        path: The file.
+        header: Names of its columns.
+        offset: Where the first record begins, in decompressed bytes.
+        data: The records with their ends.
+        starts: int64 `[records]`, where each begins in `data`.
+        number: Number of the first record in its file, from 0.
+        before: Bytes of byte order mark and header before the first record of the file.
+        is_open: Whether the last record is the file's last and ends within quotes.
+        too_large: Bytes of a single record over `MOST_RECORD_BYTES`, which is not held (`data` is
+            empty); else 0.
+    """
+
+    file: int
+    path: str
+    header: tuple[str, ...]
+    offset: int
+    data: bytes
+    starts: np.ndarray
+    number: int
+    before: int = 0
+    is_open: bool = False
+    too_large: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size(self) -> int:
+        return self.before + (self.too_large or len(self.data))
+
+    def cut(self, most: int) -> tuple["CsvRecords", "CsvRecords | None"]:
+        if self.count <= most:
+            return self, None
+        end = int(self.starts[most])
+        first = replace(self, data=self.data[:end], starts=self.starts[:most], is_open=False)
+        rest = replace(
+            self,
+            offset=self.offset + end,
+            data=self.data[end:],
+            starts=self.starts[most:] - end,
+            number=self.number + most,
+            before=0,
+        )
+        return first, rest
+
+
+def read_csv_parts(
+    spec: BlockSpec, part_docs: int, block_bytes: int
+) -> Iterator[ReadPart[CsvRecords]]:
+    """Reads a block of CSV files, as `lines.read_parts` does with lines."""
+    if spec.read_through:
+        stream = read_records(spec.slices[0], spec.compression, block_bytes, spec.records)
+        yield from parts_read_through(spec, stream, part_docs)
+        return
+    every = (read_records(piece, None, block_bytes) for piece in spec.slices)
+    yield from parts_in_order(chain.from_iterable(every), part_docs)
+
+
+def read_records(
+    piece: Slice, compression: str | None, size: int, limit: int | None = None
+) -> Iterator[CsvRecords]:
+    """Whole records from the start of a file, about `size` bytes at a time.
+
+    Args:
+        piece: A whole file.
+        compression: How it is stored.
+        size: About how many bytes to give at once.
+        limit: Most records to give; None for all.
+
+    Raises:
+        ValueError: There is no header, or a quote is open for more bytes than a record may have.
+    """
+    path = piece.info.path
+    header: tuple[str, ...] | None = None
+    offset = number = 0
+    for each in _whole_records(path, stored_pieces(piece, compression, size)):
+        data, ends = each.data, each.ends
+        starts = np.append(0, ends[:-1])
+        before = 0
+        if header is None:
+            before = int(ends[0])
+            header = _header(path, data[:before], each.is_open and len(ends) == 1)
+            data, starts = data[before:], starts[1:] - before
+        found = CsvRecords(
+            piece.file,
+            path,
+            header,
+            offset + before,
+            data,
+            starts,
+            number,
+            before,
+            each.is_open,
+            each.too_large,
+        )
+        offset, number = offset + found.size, number + found.count
+        if limit is not None and number >= limit:
+            yield found.cut(limit - found.number)[0]
+            return
+        yield found
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Whole records: their bytes, where each ends, and as in `CsvRecords` facts of the last one."""
+
+    data: bytes
+    ends: np.ndarray
+    is_open: bool = False
+    too_large: int = 0
+
+
+def _whole_records(path: str, pieces: Iterable[bytes]) -> Iterator[_Whole]:
+    """Whole records; one that is too large comes apart, without its bytes."""
+    cutter = RecordCutter(delimiter_of(path))
+    held: list[bytes] = []  # of an unfinished record, unless it is too large
+    length = mark = 0
+    for number, data in enumerate(_without_split_quotes(pieces)):
+        if number == 0:
+            check_encoding(path, data)
+            mark = len(BOM) if data.startswith(BOM) else 0
+        ends = cutter.ends(data[mark:]) + mark
+        mark = 0
+        if len(ends) and length > lines.MOST_RECORD_BYTES:
+            first = int(ends[0])
+            yield _too_large(length + first)
+            data, ends, length = data[first:], ends[1:] - first, 0
+        end = int(ends[-1]) if len(ends) else 0
+        if end:
+            yield from _without_large(b"".join([*held, data[:end]]), ends + length)
+            held, length = [], 0
+        held.append(data[end:])
+        length += len(held[-1])
+        if length > lines.MOST_RECORD_BYTES:
+            held = []
+    if length > lines.MOST_RECORD_BYTES:
+        if cutter.is_open:
+            raise InputError(
+                f"{path} ends within a record of over {lines.MOST_RECORD_BYTES >> 20} MiB: is a "
+                "quote left open?"
+            )
+        yield _too_large(length)
+    elif length:
+        yield _Whole(b"".join(held), np.array([length]), cutter.is_open)
+
+
+def _too_large(size: int) -> _Whole:
+    return _Whole(b"", np.zeros(1, np.int64), too_large=size)
+
+
+def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
+    """The same records; those that are too large come apart, without their bytes."""
+    sizes = np.diff(ends, prepend=0)
+    start = first = 0
+    for row in np.flatnonzero(sizes > lines.MOST_RECORD_BYTES).tolist():
+        if row > first:
+            yield _Whole(data[start : int(ends[row - 1])], ends[first:row] - start)
+        yield _too_large(int(sizes[row]))
+        start, first = int(ends[row]), row + 1
+    if first < len(ends):
+        yield _Whole(data[start:], ends[first:] - start)
+
+
+def _without_split_quotes(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces that end in no quote, which may be half a pair, and hold a whole byte order mark."""
+    held = b""
+    for piece in pieces:
+        held += piece
+        data = held.rstrip(b'"')
+        if len(data) > len(BOM):
+            yield data
+            held = held[len(data) :]
+    if held:
+        yield held
+
+
+def _header(path: str, data: bytes, is_open: bool) -> tuple[str, ...]:
+    try:
+        text = data.decode("utf-8-sig")
+        names = next(csv.reader([text], delimiter=delimiter_of(path), strict=True))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} has a header that is not UTF-8") from error
+    except csv.Error as error:
+        raise InputError(f"{path} has a malformed header: {error}") from error
+    if is_open or not any(names):
+        raise InputError(f"{path} does not begin with a header, the names of its columns")
+    doubled = sorted({name for name in names if name and names.count(name) > 1})
+    if doubled:
+        raise InputError(f"{path} has two columns of the name {doubled[0]}")
+    return tuple(names)
+
+
+def csv_header(file: InputFile) -> tuple[str, ...] | None:
+    """Names of a file's columns; None of an empty file.
+
+    Raises:
+        ValueError: It has no header.
+    """
+    piece = Slice(0, file.info, 0, file.info.size)
+    first = next(read_records(piece, file.compression, 1 << 16), None)
+    return None if first is None else first.header
+
+
+def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
+    """Checks that a file has every requested column.
+
+    Raises:
+        ValueError: It lacks one; the message names the setting.
+    """
+    existing = list(names)
+    for flag, name in columns.requested:
+        if name not in existing:
+            raise no_column(flag, name, f"not a column of {path}", existing)
+
+
+def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    """Limits a file to its first `limit` records; returns it and how many it then has."""
+    piece = Slice(0, file.info, 0, file.stop)
+    found = sum(each.count for each in read_records(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=found), found
+
+
+def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
+    """Parses records; those that give no document are rejected.
+
+    Raises:
+        ValueError: The file has no such column.
+    """
+    check_names(records.path, records.header, columns)
+    places = positions(records.path, records.starts + records.offset)
+    return documents_of(_documents(records, columns), places, records.number, columns)
+
+
+def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:
+    csv.field_size_limit(lines.MOST_RECORD_BYTES)
+    waiting: list[str] = []  # the one record that the reader takes next
+    rows = csv.reader(iter(waiting.pop, None), delimiter=delimiter_of(records.path), strict=True)
+    extra = ExtraValues(columns.extra, as_text=True) if columns.extra else None
+    index = {name: records.header.index(name) for _, name in columns.requested}
+    stops = [*records.starts[1:].tolist(), len(records.data)][: records.count]
+    for number, (start, stop) in enumerate(zip(records.starts.tolist(), stops, strict=True)):
+        data = records.data[start:stop]
+        document = None
+        try:
+            if records.is_open and number == records.count - 1:
+                raise BadRecordError("unterminated quote")
+            waiting.append(_text(data))
+            fields = next(rows)
+            if len(fields) != len(records.header):
+                raise BadRecordError("another number of fields than the header")
+            named = {name: fields[at] for name, at in index.items()}
+            document = (columns.id and named[columns.id]) or None
+            values = extra(named) if extra else ()
+            yield record_of(_typed(named, columns), columns, values)
+        except csv.Error:
+            yield BadRecord("malformed CSV", _shown(data))
+        except BadRecordError as error:
+            yield BadRecord(str(error), _shown(data), document)
+
+
+def _text(data: bytes) -> str:
+    if not data.rstrip(b"\r\n"):
+        raise BadRecordError(BLANK_LINE)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRecordError(INVALID_UTF8) from error
+
+
+def _typed(fields: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """The fields with values that CSV has no notation for: missing ids and spans, integers."""
+    if columns.id and not fields[columns.id]:
+        del fields[columns.id]
+    for name in columns.spans or ():
+        value = fields[name]
+        fields[name] = int(value) if _INTEGER.fullmatch(value) else value or None
+    return fields
+
+
+def _shown(data: bytes) -> str | bytes:
+    try:
+        return data.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        return data

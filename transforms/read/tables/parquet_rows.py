@@ -1,0 +1,225 @@
+"""Reads the rows of Parquet files and parses them into documents."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.errors import InputError
+from storage.file_info import FileInfo
+from storage.files import open_listed
+from transforms.read.columns import Columns
+from transforms.read.documents import Documents
+from transforms.read.parts import ReadPart, parts_in_order
+from transforms.read.records import BadRecord, Record, documents_of, record_of
+from transforms.read.tables.parquet_types import check_schema, plain_type
+from transforms.read.text import INVALID_UTF8, positions
+from transforms.records.rejected import BadRecordError
+from transforms.records.spec import BlockSpec, Footer, InputFile, RowGroup, Slice
+
+_FOOTERS_AT_ONCE = 16
+_MOST_BATCH_ROWS = 65_536
+_LEAST_ROW_BYTES = 8  # equal texts may need almost no bytes in a dictionary
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some neighbouring rows of one file.
+
+    Attributes:
+        file: The file's number in the listing.
+        path: The file.
+        first: Number of the first row in its file, from 0.
+        table: The requested columns.
+    """
+
+    file: int
+    path: str
+    first: int
+    table: pa.Table
+
+    @property
+    def count(self) -> int:
+        return self.table.num_rows
+
+    @property
+    def size(self) -> int:
+        return self.table.num_rows
+
+    def cut(self, most: int) -> tuple["Rows", "Rows | None"]:
+        if self.count <= most:
+            return self, None
+        rest = replace(self, first=self.first + most, table=self.table.slice(most))
+        return replace(self, table=self.table.slice(0, most)), rest
+
+
+def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
+    """The files; those of Parquet with their footers, and the number of rows as `stop`.
+
+    Raises:
+        ValueError: A file is not Parquet.
+    """
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
+        found = threads.map(
+            lambda file: _with_footer(file, text_column) if file.format == "parquet" else file,
+            files,
+        )
+        return list(found)
+
+
+def _with_footer(file: InputFile, text_column: str) -> InputFile:
+    with _open(file.info) as opened:
+        metadata, schema = opened.metadata, opened.schema_arrow
+        paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+        of_text = [n for n, path in enumerate(paths) if f"{path}.".startswith(f"{text_column}.")]
+        groups = []
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            size = sum(group.column(n).total_uncompressed_size for n in of_text)
+            groups.append(RowGroup(group.num_rows, max(size, _LEAST_ROW_BYTES * group.num_rows)))
+    return replace(file, stop=metadata.num_rows, footer=Footer(schema, tuple(groups)))
+
+
+@contextmanager
+def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
+    try:
+        with open_listed(info) as raw:
+            yield pq.ParquetFile(raw, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
+
+
+def read_row_parts(
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+) -> Iterator[ReadPart[Rows]]:
+    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text.
+
+    Raises:
+        ValueError: A file is not the one that was listed, or lacks a column.
+    """
+    most = part_docs
+    if len(spec.slices) == 1:  # others are small
+        most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
+    every = (_read_rows(piece, columns, most) for piece in spec.slices)
+    yield from parts_in_order(chain.from_iterable(every), most)
+
+
+def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
+    file = _with_footer(InputFile(piece.info, "parquet", None, 0), columns.text)
+    assert file.footer is not None
+    groups = file.footer.groups
+    touched, _ = _touched([group.rows for group in groups], piece)
+    total = sum(groups[number].size for number in touched)
+    return max(1, sum(groups[number].rows for number in touched) * size // max(total, 1))
+
+
+def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
+    """The row groups, by their numbers of rows, with rows of a slice; and their first row."""
+    stops = [0, *accumulate(counts)]
+    found = [
+        number
+        for number, (start, stop) in enumerate(pairwise(stops))
+        if start < piece.stop and stop > piece.start
+    ]
+    return found, stops[found[0]] if found else 0
+
+
+def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
+    if piece.stop <= piece.start:
+        return
+    with _open(piece.info) as file:
+        check_schema(piece.info.path, file.schema_arrow, columns)
+        counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        groups, at = _touched(counts, piece)
+        names = list(dict.fromkeys(name for _, name in columns.requested))
+        size = min(batch_rows, _MOST_BATCH_ROWS)
+        for batch in file.iter_batches(size, row_groups=groups, columns=names):
+            start, stop = max(at, piece.start), min(at + batch.num_rows, piece.stop)
+            if start < stop:
+                rows = pa.Table.from_batches([batch.slice(start - at, stop - start)])
+                yield Rows(piece.file, piece.info.path, start, rows)
+            at += batch.num_rows
+            if at >= piece.stop:
+                return
+    raise InputError(
+        f"{piece.info.path} cannot be read as Parquet: its pages end at row {at:,}, its footer "
+        f"promises {piece.stop:,}"
+    )
+
+
+def parse_rows(rows: Rows, columns: Columns) -> Documents:
+    """Parses rows; those that give no document are rejected."""
+    places = positions(rows.path, np.arange(rows.first, rows.first + rows.count))
+    plain = replace(columns, extra=None)
+    documents = documents_of(_documents(rows, plain), places, rows.first, plain)
+    if columns.extra is None:
+        return documents
+    table = rows.table.select(columns.extra.names)
+    kept = table.cast(columns.extra).take(pa.array(documents.line_numbers - rows.first))
+    return replace(documents, extra=kept)
+
+
+def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
+    invalid: set[int] = set()
+    for column in rows.table.columns:
+        invalid.update(_invalid_rows(column))
+    names = list(dict.fromkeys(name for _, name in columns.requested))
+    values = [_plain_values(rows.table[name], invalid) for name in names]
+    for number, row in enumerate(zip(*values, strict=True)):
+        fields = dict(zip(names, row, strict=True))
+        try:
+            if number in invalid:
+                raise BadRecordError(INVALID_UTF8)
+            yield record_of(fields, columns)
+        except BadRecordError as error:
+            record = orjson.dumps(fields, default=str).decode()
+            yield BadRecord(str(error), record, _id_if_any(fields, columns))
+
+
+def _id_if_any(fields: dict[str, Any], columns: Columns) -> str | None:
+    value = fields[columns.id] if columns.id else None
+    return None if value is None else str(value)
+
+
+def _invalid_rows(column: pa.ChunkedArray) -> Iterator[int]:
+    """Rows of a column of strings, or of lists of strings, that are not UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(_raw(column)):
+            texts = value if isinstance(value, list) else [value]
+            if any(_decoded(each) is None for each in texts if each is not None):
+                yield row
+
+
+def _raw(column: pa.ChunkedArray) -> list[Any]:
+    """The values, with bytes for strings."""
+    kind = plain_type(column.type)
+    raw = pa.list_(pa.binary()) if kind is not None and pa.types.is_list(kind) else pa.binary()
+    return column.cast(kind).cast(raw).to_pylist()
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _plain_values(column: pa.ChunkedArray, invalid: set[int]) -> list[Any]:
+    if not invalid or pa.types.is_integer(column.type):
+        return column.to_pylist()
+    return [_readable(value) for value in _raw(column)]
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_readable(each) for each in value]
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

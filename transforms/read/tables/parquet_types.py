@@ -1,0 +1,82 @@
+"""Decides which Parquet columns can be texts, ids, spans or extra columns, and of which type."""
+
+import pyarrow as pa
+
+from storage.errors import SettingError
+from transforms.read.columns import Columns, no_column
+from transforms.records.columnar import is_list
+
+_SCALARS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+)
+_LISTED = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
+_REQUIRED = {
+    "text_column": "must be a string, or a list of strings",
+    "text_b_column": "must be a string",
+    "id_column": "must be a string or an integer",
+    "span_columns": "must be an integer, or a list of integers",
+    "extra_columns": "a column has one type in all files of a run, and extra columns can be "
+    "strings, numbers, booleans, dates, times, decimals and flat lists",
+}
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type of an extra column in the output; None if the column cannot be passed through.
+
+    A dictionary becomes the type of its values, every kind of string `string`, and every kind of
+    list, of numbers, booleans or strings, `list`. All other types stay.
+
+    >>> plain_type(pa.dictionary(pa.int32(), pa.large_string()))
+    DataType(string)
+    >>> plain_type(pa.struct([("a", pa.int64())])) is None
+    True
+    """
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if is_text(kind):
+        return pa.string()
+    if is_list(kind):
+        inner = plain_type(kind.value_type)
+        listed = inner is not None and any(is_kind(inner) for is_kind in _LISTED)
+        return pa.list_(inner) if listed else None
+    return kind if any(is_kind(kind) for is_kind in _SCALARS) else None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings, in any layout."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+
+
+def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
+    """Checks that a file has every requested column, of a type that can be read.
+
+    Raises:
+        ValueError: It has not; the message names the setting, the column and its type.
+    """
+    for flag, name in columns.requested:
+        number = schema.get_field_index(name)
+        if number < 0:
+            if name in schema.names:
+                raise SettingError(flag, f"{name} is in {path} more than once")
+            raise no_column(flag, name, f"not a column of {path}", schema.names)
+        kind = schema.field(number).type
+        if not _is_readable(flag, name, kind, columns):
+            raise SettingError(flag, f"{name} of {path} is {kind}; {_REQUIRED[flag]}")
+
+
+def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> bool:
+    if flag == "id_column":
+        return is_text(kind) or pa.types.is_integer(kind)
+    if flag == "extra_columns":
+        assert columns.extra is not None
+        return plain_type(kind) == columns.extra.field(name).type
+    listed = kind.value_type if is_list(kind) and flag != "text_b_column" else kind
+    return pa.types.is_integer(listed) if flag == "span_columns" else is_text(listed)

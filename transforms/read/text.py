@@ -1,0 +1,148 @@
+"""Parses plain text: each line is a document, or a pair; its id is the place of the line."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.read.columns import Columns
+from transforms.read.documents import Documents
+from transforms.read.lines import Lines
+from transforms.records.rejected import BLANK_LINE, Rejected
+
+INVALID_UTF8 = "invalid UTF-8"
+TOO_LARGE = "record too large"
+_MOST_BY_PYTHON = 32  # strings for which Python is faster than Arrow, as in many tiny files
+
+
+def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
+    """Splits lines into texts, and finds where each begins; a line that is not UTF-8 stays bytes.
+
+    A line ends at a line feed; one carriage return before it is dropped, and a byte order mark
+    at the start of the file.
+
+    Returns:
+        The lines, and int64 `[lines]`, byte offsets in the file.
+    """
+    data = lines.text
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])[: lines.count]
+    offsets = starts + (lines.offset + len(lines.data) - len(data))
+    if len(offsets):
+        offsets[0] = lines.offset  # the mark belongs to the first line
+    try:
+        texts: list[str | bytes] = [*data.decode("utf-8").split("\n")]
+    except UnicodeDecodeError:
+        texts = [_decoded(line) for line in data.split(b"\n")]
+    del texts[lines.count :]
+    if b"\r" in data:
+        texts = [_without_return(text) for text in texts]
+    return texts, offsets
+
+
+def _decoded(line: bytes) -> str | bytes:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line
+
+
+def _without_return(line: str | bytes) -> str | bytes:
+    return line.removesuffix("\r") if isinstance(line, str) else line.removesuffix(b"\r")
+
+
+def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
+    """`<file>:<byte offset>` of each offset."""
+    if len(offsets) <= _MOST_BY_PYTHON:
+        return pa.array([f"{path}:{offset}" for offset in offsets.tolist()], pa.string())
+    places = pa.array(offsets, pa.int64()).cast(pa.string())
+    return pa.compute.binary_join_element_wise(path, places, ":")
+
+
+def parse_text(lines: Lines, columns: Columns) -> Documents:
+    """Parses lines; those that are blank or not UTF-8 are rejected.
+
+    Args:
+        lines: Of a text file.
+        columns: Says what stands between the two texts of a line, if lines are pairs.
+    """
+    found, offsets = line_texts(lines)
+    places = positions(lines.path, offsets)
+    texts, texts_b = found, None
+    suspects = _suspects(lines, offsets, found)
+    if columns.pair_separator is not None:
+        texts, texts_b = split_pairs(found, columns.pair_separator)
+        suspects = range(len(found))
+    rows = np.arange(len(found), dtype=np.int64)
+    first = lines.number or 0
+    bad = [row for row in suspects if _is_bad(texts[row])]
+    if not bad:
+        return Documents(places, _only_texts(texts), places, rows + first, [], texts_b)
+    rejected = [_rejected(places[row].as_py(), found[row]) for row in bad]
+    rows = np.delete(rows, bad)
+    ids = places.take(pa.array(rows))
+    good = _only_texts([texts[row] for row in rows])
+    if texts_b is not None:
+        texts_b = [texts_b[row] for row in rows]
+    return Documents(ids, good, ids, rows + first, rejected, texts_b)
+
+
+def split_pairs(
+    found: Sequence[str | bytes], separator: str
+) -> tuple[list[str | bytes], list[str]]:
+    """Strips each line and splits it at its last separator.
+
+    So does `extract_features.py` of google-research/bert with ` ||| `.
+
+    Returns:
+        The first texts, where a line that is not UTF-8 stays as it is; and the second texts, ""
+        for a line without the separator.
+
+    >>> split_pairs(["a ||| b", "a ||| b ||| c ", "a |||"], " ||| ")
+    (['a', 'a ||| b', 'a |||'], ['b', 'c', ''])
+    """
+    texts: list[str | bytes] = []
+    texts_b: list[str] = []
+    for line in found:
+        if isinstance(line, bytes):
+            texts.append(line)
+            texts_b.append("")
+            continue
+        text, between, text_b = line.strip().rpartition(separator)
+        texts.append(text if between else text_b)
+        texts_b.append(text_b if between else "")
+    return texts, texts_b
+
+
+def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
+    """Rows of lines that may be blank or not UTF-8; by their first byte, if all are UTF-8.
+
+    A blank line begins with white space, which is ASCII up to the space, or is not ASCII; checking
+    that byte alone decides for nearly all lines.
+    """
+    if bytes in set(map(type, found)):
+        return range(len(found))
+    first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
+    return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
+
+
+def _is_bad(text: str | bytes) -> bool:
+    return not text or isinstance(text, bytes) or text.isspace()
+
+
+def _rejected(place: str, line: str | bytes) -> Rejected:
+    if isinstance(line, bytes):
+        return Rejected(place, place, "read", INVALID_UTF8, line)
+    return Rejected(place, place, "read", BLANK_LINE, line, blank=not line.strip())
+
+
+def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:
+    """Rejects the one record of a content that is too large to be held in memory."""
+    [place] = positions(path, np.array([offset])).to_pylist()
+    rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
+    none = pa.array([], pa.string())
+    return Documents(none, [], none, np.empty(0, np.int64), [rejected])
+
+
+def _only_texts(texts: Sequence[str | bytes]) -> list[str]:
+    return list(texts)  # type: ignore[arg-type]  # the caller has taken the bytes out

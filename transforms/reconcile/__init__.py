@@ -1,0 +1,1 @@
+"""The counts of a run against its plan."""

@@ -1,0 +1,130 @@
+"""Sums the reports of a run."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import apache_beam as beam
+
+from transforms.output_folder import OutputFile
+from transforms.records.report import SUMMED, BlockReport
+
+_HASHES = 1 << 64
+
+
+@dataclass
+class Totals:
+    """The sum of reports, with what is needed to check it.
+
+    Attributes:
+        counts: Sums of the reports' numbers, by their names.
+        rejected: Sums by reason.
+        seconds: Sums by stage, over all workers.
+        lengths: Sum of the histograms.
+        covered: Bytes covered of each file.
+        parts: Numbers of the parts of each block, as bits: a set for each block would need more
+            memory than all the rest.
+        doubled: Blocks with two reports of one part.
+        ends: For each block read through: how many records each of its readers counted.
+        records: For each block read through: records in its parts.
+        lasts: Reports that were their reader's last.
+        written: Files, bytes and rows of each kind, as `(kind, "rows")`.
+        listing: `listing_hash` of all files.
+    """
+
+    counts: Counter = field(default_factory=Counter)
+    rejected: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    lengths: list[int] = field(default_factory=list)
+    covered: Counter = field(default_factory=Counter)
+    parts: dict[int, int] = field(default_factory=dict)
+    doubled: set[int] = field(default_factory=set)
+    ends: dict[int, list[int]] = field(default_factory=dict)
+    records: Counter = field(default_factory=Counter)
+    lasts: int = 0
+    written: Counter = field(default_factory=Counter)
+    listing: int = 0
+
+
+class SumReports(beam.CombineFn):
+    """Sums BlockReports to Totals, which stay small for any number of reports."""
+
+    def create_accumulator(self) -> Totals:
+        return Totals()
+
+    def add_input(self, totals: Totals, report: BlockReport) -> Totals:
+        totals.counts.update({name: getattr(report, name) for name in SUMMED})
+        totals.counts["reports"] += 1
+        totals.counts["files"] += len(report.files)
+        totals.counts["bytes"] += sum(file.bytes for file in report.files.values())
+        totals.written.update(_written(report.files))
+        sizes = {name: file.bytes for name, file in report.files.items()}
+        totals.listing = (totals.listing + listing_hash(sizes)) % _HASHES
+        totals.counts["reused"] += report.reused
+        if not report.reused:
+            totals.counts["new_documents"] += report.embedded
+            totals.counts["new_tokens"] += report.tokens
+        totals.rejected.update(report.rejected)
+        totals.seconds.update(report.seconds)
+        totals.covered.update(report.covered)
+        totals.lengths = _added(totals.lengths, report.lengths)
+        _add_parts(totals, report.block, 1 << report.part)
+        if report.end_of_file is not None:
+            totals.ends.setdefault(report.block, []).append(report.end_of_file)
+        if not report.covered:
+            totals.records[report.block] += report.records
+        totals.lasts += report.last
+        return totals
+
+    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
+        rest = iter(accumulators)
+        merged = next(rest, None) or self.create_accumulator()  # Beam allows changing it
+        for each in rest:
+            merged.listing = (merged.listing + each.listing) % _HASHES
+            for name in ("counts", "rejected", "seconds", "covered", "records", "written"):
+                getattr(merged, name).update(getattr(each, name))
+            merged.lengths = _added(merged.lengths, each.lengths)
+            for block, parts in each.parts.items():
+                _add_parts(merged, block, parts)
+            merged.doubled |= each.doubled
+            for block, ends in each.ends.items():
+                merged.ends.setdefault(block, []).extend(ends)
+            merged.lasts += each.lasts
+        return merged
+
+    def extract_output(self, totals: Totals) -> Totals:
+        return totals
+
+
+def _add_parts(totals: Totals, block: int, parts: int) -> None:
+    seen = totals.parts.get(block, 0)
+    totals.parts[block] = seen | parts
+    if seen & parts:
+        totals.doubled.add(block)
+
+
+def listing_hash(sizes: dict[str, int]) -> int:
+    """A hash of names and sizes in any order; the hash of two listings is the sum of their hashes.
+
+    So the reports of a run, which are never held together, add up to a number that a listing of the
+    output must give, too.
+    """
+    hashes = (
+        hashlib.blake2b(f"{name} {size}".encode(), digest_size=8).digest()
+        for name, size in sizes.items()
+    )
+    return sum(int.from_bytes(each, "big") for each in hashes) % _HASHES
+
+
+def _written(files: dict[str, OutputFile]) -> Counter:
+    found: Counter = Counter()
+    for name, file in files.items():
+        kind = name.partition("/")[0]
+        found.update({(kind, "files"): 1, (kind, "bytes"): file.bytes, (kind, "rows"): file.rows})
+    return found
+
+
+def _added(left: list[int], right: list[int]) -> list[int]:
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    return [n + (shorter[i] if i < len(shorter) else 0) for i, n in enumerate(longer)]

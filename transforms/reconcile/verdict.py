@@ -1,0 +1,97 @@
+"""Compares the sum of the reports with the plan."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+
+from transforms.reconcile.totals import SumReports, Totals
+from transforms.records.report import BlockReport
+from transforms.records.spec import PlannedWork
+from transforms.records.step import Step
+
+_MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the reports of a run add up to its plan.
+
+    Attributes:
+        totals: The sums.
+        problems: What does not add up, a sentence each; none if nothing was lost.
+        loads: For each kind of vectors how it was loaded into its table, if it was.
+    """
+
+    totals: Totals
+    problems: tuple[str, ...]
+    loads: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class ReconcileBlocks(Step):
+    """Compares BlockReports with the PlannedWork; gives one Verdict.
+
+    Attributes:
+        planned: The PlannedWork of `PlanBlocks`.
+    """
+
+    planned: beam.PCollection
+
+    def expand(self, reports: beam.PCollection[BlockReport]) -> beam.PCollection[Verdict]:
+        totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
+        return totals | "Check" >> beam.Map(verdict, beam.pvalue.AsSingleton(self.planned))
+
+
+def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
+    """Compares the sum of the reports with the plan."""
+    found = [*_missing_parts(totals, planned), *_uncovered(totals, planned), *_unread(totals)]
+    return Verdict(totals, tuple(found))
+
+
+def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
+    missing = planned.blocks - len(totals.parts)
+    if missing:
+        yield f"{missing} of {planned.blocks} planned blocks have no report"
+    if totals.lasts != planned.readers:
+        yield f"{totals.lasts} readers reported their last part, {planned.readers} were planned"
+    gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}
+    yield from _named(
+        (
+            f"block {block:07d} has parts missing or doubled"
+            for block in sorted(gaps | totals.doubled)
+        ),
+        "blocks",
+    )
+
+
+def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
+    """An independent check: the bytes of all lines must equal the size in the listing."""
+    yield from _named(
+        (
+            f"{path}: its blocks covered {totals.covered[file]} bytes of {stop}"
+            for file, (path, stop) in enumerate(zip(planned.paths, planned.stops, strict=True))
+            if stop is not None and totals.covered[file] != stop
+        ),
+        "files",
+    )
+
+
+def _unread(totals: Totals) -> Iterator[str]:
+    yield from _named(
+        (
+            f"block {block:07d}: {totals.records[block]} records in its parts, its readers saw "
+            f"{', '.join(map(str, sorted(set(ends))))}"
+            for block, ends in sorted(totals.ends.items())
+            if set(ends) != {totals.records[block]}
+        ),
+        "blocks",
+    )
+
+
+def _named(problems: Iterable[str], what: str) -> Iterator[str]:
+    listed = list(problems)
+    yield from listed[:_MOST_NAMED]
+    if len(listed) > _MOST_NAMED:
+        yield f"and {len(listed) - _MOST_NAMED} further {what}"

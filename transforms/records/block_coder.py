@@ -1,0 +1,34 @@
+"""Passes blocks from step to step of a pipeline, and estimates their size without pickling them."""
+
+import pickle
+from typing import Any
+
+import apache_beam as beam
+
+from transforms.records.columnar import nbytes
+
+
+class BlockCoder(beam.coders.Coder):
+    """Pickles blocks, as Beam does by itself, but estimates their size without pickling them.
+
+    A runner requests the size of every element at first and of many later on, also between steps
+    of one stage, where nothing is ever encoded. Beam would encode the element to measure it: for a
+    block of vectors that took a tenth of the time around the model.
+    """
+
+    def encode(self, value: Any) -> bytes:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Any:
+        return pickle.loads(encoded)
+
+    def estimate_size(self, value: Any) -> int:
+        return nbytes(value)
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+def passed_as_block(block: type) -> None:
+    """Has Beam pass records of this type by `BlockCoder`, in pipelines that are built from now."""
+    beam.coders.registry.register_coder(block, BlockCoder)

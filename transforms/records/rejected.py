@@ -1,0 +1,64 @@
+"""Defines Rejected, a record without a vector, with its place and the reason."""
+
+import base64
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import orjson
+
+_MOST_RECORD_BYTES = 1 << 20  # a longer record is cut in the output; its place finds it again
+
+# A blank line of plain text is more often layout than a lost document: it is rejected and counted
+# like every record, but does not count towards --max_rejected.
+BLANK_LINE = "empty text"
+BLOCK_SKIPPED = "block skipped on request"  # because it crashed or hung its workers
+
+
+class BadRecordError(Exception):
+    """A record gives no document; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A record without a vector.
+
+    Attributes:
+        id: The document's id, None where it has none.
+        source: File and position, `<file>:<byte offset>`.
+        stage: The stage that rejected it: `read`, `tokenize`, `infer`.
+        reason: A short fixed phrase that can be counted.
+        record: The record, if the stage still has it: text, raw bytes, or None.
+        blank: A blank line of a text file.
+    """
+
+    id: str | None
+    source: str
+    stage: str
+    reason: str
+    record: str | bytes | None = None
+    blank: bool = False
+
+
+def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
+    """JSON lines of the file of rejected records, in the records' order.
+
+    >>> rejected_lines([Rejected("a:7", "a:7", "infer", "no finite vector")])
+    b'{"id":"a:7","source":"a:7","stage":"infer","reason":"no finite vector","record":null}\\n'
+    """
+    lines = []
+    for each in rejected:
+        row = {"id": each.id, "source": each.source, "stage": each.stage, "reason": each.reason}
+        lines.append(orjson.dumps(row | {"record": _record(each.record)}) + b"\n")
+    return b"".join(lines)
+
+
+def _record(record: str | bytes | None) -> str | dict[str, str] | None:
+    if isinstance(record, bytes):
+        return {"base64": base64.b64encode(record[:_MOST_RECORD_BYTES]).decode("ascii")}
+    return None if record is None else record[:_MOST_RECORD_BYTES]
+
+
+def count_reasons(rejected: Iterable[Rejected]) -> dict[str, int]:
+    """How many records were rejected for each reason, sorted by reason."""
+    return dict(sorted(Counter(each.reason for each in rejected).items()))

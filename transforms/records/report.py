@@ -1,0 +1,171 @@
+"""Defines BlockReport, which says what became of a part; written last, it marks it as done."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from storage.files import read_bytes
+from transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
+from transforms.records.part import Part
+from transforms.records.rejected import count_reasons
+
+_FORMAT = 2
+LENGTH_BIN = 16  # tokens a bin of the length histogram
+SUMMED = (
+    "records",
+    "embedded",
+    "skipped",
+    "blank",
+    "truncated",
+    "tokens",
+    "computed_tokens",
+    "padded_tokens",
+    "batches",
+    "compiled",
+)
+
+
+class ReconcileError(RuntimeError):
+    """The reports do not add up to what was planned: documents were lost or doubled."""
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """What became of a part; written after all its files, it marks the part as done.
+
+    Attributes:
+        block, part, last, records, covered, end_of_file, seconds: As in `Part`.
+        embedded: Documents with a vector in the output.
+        skipped: Documents that an earlier output has.
+        rejected: How many records were rejected for each reason.
+        blank: Blank lines among the rejected.
+        truncated: Embedded documents whose text was cut.
+        tokens: Tokens of the embedded documents, special tokens included.
+        computed_tokens: Tokens the model computed, each distinct row once.
+        padded_tokens: The same with padding.
+        batches: Batches the model computed.
+        compiled: Shapes of batches that were compiled for the part.
+        lengths: Embedded documents by length, in bins of 16 tokens.
+        files: The part's files, by name.
+        reused: Whether an earlier attempt wrote it; not kept in the file.
+    """
+
+    block: int
+    part: int
+    last: bool
+    records: int
+    covered: dict[int, int]
+    end_of_file: int | None
+    embedded: int = 0
+    skipped: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    blank: int = 0
+    truncated: int = 0
+    tokens: int = 0
+    computed_tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+    compiled: int = 0
+    lengths: list[int] = field(default_factory=list)
+    files: dict[str, OutputFile] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    reused: bool = False
+
+    def __post_init__(self) -> None:
+        counted = self.embedded + self.skipped + sum(self.rejected.values())
+        if self.records != counted:
+            raise ReconcileError(
+                f"part {part_name(self.block, self.part)}: {self.records} records read, but "
+                f"{counted} embedded, rejected or skipped"
+            )
+
+
+def part_report(
+    part: Part,
+    num_tokens: np.ndarray,
+    truncated: np.ndarray,
+    files: dict[str, OutputFile],
+    **computed: Any,
+) -> BlockReport:
+    """The report of a part that was written.
+
+    Args:
+        part: The part.
+        num_tokens: int32 `[documents]`, of those in the output.
+        truncated: bool `[documents]`, likewise.
+        files: Its files, by name.
+        **computed: What the model computed, by the names of `BlockReport`.
+    """
+    return BlockReport(
+        block=part.block,
+        part=part.number,
+        last=part.last,
+        records=part.records,
+        covered=part.covered,
+        end_of_file=part.end_of_file,
+        embedded=len(num_tokens),
+        skipped=part.skipped,
+        rejected=count_reasons(part.rejected),
+        blank=sum(each.blank for each in part.rejected),
+        truncated=int(truncated.sum()),
+        tokens=int(num_tokens.sum()),
+        lengths=length_histogram(num_tokens),
+        files=files,
+        seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
+        **computed,
+    )
+
+
+def length_histogram(num_tokens: np.ndarray) -> list[int]:
+    """Counts lengths, int `[documents]`, in bins of 16 tokens.
+
+    >>> length_histogram(np.array([3, 15, 16, 40]))
+    [2, 1, 1]
+    """
+    return np.bincount(num_tokens // LENGTH_BIN).tolist()
+
+
+def report_bytes(report: BlockReport, run: str) -> bytes:
+    """A report as JSON, with the fingerprint of its run."""
+    row = {"format": _FORMAT, "run": run} | asdict(report)
+    del row["reused"]
+    return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def read_report(folder: OutputFolder, block: int, part: int, run: str) -> BlockReport | None:
+    """An earlier attempt's report of a part, or None if there is none of this run."""
+    data = read_bytes(folder.report(block, part))
+    report = None if data is None else parse_report(data, run)
+    if report is None or (report.block, report.part) != (block, part):
+        return None
+    return report
+
+
+def parse_report(data: bytes, run: str) -> BlockReport | None:
+    """The report in a file; None if it is of another run, or is not what `report_bytes` writes.
+
+    A folder may hold files of somebody else. The files that a report names will be opened, so they
+    must have the part's own names, which lead nowhere else.
+    """
+    try:
+        row = orjson.loads(data)
+        if row.pop("format") != _FORMAT or row.pop("run") != run:
+            return None
+        row["covered"] = {int(file): size for file, size in row["covered"].items()}
+        row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
+        report = BlockReport(**row, reused=True)
+        files = report.files.values()
+        counts = [getattr(report, name) for name in ("block", "part", *SUMMED)]
+        counts += [*report.rejected.values(), *report.covered.values()]
+        counts += [number for file in files for number in (file.bytes, file.rows)]
+        counts += [*report.lengths, report.end_of_file or 0]
+        whole = all(type(count) is int and count >= 0 for count in counts)
+        whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
+        whole &= all(isinstance(file.crc32c, str) for file in files)
+        found = [parse_name(name) for name in report.files]
+        named = all(each and each[1:3] == (report.block, report.part) for each in found)
+    except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return report if whole and named else None

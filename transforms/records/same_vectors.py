@@ -1,0 +1,31 @@
+"""Compares the settings of vectors with those of others, to see if both can be used together."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+# Settings that may differ between outputs whose vectors can be used together.
+_FREE = ("model_source", "tokens_with_ids", "compression")
+# Settings that follow from others, and are named only if none of those differs.
+_DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
+
+
+def difference(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], also_free: Collection[str] = ()
+) -> str | None:
+    """Says how the settings of vectors differ; None if the vectors can be used together.
+
+    >>> difference({"dim": 3, "model_source": "a"}, {"dim": None, "model_source": "b"})
+    'dim is 3 there and null here'
+    """
+    free = {*_FREE, *also_free}
+    names = [name for name in (*ours, *sorted(theirs.keys() - ours.keys())) if name not in free]
+    differ = [name for name in names if theirs.get(name) != ours.get(name)]
+    named = [name for name in differ if name not in _DERIVED] or differ
+    return (
+        ", ".join(
+            f"{name} is {json.dumps(theirs.get(name))} there and {json.dumps(ours.get(name))} here"
+            for name in named
+        )
+        or None
+    )

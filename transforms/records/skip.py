@@ -1,0 +1,42 @@
+"""Leaves out the documents of a block that an earlier output has."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transforms.records.columnar import take
+
+if TYPE_CHECKING:
+    from transforms.records.documents import DocumentBlock
+
+ROW_BITS = 32  # of a place are the row; the bits above them are the part
+
+
+def places(part: int, rows: int) -> np.ndarray:
+    """int64 `[rows]`: the places of all documents of a part, in one number each."""
+    return (part << ROW_BITS) + np.arange(rows, dtype=np.int64)
+
+
+def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
+    """Row numbers of those of the sorted places that are in a part.
+
+    >>> rows_of_part(np.append(places(0, 2), places(3, 2)), 3)
+    array([0, 1])
+    """
+    first, last = np.searchsorted(places, [part << ROW_BITS, (part + 1) << ROW_BITS])
+    return places[first:last] - (part << ROW_BITS)
+
+
+def without_skipped(block: "DocumentBlock", skipped: bytes) -> "DocumentBlock":
+    """The documents of a part that are not skipped; the part counts the others.
+
+    Args:
+        block: What was read.
+        skipped: `BlockSpec.skipped` of its block.
+    """
+    rows = rows_of_part(np.frombuffer(skipped, np.int64), block.part.number)
+    if len(rows) == 0:
+        return block
+    kept = np.delete(np.arange(len(block)), rows)
+    return replace(take(block, kept), part=replace(block.part, skipped=len(rows)))

@@ -1,0 +1,54 @@
+"""Defines TokenBlock, the rows of a part as token ids."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.records.part import Part
+
+if TYPE_CHECKING:
+    from bert.rows.build import Rows
+    from bert.rows.layout import Layout
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """The rows of a part that the model runs on, as columns.
+
+    Attributes:
+        part: What was read and rejected so far.
+        ids: Arrow strings `[documents]`.
+        sources: Arrow strings `[documents]`, file and position of each.
+        text_hash: int64 `[documents]`, XXH3 of each text's UTF-8.
+        layout: How the documents were cut into rows: one each, or windows.
+        row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
+        rows: The distinct rows, with [CLS] and [SEP].
+        line_numbers: int64 `[documents]`, number of each line in its file, from 0; None if lines
+            were not counted.
+        extra: Extra columns, a row a document; None if not requested.
+    """
+
+    part: Part
+    ids: pa.StringArray
+    sources: pa.StringArray
+    text_hash: np.ndarray
+    layout: "Layout"
+    row: np.ndarray
+    rows: "Rows"
+    line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """int32 `[documents]`, special tokens and prompt included."""
+        return self.layout.num_tokens
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """bool `[documents]`, whether the text was cut."""
+        return self.layout.truncated

@@ -1,0 +1,141 @@
+"""Defines EmbeddingBlock, the vectors of a part as columns."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.records.columnar import take
+from transforms.records.part import Part
+
+
+@dataclass(frozen=True)
+class KeptWindows:
+    """The windows of long texts, where each keeps a vector of its own.
+
+    Attributes:
+        document: int32 `[windows]`, the place of each window's document; never decreasing.
+        window: int32 `[windows]`, its number in the document, from 0.
+        starts: int32 `[windows]`, code point of the text where it begins.
+        stops: int32 `[windows]`, code point after its last.
+        num_tokens: int32 `[windows]`, its tokens, special tokens included.
+    """
+
+    document: np.ndarray
+    window: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    num_tokens: np.ndarray
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """A vector of every token, all documents end to end.
+
+    Attributes:
+        splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
+        tokens: Arrow strings `[tokens]`, special tokens included.
+        segments: int32 `[tokens]`, 0 for the first text and 1 for the second.
+        starts: int32 `[tokens]`, code points in the text; -1 for special tokens.
+        stops: int32 `[tokens]`, likewise.
+        vectors: float32 `[tokens, width]`.
+    """
+
+    splits: np.ndarray
+    tokens: pa.StringArray
+    segments: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True)
+class UnitVectors:
+    """A vector of every word, or of every requested span, all documents end to end.
+
+    Attributes:
+        splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
+        texts: Arrow strings `[units]`, or None where units have no text of their own.
+        starts: int32 `[units]`, code points in the text.
+        stops: int32 `[units]`, likewise.
+        truncated: bool `[units]`, whether tokens of it were cut off.
+        missing: bool `[units]`, whether all its tokens were cut off, so that it has no vector.
+        vectors: float32 `[units, width]`; without meaning where `missing`.
+    """
+
+    splits: np.ndarray
+    texts: pa.StringArray | None
+    starts: np.ndarray
+    stops: np.ndarray
+    truncated: np.ndarray
+    missing: np.ndarray
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True)
+class EmbeddingBlock:
+    """The vectors of a part, as columns in the order of its documents.
+
+    Attributes:
+        part: What was read and rejected so far.
+        ids: Arrow strings `[documents]`.
+        num_tokens: int32 `[documents]`.
+        truncated: bool `[documents]`.
+        text_hash: int64 `[documents]`.
+        vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
+            vectors of whole texts are requested.
+        windows: Which windows the vectors are of, None if they are of documents.
+        tokens: Vectors of tokens, None if not requested.
+        words: Vectors of words, likewise.
+        spans: Vectors of spans, likewise.
+        line_numbers: int64 `[documents]`, number of each document's line in its file, from 0; None
+            if lines were not counted.
+        extra: Extra columns, a row a document; None if not requested.
+        computed_tokens: Tokens the model ran on.
+        padded_tokens: The same with padding.
+        batches: Batches it ran.
+        compiled: Shapes of batches that were compiled for them.
+    """
+
+    part: Part
+    ids: pa.StringArray
+    num_tokens: np.ndarray
+    truncated: np.ndarray
+    text_hash: np.ndarray
+    vectors: np.ndarray | None = None
+    windows: KeptWindows | None = None
+    tokens: TokenVectors | None = None
+    words: UnitVectors | None = None
+    spans: UnitVectors | None = None
+    line_numbers: np.ndarray | None = None
+    extra: pa.Table | None = None
+    computed_tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+    compiled: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def granularities(self) -> tuple[str, ...]:
+        """Which kinds of vectors it holds: sentence, token, word, span, in this order."""
+        held = {
+            "sentence": self.vectors,
+            "token": self.tokens,
+            "word": self.words,
+            "span": self.spans,
+        }
+        return tuple(name for name, vectors in held.items() if vectors is not None)
+
+
+def take_documents(block: EmbeddingBlock, kept: np.ndarray) -> EmbeddingBlock:
+    """The vectors of some documents, int64 `[kept]`, ascending."""
+    vectors, windows = block.vectors, block.windows
+    if vectors is None or windows is None:
+        return take(block, kept)
+    at = np.flatnonzero(np.isin(windows.document, kept))
+    windows = take(windows, at)
+    document = np.searchsorted(kept, windows.document).astype(np.int32)
+    others = take(replace(block, vectors=None, windows=None), kept)
+    return replace(others, vectors=vectors[at], windows=replace(windows, document=document))

@@ -1,0 +1,93 @@
+"""Removes the messages of third-party errors, which may quote a text."""
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+_HOME = Path(__file__).resolve().parents[1]
+_PACKAGES = tuple(
+    str(_HOME / package) + "/" for package in ("storage", "bert", "transforms", "pipeline")
+)
+# Errors of files and networks: they describe names and states, which users need to see.
+_OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3.")
+
+
+class RedactErrors:
+    """Keeps the message of an error only if this program, or the client of a store, wrote it.
+
+    Messages of libraries often quote the value: "could not convert '…'". Runners log the errors of
+    a step and pass them on, also on other machines, where nothing filters them. Of such an error
+    only its kind and place are kept.
+
+    Args:
+        step: The step, for the message.
+
+    Raises:
+        RuntimeError: Instead of an error whose message may hold a text.
+    """
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, Exception):
+            return
+        if not has_own_words(error):
+            raise RuntimeError(f"{self._step}: {described(error)}") from None
+        causes = list(_causes(error))
+        if not all(map(has_own_words, causes)):
+            # A traceback would show the message of the cause.
+            error.__cause__, error.__context__ = None, None
+            error.__suppress_context__ = True
+
+
+def has_own_words(error: BaseException) -> bool:
+    """Whether this program, or a client of files and networks, wrote an error's message."""
+    module = type(error).__module__ + "."
+    if isinstance(error, (OSError, MemoryError)) or module.startswith(_OUTSIDE):
+        return True
+    if not isinstance(error, (ValueError, RuntimeError)) or module.startswith("pyarrow."):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    # An error of C code ends in our frame, too, but only our own errors at a line with "raise".
+    return not frames or (frames[-1].filename.startswith(_PACKAGES) and _raises(frames[-1]))
+
+
+def _raises(frame: traceback.FrameSummary) -> bool:
+    return (frame.line or "").startswith("raise ")
+
+
+def described(error: BaseException) -> str:
+    """Kind and places of an error, without its message.
+
+    >>> try:
+    ...     int("a text")
+    ... except ValueError as error:
+    ...     described(error).split(" at ")[0]
+    'ValueError'
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename.startswith(_PACKAGES)]
+    places = [f"{_short(frame)}:{frame.lineno}" for frame in (ours[-1:] + frames[-1:])]
+    module = type(error).__module__
+    name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"
+    return f"{name} at {', '.join(dict.fromkeys(places))} (its message may hold a text: not shown)"
+
+
+def _short(frame: traceback.FrameSummary) -> str:
+    return "/".join(Path(frame.filename).parts[-2:])
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while (following := error.__cause__ or error.__context__) is not None:
+        yield following
+        error = following

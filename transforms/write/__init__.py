@@ -1,0 +1,1 @@
+"""Writing blocks: one file a format."""

@@ -1,0 +1,141 @@
+"""Makes an Arrow table of each kind of vectors of an EmbeddingBlock."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bert.formats.number_types import stored
+from transforms.records.vectors import EmbeddingBlock, TokenVectors, UnitVectors
+
+
+def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
+    """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window, start, stop].
+
+    A row a document; or, if windows are kept, a row a window with its document's id and hash. As in
+    the other tables, the extra columns are the last.
+    """
+    vectors, windows = block.vectors, block.windows
+    assert vectors is not None
+    embedded = _embeddings(vectors, dtype)
+    if windows is None:
+        return pa.table({"id": block.ids} | embedded | _facts(block) | extra_columns(block))
+    rows = windows.document
+    facts = {
+        "num_tokens": pa.array(windows.num_tokens, pa.int32()),
+        "truncated": pa.array(np.zeros(len(rows), bool)),
+        "text_hash": pa.array(block.text_hash[rows], pa.int64()),
+        "window": pa.array(windows.window, pa.int32()),
+        "start": pa.array(windows.starts, pa.int32()),
+        "stop": pa.array(windows.stops, pa.int32()),
+    }
+    ids = block.ids.take(pa.array(rows))
+    return pa.table({"id": ids} | embedded | facts | extra_columns(block, rows))
+
+
+def token_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
+    """Columns: id, tokens (list of token, segment, start, stop, embedding, [scale]), the facts."""
+    tokens = block.tokens
+    assert tokens is not None
+    fields = {
+        "token": tokens.tokens,
+        "segment": pa.array(tokens.segments, pa.int32()),
+        **_places(tokens),
+        **_embeddings(tokens.vectors, dtype),
+    }
+    return _nested(block, "tokens", tokens.splits, fields)
+
+
+def word_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
+    """Columns: id, words (list of word, start, stop, truncated, embedding, [scale]), the facts."""
+    words = block.words
+    assert words is not None
+    return _nested(block, "words", words.splits, {"word": words.texts} | _unit_fields(words, dtype))
+
+
+def span_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
+    """Columns: id, spans (list of start, stop, truncated, embedding, [scale]), the facts."""
+    spans = block.spans
+    assert spans is not None
+    return _nested(block, "spans", spans.splits, _unit_fields(spans, dtype))
+
+
+def _nested(
+    block: EmbeddingBlock, name: str, splits: np.ndarray, fields: dict[str, Any]
+) -> pa.Table:
+    structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    lists = pa.LargeListArray.from_arrays(pa.array(splits, pa.int64()), structs)
+    return pa.table({"id": block.ids, name: lists} | _facts(block) | extra_columns(block))
+
+
+def extra_columns(block: EmbeddingBlock, rows: np.ndarray | None = None) -> dict[str, pa.Array]:
+    """The extra columns, by name.
+
+    Args:
+        block: May have some.
+        rows: int32 `[rows]`, the document of each row; None if a row is a document.
+    """
+    if block.extra is None:
+        return {}
+    table = block.extra if rows is None else block.extra.take(pa.array(rows))
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
+    return {
+        "num_tokens": pa.array(block.num_tokens, pa.int32()),
+        "truncated": pa.array(block.truncated, pa.bool_()),
+        "text_hash": pa.array(block.text_hash, pa.int64()),
+    }
+
+
+def _places(units: TokenVectors | UnitVectors) -> dict[str, pa.Array]:
+    return {
+        "start": pa.array(units.starts, pa.int32()),
+        "stop": pa.array(units.stops, pa.int32()),
+    }
+
+
+def _unit_fields(units: UnitVectors, dtype: str) -> dict[str, pa.Array]:
+    truncated = {"truncated": pa.array(units.truncated, pa.bool_())}
+    return _places(units) | truncated | _embeddings(units.vectors, dtype, units.missing)
+
+
+def _embeddings(
+    vectors: np.ndarray, dtype: str, missing: np.ndarray | None = None
+) -> dict[str, pa.Array]:
+    """The vectors as lists of fixed size, and the scales of int8.
+
+    If vectors may be missing, the lists have offsets: Arrow cannot read lists of fixed size from
+    Parquet if one of them is null.
+    """
+    kept = stored(vectors if missing is None else vectors[~missing], dtype)
+    numbers = pa.array(kept.values.reshape(-1))
+    width = kept.values.shape[1]
+    if missing is None:
+        columns = {"embedding": pa.FixedSizeListArray.from_arrays(numbers, width)}
+    else:
+        offsets = np.append(0, np.cumsum(~missing) * width)
+        lists = pa.LargeListArray.from_arrays(
+            pa.array(offsets, pa.int64()), numbers, mask=pa.array(missing)
+        )
+        columns = {"embedding": lists}
+    if kept.scale is not None:
+        columns["scale"] = _scattered(kept.scale, missing)
+    return columns
+
+
+def _scattered(scale: np.ndarray, missing: np.ndarray | None) -> pa.Array:
+    if missing is None:
+        return pa.array(scale)
+    spread = np.zeros(len(missing), np.float32)
+    spread[~missing] = scale
+    return pa.array(spread, mask=missing)
+
+
+TABLES = {
+    "sentence": sentence_table,
+    "token": token_table,
+    "word": word_table,
+    "span": span_table,
+}

@@ -1,0 +1,97 @@
+"""Writes one kind of an EmbeddingBlock's vectors as JSON lines."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from bert.formats.number_types import INTEGER_DTYPES, output_dtype, restored
+from transforms.records.vectors import EmbeddingBlock
+from transforms.write.columns import TABLES, extra_columns
+from transforms.write.token_lines import token_rows
+
+# JSON has no notation for their values; Arrow writes them as text.
+_AS_TEXT = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time)
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+
+
+def write_jsonl(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's vectors as lines with the columns of a Parquet file.
+
+    Numbers are the shortest digits that read back as the same float32, those of tokens are rounded
+    to six decimals; int8 numbers and the bytes of bits are integers, and so are ids that come from
+    an integer column. JSON lines have no place for `metadata`; it is in `run.json`.
+    """
+    if metadata.get("id_type", "string") != "string":
+        block = replace(block, ids=block.ids.cast(pa.type_for_alias(metadata["id_type"])))
+    dtype = output_dtype(metadata)
+    if granularity == "token":
+        rows = _with_extra(token_rows(block, metadata), block)
+    else:
+        table = TABLES[granularity](block, dtype)
+        rows = _rows({name: _values(name, table[name], dtype) for name in table.column_names})
+    file.writelines(orjson.dumps(row, option=_OPTIONS) for row in rows)
+
+
+def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    names = tuple(columns)
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _with_extra(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
+    columns = {name: _plain(column) for name, column in extra_columns(block).items()}
+    if not columns:
+        yield from rows
+        return
+    for row, extra in zip(rows, _rows(columns), strict=True):
+        yield row | extra
+
+
+def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterable[Any]:
+    """The values of a column of vectors, of lists of words or spans, or of any other kind."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if name == "embedding":
+        return _vectors(column, dtype)
+    if pa.types.is_large_list(column.type) and pa.types.is_struct(column.type.value_type):
+        units = column.values
+        fields = {field.name: units.field(field.name) for field in units.type}
+        each = _rows({name: _values(name, values, dtype) for name, values in fields.items()})
+        return (list(islice(each, count)) for count in np.diff(column.offsets).tolist())
+    return _plain(column)
+
+
+def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
+    """A vector a row, None for missing ones."""
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    if not present.any():
+        return iter([None] * len(column))
+    numbers = column.values.to_numpy().reshape(int(present.sum()), -1)
+    if dtype not in INTEGER_DTYPES:
+        numbers = np.ascontiguousarray(restored(numbers, None, dtype, numbers.shape[1]))
+    vectors = iter(numbers)
+    return (next(vectors) if there else None for there in present.tolist())
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values as JSON has them.
+
+    Instants are ISO 8601 in UTC, local times and dates ISO 8601, decimals their digits as text.
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
+        end = "" if kind.tz is None else "Z"
+        return [None if each is None else each.replace(" ", "T") + end for each in texts]
+    if any(is_kind(kind) for is_kind in _AS_TEXT):
+        return column.cast(pa.string()).to_pylist()
+    if pa.types.is_float32(kind):  # NumPy's numbers are written with the few digits of float32
+        return [None if each is None else np.float32(each) for each in column.to_pylist()]
+    return column.to_pylist()

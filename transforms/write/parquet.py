@@ -1,0 +1,96 @@
+"""Parquet: a table of vectors into a file, what the vectors are in its metadata."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert.formats.number_types import output_dtype, stored_type
+from bert.formats.output_files import KINDS
+from bert.formats.result_files import METADATA_KEY
+from transforms.records.columnar import is_list
+from transforms.records.vectors import EmbeddingBlock
+from transforms.write.columns import TABLES
+
+_NUMBERS = "embedding.list.element"
+_VECTORS = (_NUMBERS, *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()))
+_ALL_DIFFERENT = ("id", "text_hash")  # a dictionary of these would only be larger
+
+
+def write_parquet(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's vectors as one row group; equal blocks give equal bytes.
+
+    Vectors, nearly all of the file, cannot be compressed and stay as they are; all other columns
+    are compressed and have statistics. Every page has a checksum. An integer of any type takes four
+    bytes in Parquet; a dictionary reduces it to its one or two. Ids, which are strings in the
+    pipeline, get the type of the column they came from.
+    """
+    dtype = output_dtype(metadata)
+    table = TABLES[granularity](block, dtype)
+    ids = table["id"].cast(pa.type_for_alias(metadata.get("id_type", "string")))
+    _write_table(file, table.set_column(0, "id", ids), metadata, stored_type(dtype).kind != "f")
+
+
+def write_loadable(
+    file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
+) -> None:
+    """Writes one kind of a block's float32 vectors as BigQuery loads them.
+
+    An id is a string that is never null, from any column; a missing vector is an empty list,
+    because no array of BigQuery is null.
+    """
+    table = with_empty_lists(TABLES[granularity](block, "float32"))
+    fields = [field.with_nullable(field.name != "id") for field in table.schema]
+    _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)
+
+
+def _write_table(file: BinaryIO, table: pa.Table, metadata: dict[str, Any], packed: bool) -> None:
+    """Writes a table; `packed` gives the numbers of the vectors a dictionary."""
+    columns = [path for field in table.schema for path in _leaves(field.type, field.name)]
+    vectors = [path for path in columns if path in _VECTORS]
+    others = [path for path in columns if path not in vectors]
+    coded = [path for path in others if path not in _ALL_DIFFERENT]
+    kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+    pq.write_table(
+        table.replace_schema_metadata(kept),
+        file,
+        compression=dict.fromkeys(others, "zstd") | dict.fromkeys(vectors, "none"),
+        use_dictionary=coded + vectors if packed else coded,
+        write_statistics=others,
+        write_page_checksum=True,
+        row_group_size=max(table.num_rows, 1),
+    )
+
+
+def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
+    """The paths that Parquet gives the columns of a type.
+
+    >>> list(_leaves(pa.list_(pa.struct([("start", pa.int32())])), "words"))
+    ['words.list.element.start']
+    """
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type, f"{path}.{field.name}")
+    elif is_list(kind):
+        yield from _leaves(kind.value_type, f"{path}.list.element")
+    else:
+        yield path
+
+
+def with_empty_lists(table: pa.Table) -> pa.Table:
+    """The table of words or spans with empty vectors for missing ones."""
+    name = next((name for name in ("words", "spans") if name in table.column_names), None)
+    if name is None:
+        return table
+    lists = table[name].combine_chunks()
+    units = lists.values
+    fields = {field.name: units.field(field.name) for field in units.type}
+    vectors = fields["embedding"]
+    fields["embedding"] = pa.LargeListArray.from_arrays(vectors.offsets, vectors.values)
+    structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    filled = pa.LargeListArray.from_arrays(lists.offsets, structs)
+    return table.set_column(table.column_names.index(name), name, filled)

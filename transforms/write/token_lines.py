@@ -1,0 +1,79 @@
+"""Makes rows of token vectors as google-research/bert's extract_features.py writes them."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bert.formats.number_types import output_dtype, restored, stored
+from transforms.records.vectors import EmbeddingBlock
+
+_DECIMALS = 6
+
+
+def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of `linex_index`, `features`, and `id` last if `tokens_with_ids` is set.
+
+    A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
+    gives each layer its entry; layers that were combined share one, whose index is the list of
+    them, or the one layer that was taken. `linex_index` is null where lines were not counted.
+
+    Args:
+        block: Has token vectors.
+        metadata: `output_dtype`, `layers`, `layer_combine`, `tokens_with_ids`, and for `last` of
+            several layers `num_hidden_layers`.
+    """
+    tokens = block.tokens
+    assert tokens is not None
+    indexes = layer_indexes(metadata)
+    width = tokens.vectors.shape[1] // len(indexes)
+    texts, splits = tokens.tokens.to_pylist(), tokens.splits.tolist()
+    for row, (start, stop) in enumerate(pairwise(splits)):
+        vectors = _rounded(tokens.vectors[start:stop], output_dtype(metadata))
+        by_layer = vectors.reshape(stop - start, len(indexes), width)
+        features = [
+            {
+                "token": token,
+                "layers": [
+                    {"index": index, "values": values}
+                    for index, values in zip(indexes, layers, strict=True)
+                ],
+            }
+            for token, layers in zip(texts[start:stop], by_layer, strict=True)
+        ]
+        line = None if block.line_numbers is None else int(block.line_numbers[row])
+        found = {"linex_index": line, "features": features}
+        yield found | ({"id": block.ids[row].as_py()} if metadata.get("tokens_with_ids") else {})
+
+
+def layer_indexes(metadata: dict[str, Any]) -> list[int | list[int]]:
+    """The names of a token's layers, as they were requested.
+
+    >>> layer_indexes({"layers": [-1, -2], "layer_combine": "stack"})
+    [-1, -2]
+    >>> layer_indexes({"layers": [-1, -2], "layer_combine": "sum"})
+    [[-1, -2]]
+    >>> layer_indexes({"layers": [-2, 5], "layer_combine": "last", "num_hidden_layers": 6})
+    [-2]
+    """
+    layers = metadata["layers"]
+    if metadata["layer_combine"] == "stack":
+        return list(layers)
+    if len(layers) == 1:
+        return [layers[0]]
+    if metadata["layer_combine"] == "last":
+        states = metadata["num_hidden_layers"] + 1
+        return [max(layers, key=lambda layer: layer % states)]
+    return [list(layers)]
+
+
+def _rounded(vectors: np.ndarray, dtype: str) -> np.ndarray:
+    """float64 of the same shape, each number as Python's `round` gives it.
+
+    NumPy multiplies, rounds and divides; a float32 times a million is exact in float64, so that
+    every number is rounded to the right side.
+    """
+    kept = stored(vectors, dtype)
+    numbers = restored(kept.values, kept.scale, dtype, vectors.shape[1])
+    return np.round(numbers.astype(np.float64), _DECIMALS)

@@ -1,0 +1,133 @@
+"""Writes the files of each part, then its report, which marks the part as done."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+
+from bert.formats.output_files import KINDS, WINDOWS
+from transforms.metrics import count_report
+from transforms.output_folder import REJECTED, OutputFile, OutputFolder
+from transforms.records.part import Part
+from transforms.records.rejected import rejected_lines
+from transforms.records.report import BlockReport, part_report, report_bytes
+from transforms.records.step import Step
+from transforms.records.tokens import TokenBlock
+from transforms.records.vectors import EmbeddingBlock
+from transforms.redact import RedactErrors
+from transforms.write.jsonl import write_jsonl
+from transforms.write.parquet import write_loadable, write_parquet
+from transforms.write.tfrecord import suffix, write_tfrecord
+
+Files = dict[str, OutputFile]  # by name
+_COMPUTED = ("computed_tokens", "padded_tokens", "batches", "compiled")
+_FORMATS: dict[str, Callable[..., None]] = {
+    "parquet": write_parquet,
+    "jsonl": write_jsonl,
+    "tfrecord": write_tfrecord,
+    "bigquery": write_loadable,  # loaded into the table once all are there
+}
+_SUFFIXES = {"bigquery": "parquet"}  # where it is not the format's name
+
+
+@dataclass
+class WriteBlocks(Step):
+    """Writes a file for each kind of vectors of a block, its rejected records, and its report.
+
+    Attributes:
+        output: Folder of the run's output, local or gs://.
+        run: Fingerprint of the run, kept in each report.
+        output_format: `parquet`, `jsonl`, `tfrecord`, or `bigquery`: Parquet to be loaded into a
+            table.
+        metadata: What the vectors are; written into each file whose format has a place for it.
+    """
+
+    output: str
+    run: str
+    output_format: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def expand(self, blocks: beam.PCollection[EmbeddingBlock]) -> beam.PCollection[BlockReport]:
+        files = partial(
+            vector_files,
+            folder=OutputFolder(self.output),
+            output_format=self.output_format,
+            metadata=self.metadata,
+        )
+        return blocks | "Write" >> beam.ParDo(WriteParts(self.output, self.run, files))
+
+
+class WriteParts(beam.DoFn):
+    """Writes parts, of vectors or of examples, with their rejected records and reports.
+
+    Args:
+        output: Folder of the run's output.
+        run: Fingerprint of the run, kept in each report.
+        write_files: Writes the data files of a block.
+    """
+
+    def __init__(self, output: str, run: str, write_files: Callable[[Any], Files]) -> None:
+        self._folder, self._run = OutputFolder(output), run
+        self._write_files = write_files
+
+    def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockReport]:
+        with RedactErrors("write"):
+            report = write_part(block, self._folder, self._run, self._write_files)
+        count_report(report)
+        yield report
+
+
+def write_block(
+    block: EmbeddingBlock, output: str, run: str, output_format: str, metadata: dict[str, Any]
+) -> BlockReport:
+    """Writes the files of a block of vectors and its report; see `WriteBlocks`."""
+    folder = OutputFolder(output)
+    files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
+    return write_part(block, folder, run, files)
+
+
+def write_part(
+    block: EmbeddingBlock | TokenBlock,
+    folder: OutputFolder,
+    run: str,
+    write_files: Callable[[Any], Files],
+) -> BlockReport:
+    """Writes the files of a part, then its report."""
+    started = time.perf_counter()
+    files = block.part.files | write_files(block) | _rejected_file(folder, block.part)
+    part = block.part.then("write", time.perf_counter() - started)
+    computed = {name: getattr(block, name, 0) for name in _COMPUTED}
+    report = part_report(part, block.num_tokens, block.truncated, files, **computed)
+    folder.write_report(part.block, part.number, report_bytes(report, run))
+    return report
+
+
+def vector_files(
+    block: EmbeddingBlock, folder: OutputFolder, output_format: str, metadata: dict[str, Any]
+) -> Files:
+    """Writes a file for each kind of a block's vectors; none for a block without documents."""
+    ending = f".{_SUFFIXES.get(output_format, output_format)}"
+    if output_format == "tfrecord":
+        ending = suffix(metadata.get("compression", "none"))
+    files: Files = {}
+    for granularity in block.granularities if len(block) else ():
+        kind, rows = KINDS[granularity], len(block)
+        if granularity == "sentence" and block.windows is not None:
+            kind, rows = WINDOWS, len(block.windows.document)
+        write = partial(
+            _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
+        )
+        files |= folder.write(kind, block.part.block, block.part.number, ending, write, rows)
+    return files
+
+
+def _rejected_file(folder: OutputFolder, part: Part) -> Files:
+    if not part.rejected:
+        return {}
+    data, rows = rejected_lines(part.rejected), len(part.rejected)
+    return folder.write(
+        REJECTED, part.block, part.number, ".jsonl", lambda file: file.write(data), rows
+    )
