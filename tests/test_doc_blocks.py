@@ -37,7 +37,7 @@ ELSEWHERE = {
     ("README.md", "import bert"): "test_the_python_of_the_readme_gives_these_shapes",
     ("README.md", "plan "): "a drawing",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
-    ("docs/bigquery.md", "python"): "tests/pipeline/bigquery/test_docs.py",
+    ("docs/bigquery.md", ".venv/bin/python"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/dataflow.md", "python"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/dataflow.md", "cp deploy"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
