@@ -10,6 +10,7 @@ from collections.abc import Iterator
 _NOTES = (
     rb"absl::InitializeLog\(\)|cudart_stub\.cc|cuda_platform\.cc.*\(303\)"  # no NVIDIA driver here
     rb"|computation_placer\.cc|cpu_feature_guard\.cc|rebuild TensorFlow with"
+    rb"|oneDNN custom operations are on"  # on processors with AVX-512
     rb"|Created TensorFlow Lite XNNPACK delegate"
 )
 # A separate process, so that the last output is shown even if this process is killed.

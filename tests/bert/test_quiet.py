@@ -55,3 +55,8 @@ def test_notes_are_left_out():
         "'INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\\n')"
     )
     assert said == "after all\n"
+
+
+def test_the_note_of_processors_with_avx512_is_left_out():
+    note = "I0000 00:00:1.0 1 port.cc:153] oneDNN custom operations are on. You may see slightly"
+    assert stderr_of(f"os.write(2, b'{note}\\nafter all\\n')") == "after all\n"
