@@ -95,15 +95,29 @@ class WordTable:
             rest = rest[~won]
             at[rest] = (at[rest] + 1) & (len(self._slots) - 1)
 
+    def distinct(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns different keys, and the number of each key among them, int64 `[keys]`."""
+        order = np.argsort(self._mixed(keys))
+        ordered = keys.take(order, axis=0)
+        new = np.ones(len(keys), bool)
+        new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        number = np.empty(len(keys), np.int64)
+        number[order] = np.cumsum(new) - 1
+        return ordered[new], number
+
     def _home(self, keys: np.ndarray) -> np.ndarray:
+        mixed = self._mixed(keys)
+        mixed >>= np.uint64(65 - len(self._slots).bit_length())
+        return mixed.view(np.int64)
+
+    def _mixed(self, keys: np.ndarray) -> np.ndarray:
         mixed = keys[:, 0] * self._factors[0]
         for column in range(1, keys.shape[1]):
             mixed ^= mixed >> np.uint64(29)
             mixed += keys[:, column] * self._factors[column]
         mixed ^= mixed >> np.uint64(32)
         mixed *= self._factors[0]
-        mixed >>= np.uint64(65 - len(self._slots).bit_length())
-        return mixed.view(np.int64)
+        return mixed
 
 
 def _same(slots: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -1,17 +1,20 @@
 """Splits words into WordPieces, greedily by longest match, each distinct word once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
+from bert.ragged import splits_of
 from bert.tokenization.normalizer import Words
 from bert.tokenization.word_table import WordTable, word_keys
 
 _MAX_ENTRIES = 1 << 19  # words and pieces together, about 30 MB; then the tables are emptied
 _COUNT_BITS = 32  # an entry is one integer: where the pieces start, and their number
 _NO_PIECES = 1  # row 0, one piece
-_ONLY_BEGINS = -1  # instead of an id: no entry, but the beginning of some
+_BEFORE = "\n"  # precedes each word where words are cut; no word contains it
 _WHOLE_WORD = -1  # instead of the end of a piece: the end of the word
 # Bytes of words that are looked up without a Python string: 16 ASCII characters, or 16 others below
 # U+10000. Longer words are rare, and take a microsecond each.
@@ -45,18 +48,21 @@ class WordPiece:
     """
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str, max_word_chars: int) -> None:
-        # Words are read forwards, while some entry continues. Backwards from the end, as the
-        # algorithm is published, a word of n characters takes n * n / 2 lookups.
-        self._first = _beginnings(vocab.items())
-        self._next = _beginnings((e[2:], row) for e, row in vocab.items() if e.startswith("##"))
+        entries = [(entry, row) for entry, row in vocab.items() if entry and _BEFORE not in entry]
+        pieces = {_BEFORE + entry: row for entry, row in entries}
+        pieces |= {entry[2:]: row for entry, row in entries if entry[:2] == "##" != entry}
+        self._piece_ids = np.fromiter(pieces.values(), np.int32, len(pieces))
+        # The leftmost longest match after the last one is the greedy choice.
+        self._cutter = BytesAhoCorasick(
+            list(map(_bytes, pieces)), MatchKind.LeftmostLongest, Implementation.ContiguousNFA
+        )
         self._unk_id = vocab[unk_token]
         self._max_word_chars = max_word_chars
-        self._longest_first = max(map(len, vocab))
         self._forget()
 
     def pieces(self, words: Words, offsets: bool) -> Pieces:
         """Splits words into pieces."""
-        if len(self._long) + self._rows + sum(map(len, self._tables.values())) > _MAX_ENTRIES:
+        if len(self._longer) + self._rows + sum(map(len, self._tables.values())) > _MAX_ENTRIES:
             self._forget()
         found = self._find(words)
         counts = found & ((1 << _COUNT_BITS) - 1)
@@ -75,7 +81,7 @@ class WordPiece:
         return Pieces(ids, counts, starts, stops)
 
     def _forget(self) -> None:
-        self._long: dict[str, int] = {}
+        self._longer: dict[str, int] = {}
         self._tables = {1: WordTable(_ASCII_WIDTH // 8), 2: WordTable(_WIDE_WIDTH // 8)}
         self._ids = np.array([self._unk_id], np.int32)
         self._stops = np.array([_WHOLE_WORD], np.int64)
@@ -95,69 +101,70 @@ class WordPiece:
         keys = word_keys(chars, words.starts, lengths, width)
         found = np.where(short, table.find(keys), 0)
         missing = np.flatnonzero(found == 0)
-        if len(missing):
-            strings = words.strings(missing)
-            found[missing] = self._learn(strings, short[missing].tolist())
-            once = dict(zip(strings, missing.tolist(), strict=True))
-            new = np.fromiter(once.values(), np.int64, len(once))
-            new = new[short[new]]
-            if len(new):
-                table.insert(keys[new], found[new])
+        new, longer = missing[short[missing]], missing[~short[missing]]
+        if len(new):
+            distinct, number = table.distinct(keys.take(new, axis=0))
+            entries = self._learn(_lines_of(distinct.view(chars.dtype)))
+            table.insert(distinct, entries)
+            found[new] = entries.take(number)
+        if len(longer):
+            found[longer] = self._find_longer(words.strings(longer))
         return found
 
-    def _learn(self, words: list[str], short: list[bool]) -> list[int]:
-        """Returns the entries of words, and keeps those of words too long for the tables."""
-        entries_of: dict[str, int] = {}
-        ids: list[int] = []
-        stops: list[int] = []
-        for word, is_short in zip(words, short, strict=True):
-            if word in entries_of or word in self._long or len(word) > self._max_word_chars:
-                continue
-            start = len(ids)
-            self._cut(word, ids, stops)
-            count = len(ids) - start
-            entries_of[word] = (self._rows + start) << _COUNT_BITS | count if count else _NO_PIECES
-            if not is_short:
-                self._long[word] = entries_of[word]
-        self._ids = _extended(self._ids, self._rows, ids)
-        self._stops = _extended(self._stops, self._rows, stops)
-        self._rows += len(ids)
-        return [entries_of.get(word) or self._long.get(word, _NO_PIECES) for word in words]
+    def _find_longer(self, words: list[str]) -> list[int]:
+        most, kept = self._max_word_chars, self._longer
+        new = list(dict.fromkeys(word for word in words if len(word) <= most and word not in kept))
+        if new:
+            entries = self._learn(_bytes("".join(_BEFORE + word for word in new)))
+            kept.update(zip(new, entries.tolist(), strict=True))
+        return [kept.get(word, _NO_PIECES) for word in words]
 
-    def _cut(self, word: str, ids: list[int], stops: list[int]) -> None:
-        """Appends ids and ends of a word's pieces; nothing if it cannot be split."""
-        begun, start, entries = len(ids), 0, self._first
-        while start < len(word):
-            end, stop = start, start + 1
-            while (entry := entries.get(word[start:stop])) is not None:
-                if entry != _ONLY_BEGINS:
-                    best, end = entry, stop
-                stop += 1
-                if stop > len(word):
-                    break
-            if end == start:
-                del ids[begun:], stops[begun:]
-                return
-            ids.append(best)
-            stops.append(end)
-            start, entries = end, self._next
+    def _learn(self, lines: bytes) -> np.ndarray:
+        """Returns the entries of new words, and keeps their pieces.
 
+        Args:
+            lines: The words, each after `_BEFORE`, in UTF-8.
 
-def _beginnings(entries: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Returns the id of each entry, and `_ONLY_BEGINS` for the beginnings of entries.
-
-    >>> _beginnings([("be", 7), ("bert", 9)])
-    {'b': -1, 'be': 7, 'ber': -1, 'bert': 9}
-    """
-    found: dict[str, int] = {}
-    for entry, row in entries:
-        for stop in range(1, len(entry)):
-            found.setdefault(entry[:stop], _ONLY_BEGINS)
-        found[entry] = row
-    return found
+        Returns:
+            int64 `[words]`.
+        """
+        matches = self._cutter.find_matches_as_indexes(lines)
+        flat = np.fromiter(chain.from_iterable(matches), np.int64, 3 * len(matches))
+        pieces, starts, stops = flat.reshape(-1, 3).T
+        text = np.frombuffer(lines, np.uint8)
+        begins = np.flatnonzero(text == ord(_BEFORE))
+        word = np.searchsorted(begins, starts, side="right") - 1
+        # In UTF-8 all bytes of a character but the first are 10xxxxxx.
+        chars = splits_of((text & 0xC0) != 0x80)
+        lengths = np.diff(chars[begins], append=chars[-1]) - 1
+        # Pieces do not overlap, so those of a word have all its bytes only if they leave no gap.
+        covered = np.bincount(word, stops - starts, len(begins))
+        whole = (covered == np.diff(begins, append=len(text))) & (lengths <= self._max_word_chars)
+        kept = whole[word]
+        pieces, stops, word = pieces[kept], stops[kept], word[kept]
+        counts = np.bincount(word, minlength=len(begins))
+        starts = self._rows + splits_of(counts)[:-1]
+        self._ids = _extended(self._ids, self._rows, self._piece_ids.take(pieces))
+        self._stops = _extended(self._stops, self._rows, chars[stops] - chars[begins + 1][word])
+        self._rows += len(pieces)
+        return np.where(whole, starts << _COUNT_BITS | counts, _NO_PIECES)
 
 
-def _extended(array: np.ndarray, used: int, values: list[int]) -> np.ndarray:
+def _lines_of(words: np.ndarray) -> bytes:
+    """Returns the argument of `_learn` for words of code points `[words, width]`, then zeros."""
+    lines = np.full((len(words), words.shape[1] + 1), ord(_BEFORE), words.dtype)
+    lines[:, 1:] = words
+    points = lines[lines > 0]
+    if points.itemsize == 1:
+        return points.tobytes()
+    return _bytes(points.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass"))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _extended(array: np.ndarray, used: int, values: np.ndarray) -> np.ndarray:
     """Writes values after the used part of an array, or of a larger copy if they do not fit."""
     stop = used + len(values)
     if stop > len(array):
