@@ -28,7 +28,7 @@ _VARIABLE = "long nvshmem_selected_device_transport;"
 def peer_python() -> Path:
     """Returns the Python of the peers' environment, which is made first if it is not there.
 
-    It takes two minutes and 2.8 GB. The product's own environment never holds the peers.
+    It takes a minute and 2.8 GB. The product's own environment never holds the peers.
     """
     return environment("bench-venv", _LIST.read_text(encoding="utf-8"))
 
@@ -48,9 +48,9 @@ def environment(name: str, packages: str, cuda: bool = False) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         (folder / "packages.txt").write_text(packages, encoding="utf-8")
-        pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python)
         deps = () if cuda else ("--no-deps",)
-        subprocess.run([*pip, *deps, "-r", folder / "packages.txt"], check=True)
+        subprocess.run([*uv, *deps, "-r", folder / "packages.txt"], check=True)
         if not cuda:
             _leave_out_cuda(next(folder.glob("lib/python*/site-packages")))
         mark.write_text(packages, encoding="utf-8")

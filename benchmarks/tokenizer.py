@@ -5,11 +5,14 @@
 over `--warm` texts is not counted, as a worker has read texts before; each round's texts are new
 to all sides, so that nothing is looked up that was only just computed. Seconds are of processor
 time. Ids of FastBertTokenizer and Hugging Face differ from the reference on some texts; ours do
-not. English: docstrings of the pinned dependencies; multilingual: benchmarks/multilingual.py.
+not. English: docstrings of the pinned dependencies, as they are and with a tenth of the words
+replaced by random letters; 96 languages: benchmarks/multilingual.py.
 """
 
 import argparse
+import random
 import statistics
+import string
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,12 +23,13 @@ import tensorflow_text as tf_text
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences, write_lines
-from benchmarks.multilingual import multilingual_sentences
+from benchmarks.multilingual import multilingual_texts
 from benchmarks.peers import minilm_folder, peer
 from bert.tokenization.tokenizer import Tokenizer
 
 OURS, FAST_BERT, HUGGING_FACE = "ours", "FastBertTokenizer", "Hugging Face tokenizers"
 _CALL = 2000  # texts a call: the blocks of the pipeline hold thousands
+_SEED = 20250803
 _WORK = FOLDER / "tokenizer"
 
 Side = Callable[[int, int, bool], tuple[float, int]]  # first, last text, offsets: seconds, tokens
@@ -45,9 +49,10 @@ def main() -> None:
     results: dict[str, dict[str, dict[str, float]]] = {}
     for data, texts in {
         "English": english_sentences(count),
-        "multilingual": multilingual_sentences(count),
+        "a tenth unseen": with_unseen_words(english_sentences(count)),
+        "96 languages": multilingual_texts(count),
     }.items():
-        path = write_lines(_WORK / f"{data}.txt", texts)
+        path = write_lines(_WORK / f"{data.replace(' ', '-')}.txt", texts)
         for offsets in (False, True):
             name = f"{data}, {'offsets' if offsets else 'ids'}"
             results[name] = measured(make_sides(texts, path), args, offsets)
@@ -59,6 +64,19 @@ def main() -> None:
     header = ["texts", "side", "M tokens/s", "spread", "ours is"]
     rows = [_row(name, side, f) for name, sides in results.items() for side, f in sides.items()]
     measure.report(record, header, rows)
+
+
+def with_unseen_words(texts: Sequence[str]) -> list[str]:
+    """Returns texts in which every tenth word, about, is one of 3 to 12 random letters."""
+    draw = random.Random(_SEED)
+
+    def word() -> str:
+        return "".join(draw.choices(string.ascii_lowercase, k=draw.randint(3, 12)))
+
+    return [
+        " ".join(word() if draw.random() < 0.1 else each for each in text.split(" "))
+        for text in texts
+    ]
 
 
 def _row(name: str, side: str, result: dict[str, float]) -> list[str]:
