@@ -14,6 +14,7 @@ FOLDER = Path("build/bench")
 _PACKAGES = ("tensorflow", "apache_beam", "numpy")
 _DISTRIBUTIONS = ("tensorflow", "apache-beam", "numpy")
 _FEWEST_WORDS, _MOST_WORDS = 3, 80
+_SHORTEST_PASSAGE, _LONGEST_PASSAGE = 200, 254  # tokens; [CLS] and [SEP] fill the 256 of MiniLM
 _SEED = 20250801
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _CODE = re.compile(r"```.*?```|^\s*(>>>|\.\.\.|\.\. |[|+]).*$|^\s*[-=~^]{3,}\s*$", re.S | re.M)
@@ -41,6 +42,34 @@ def numbered_sentences(count: int) -> Iterator[str]:
     for row in range(count):
         turn, at = divmod(row, len(sentences))
         yield f"{turn}. {sentences[at]}" if turn else sentences[at]
+
+
+def passages(count: int) -> list[str]:
+    """Returns `count` passages of 200 to 254 tokens: a dozen sentences, joined.
+
+    Raises:
+        ValueError: `count` is more than there are.
+    """
+    from bert.bundle.find import resolve_model
+    from bert.graph.load import load_tokenizer
+
+    sentences = every_sentence()
+    lengths = map(len, load_tokenizer(resolve_model("minilm")).encode(sentences))
+    found, tokens = [], 0
+    parts: list[str] = []
+    for sentence, length in zip(sentences, lengths, strict=True):
+        if tokens + length > _LONGEST_PASSAGE:
+            if tokens >= _SHORTEST_PASSAGE:
+                found.append(" ".join(parts))
+            parts, tokens = [], 0
+        parts.append(sentence)
+        tokens += length
+    if count > len(found):
+        raise ValueError(f"count must be at most {len(found)}, got {count}")
+    return found[:count]
+
+
+TEXTS = {"sentences": english_sentences, "passages": passages}
 
 
 def every_sentence() -> list[str]:

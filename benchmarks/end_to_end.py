@@ -1,11 +1,12 @@
 """From a text file to vectors: ours, Beam's two ways, sentence-transformers' `encode`.
 
-`python -m benchmarks.end_to_end [--sentences 20000] [--rounds 3] [--precision float32 int8]`. Same
-sentences, weights and cores; every side is a process of its own, from the text file to Parquet.
-Start-up (imports, the model, the first batches) is on no side: each runs on the first `--small`
-sentences too, and what that took is taken off the seconds and the sentences. The side that pads
-to 128 has a quarter of the sentences. Our pipeline runs with a model that costs nothing, too: what
-it takes beside the encoder.
+`python -m benchmarks.end_to_end [--texts sentences|passages] [--count 8000] [--rounds 3]`. Same
+texts, weights and cores; every side is a process of its own, from the text file to Parquet. Ours
+has its defaults, the others also the batch sizes that suit them. Start-up (imports, the model, the
+first batches) is on no side: each runs on the first `--small` texts too, and what that took is
+taken off the seconds and the texts. The side that pads to 128 has a quarter of the sentences, and
+no passages. Our pipeline runs with a model that costs nothing, too: what it takes beside the
+encoder.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import measure, null_model
-from benchmarks.corpus import FOLDER, english_sentences, write_lines
+from benchmarks.corpus import FOLDER, TEXTS, write_lines
 from benchmarks.null_model import BLOCKS, line_file
 from benchmarks.peers import minilm_folder, peer_environment, peer_python
 
@@ -29,8 +30,11 @@ BEAM, ENCODE = "Beam MLTransform", "sentence-transformers encode"
 PADDED = "Beam RunInference, padded to 128"
 _PEERS = {
     BEAM: ("mltransform",),
+    f"{BEAM}, batches of 1,024": ("mltransform", "--batch=1024"),
     PADDED: ("beam_rows", "--model=padded"),
     ENCODE: ("sentence_transformers_encode",),
+    f"{ENCODE}, batches of 8": ("sentence_transformers_encode", "--batch=8"),
+    f"{ENCODE}, batches of 128": ("sentence_transformers_encode", "--batch=128"),
 }
 _SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
 _NULL_SENTENCES, _NULL_SMALL = 200_000, 1000
@@ -42,53 +46,64 @@ Side = Callable[[], measure.Spent]
 def main() -> None:
     """Measures all sides in turn and prints the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument("--small", type=int, default=256, help="sentences of the start-up run")
+    parser.add_argument("--texts", choices=[*TEXTS], default="sentences")
+    parser.add_argument("--count", type=int, default=8000)
+    parser.add_argument("--small", type=int, default=256, help="texts of the start-up run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precision", nargs="+", choices=[*OURS], default=[*OURS])
     args = parser.parse_args()
-    ours = [OURS[precision] for precision in args.precision]
-    texts = {name: sentence_file(args.sentences) for name in (*ours, *_PEERS)}
-    texts[PADDED] = sentence_file(args.sentences // _SLOW)
-    spent = measure.in_turn(every_side(texts, sentence_file(args.small)), args.rounds)
+    ours = [*OURS.values()]
+    texts = {name: text_file(args.texts, args.count) for name in (*ours, *_PEERS)}
+    texts[PADDED] = text_file(args.texts, args.count // _SLOW)
+    if args.texts != "sentences":
+        del texts[PADDED]  # it would cut them
+    sides = every_side(texts, text_file(args.texts, args.small))
+    if args.texts == "sentences":
+        sides |= null_sides()
+    spent = measure.in_turn(sides, args.rounds)
     results = {
         name: figures(spent[name], spent[_startup(name)], int(text.stem) - args.small)
         for name, text in texts.items()
     }
-    null = null_cpu(spent)
+    null = null_cpu(spent) if BLOCKS in spent else None
     for name, result in results.items():
         result["ours_is"] = {
             each: round(results[each]["sentences_per_second"] / result["sentences_per_second"], 3)
             for each in ours
         }
-        if name in ours:
+        if name in ours and null is not None:
             result["overhead"] = round(null / (result["cpu_seconds_per_1000"] - null), 4)
     run_json = output_of(ours[0], texts[ours[0]]) / "run.json"
     record = {
-        "benchmark": "end_to_end",
-        "data": f"{args.sentences} docstring sentences, {args.small} of them as start-up",
+        "benchmark": "end_to_end" + ("_passages" if args.texts == "passages" else ""),
+        "data": f"{args.count} {args.texts} of docstrings, {args.small} of them as start-up",
         "rounds": args.rounds,
         "smallest_cosine": agreement(texts, ours[0]),
         "our_padding": json.loads(run_json.read_text(encoding="utf-8"))["padding_share"],
-        "null_model_cpu_seconds_per_1000": round(null, 5),
+        "null_model_cpu_seconds_per_1000": null,
         "results": results,
     }
     print(f"our padding: {record['our_padding']:.2%}; smallest cosine with {ours[0]}:")
     print(record["smallest_cosine"])
-    header = ["side", "sentences/s", "spread", "CPU s per 1,000", "beside the encoder"]
+    header = ["side", f"{args.texts}/s", "spread", "CPU s per 1,000", "beside the encoder"]
     header += ["start-up s", "peak MiB", *(f"{name} is" for name in ours)]
     measure.report(record, header, [_row(name, result) for name, result in results.items()])
 
 
 def every_side(texts: dict[str, Path], small: Path) -> dict[str, Side]:
-    """Returns what is run in a round: each side twice, and our pipeline without a model."""
+    """Returns what is run in a round: each side twice."""
     sides: dict[str, Side] = {}
     for name, text in texts.items():
         sides[name] = partial(embed, name, text)
         sides[_startup(name)] = partial(embed, name, small)
-    sides[BLOCKS] = partial(null_model.embed, BLOCKS, line_file(_NULL_SENTENCES))
-    sides[_startup(BLOCKS)] = partial(null_model.embed, BLOCKS, line_file(_NULL_SMALL))
     return sides
+
+
+def null_sides() -> dict[str, Side]:
+    """Returns our pipeline without a model, on many sentences and on few."""
+    return {
+        BLOCKS: partial(null_model.embed, BLOCKS, line_file(_NULL_SENTENCES)),
+        _startup(BLOCKS): partial(null_model.embed, BLOCKS, line_file(_NULL_SMALL)),
+    }
 
 
 def null_cpu(spent: dict[str, list[measure.Spent]]) -> float:
@@ -115,9 +130,9 @@ def _row(name: str, result: dict) -> list[str]:
     ]
 
 
-def sentence_file(count: int) -> Path:
-    """Returns the file of the first `count` sentences of the corpus, one a line."""
-    return write_lines(_WORK / f"{count}.txt", english_sentences(count)).absolute()
+def text_file(texts: str, count: int) -> Path:
+    """Returns the file of the first `count` texts of a corpus, one a line."""
+    return write_lines(_WORK / texts / f"{count}.txt", TEXTS[texts](count)).absolute()
 
 
 def embed(name: str, text: Path) -> measure.Spent:
@@ -143,7 +158,7 @@ def embed(name: str, text: Path) -> measure.Spent:
 
 def output_of(name: str, text: Path) -> Path:
     """Returns the folder that a side writes to."""
-    return (_WORK / f"{name.replace(' ', '_')}-{text.stem}").absolute()
+    return (text.parent / f"{name.replace(' ', '_')}-{text.stem}").absolute()
 
 
 def figures(

@@ -1,9 +1,10 @@
 """Our encoder beside other engines: `python -m benchmarks.engines [--precision float32|int8]`.
 
-The encoder alone: token rows of real sentences in, pooled vectors of unit length out. Every engine
-is a process of its own with one thread; they take turns, and each is shown at its own best number
-of padded tokens a batch. The batches are the same for all. The rows are those of `--sentences`
-sentences, sorted by length and cut to groups of 4,096 tokens, of which every `--every`th is taken.
+The encoder alone: token rows of real texts in, pooled vectors of unit length out. Every engine is
+a process of its own with one thread; they take turns. Ours is shown with the batches that it has
+by default, each other engine at its own best number of padded tokens a batch. The rows are those
+of `--count` sentences or passages (`--texts`), sorted by length and cut to groups of 4,096 tokens,
+of which every `--every`th is taken.
 "limit" is the share of the tokens that large float32 products alone would allow, filling not
 counted.
 """
@@ -11,16 +12,16 @@ counted.
 import argparse
 import hashlib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.corpus import FOLDER, english_sentences
+from benchmarks.corpus import FOLDER, TEXTS
 from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
-from benchmarks.sides.engine import OURS
+from benchmarks.sides.engine import OURS, TENSORFLOW
+from bert.engines.batches import CPU_BATCH_TOKENS
 from bert.graph.load import load_tokenizer
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "ai-edge-litert", "sentence-transformers")
@@ -51,7 +52,7 @@ class Engine:
         flags += ["--model", str(model), "--rows", str(rows)]
         return (
             peer("engine", *flags, **_ONE_THREAD)
-            if self.backend != OURS
+            if self.backend not in (OURS, TENSORFLOW)
             else measure.Child("engine", *flags, environment={**os.environ, **_ONE_THREAD})
         )
 
@@ -59,10 +60,10 @@ class Engine:
 ENGINES = {
     "float32": {
         OURS: Engine(OURS, "", "float32"),
+        TENSORFLOW: Engine(TENSORFLOW, "", "float32"),
         "ONNX Runtime, fused": Engine("onnxruntime", "fused.onnx", "float32"),
         "OpenVINO": Engine("openvino", "plain.xml", "float32"),
         "CTranslate2": Engine("ctranslate2", "ctranslate2", "float32"),
-        "LiteRT": Engine("litert", "float32.tflite", "float32"),
         "sentence-transformers, torch": Engine("torch", "", "float32"),
     },
     "int8": {
@@ -81,16 +82,18 @@ def main() -> None:
     """Measures all engines in turn and prints the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--precision", choices=[*ENGINES], default="float32")
-    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--texts", choices=[*TEXTS], default="sentences")
+    parser.add_argument("--count", type=int, help="default: 20,000 sentences, 1,500 passages")
     parser.add_argument("--every", type=int, default=27)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    rows = row_file(args.sentences, args.every)
+    count = args.count or (20_000 if args.texts == "sentences" else 1500)
+    rows = row_file(args.texts, count, args.every)
     models = exported()
     engines = ENGINES[args.precision]
     swept, limit = sweep(engines, models, rows, args.rounds)
-    results = {name: summary(passes, limit) for name, passes in swept.items()}
-    reference, _ = examined(ENGINES["float32"][OURS], models, rows, 1024)
+    results = {name: summary(name, passes, limit) for name, passes in swept.items()}
+    reference, _ = examined(ENGINES["float32"][TENSORFLOW], models, rows, 1024)
     for name, result in results.items():
         vectors, peak = examined(engines[name], models, rows, int(result["batch_tokens"]))
         cosine = (vectors * reference).sum(axis=1)
@@ -100,8 +103,10 @@ def main() -> None:
         ours = results[OURS]["tokens_per_cpu_second"]
         result["ours_is"] = round(ours / result["tokens_per_cpu_second"], 3)
     record = {
-        "benchmark": "engines" if args.precision == "float32" else f"engines_{args.precision}",
-        "data": f"{args.sentences} docstring sentences as token rows, every {args.every}th group",
+        "benchmark": "engines"
+        + ("_int8" if args.precision == "int8" else "")
+        + ("_passages" if args.texts == "passages" else ""),
+        "data": f"{count} {args.texts} of docstrings as token rows, every {args.every}th group",
         "rounds": args.rounds,
         "engines": peer_versions(*_PACKAGES),
         "limit_tokens_per_cpu_second": round(limit),
@@ -115,6 +120,7 @@ def sweep(
 ) -> tuple[dict[str, Passes], float]:
     """Returns every pass of every engine by budget, and the tokens a CPU second of the limit."""
     processes = {name: engine.start(models, rows) for name, engine in engines.items()}
+    reference = ENGINES["float32"][TENSORFLOW].start(models, rows)
     every: dict[str, Passes] = {name: {} for name in engines}
     limits = []
     for budget in BUDGETS:
@@ -123,10 +129,10 @@ def sweep(
                 taken = process.ask({"pass": budget})
                 if turn:  # the first pass meets every shape for the first time
                     every[name].setdefault(budget, []).append(taken)
-            limits.append(processes[OURS].ask({"limit": []})["tokens_per_cpu_second"])
+            limits.append(reference.ask({"limit": []})["tokens_per_cpu_second"])
         rates = [f"{name} {_rate(passes[budget]):.0f}" for name, passes in every.items()]
         print(f"{budget} tokens a batch: {', '.join(rates)}; limit {limits[-1]:.0f}", flush=True)
-    for process in processes.values():
+    for process in (*processes.values(), reference):
         process.close()
     return every, float(np.median(limits))
 
@@ -135,10 +141,10 @@ def _rate(passes: list[dict[str, float]]) -> float:
     return float(np.median([each["tokens"] / each["cpu"] for each in passes]))
 
 
-def summary(passes: Passes, limit: float) -> dict[str, object]:
-    """Returns an engine's figures at its best budget."""
+def summary(name: str, passes: Passes, limit: float) -> dict[str, object]:
+    """Returns our figures at the default budget, or another engine's at its best."""
     rates = {budget: _rate(each) for budget, each in passes.items()}
-    best = max(rates, key=lambda budget: rates[budget])
+    best = CPU_BATCH_TOKENS if name == OURS else max(rates, key=lambda budget: rates[budget])
     chosen = passes[best]
     return {
         "batch_tokens": best,
@@ -160,12 +166,12 @@ def examined(engine: Engine, models: Path, rows: Path, budget: int) -> tuple[np.
     return np.load(file), taken["peak"]
 
 
-def row_file(sentences: int, every: int) -> Path:
+def row_file(texts: str, count: int, every: int) -> Path:
     """Returns the file of token rows, sorted by length, of one in `every` groups of 4,096 tokens.
 
     The rows of each group stay together, so that padding is that of the whole.
     """
-    path = (_FOLDER / f"rows-{sentences}-{every}.npz").absolute()
+    path = (_FOLDER / f"rows-{texts}-{count}-{every}.npz").absolute()
     if path.exists():
         return path
     from bert.bundle.find import resolve_model
@@ -173,7 +179,7 @@ def row_file(sentences: int, every: int) -> Path:
 
     bundle = resolve_model("minilm")
     tokenizer = load_tokenizer(bundle)
-    flat, splits = tokenizer.encode_flat(english_sentences(sentences))
+    flat, splits = tokenizer.encode_flat(TEXTS[texts](count))
     rows = build_rows(flat, splits, bundle.max_seq_length, tokenizer.cls_id, tokenizer.sep_id)
     lengths = np.diff(rows.row_splits)
     order = np.argsort(-lengths, kind="stable")
@@ -187,17 +193,15 @@ def row_file(sentences: int, every: int) -> Path:
 
 def exported() -> Path:
     """Returns the folder of the exported models, which is filled once (a minute)."""
-    rows, here = row_file(_CALIBRATION, 1), Path(__file__).parent
+    rows, here = row_file("sentences", _CALIBRATION, 1), Path(__file__).parent
     recipe = [*sorted((here / "sides").glob("export_*.py")), here / "requirements.txt"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in recipe)).hexdigest()[:12]
     folder = (_FOLDER / f"models-{digest}").absolute()
-    last = folder / "float32.tflite"
-    if not last.exists():
+    if not (folder / "ctranslate2").exists():
         print("exporting the model for every engine", flush=True)
         command = [peer_python(), "-m", "benchmarks.sides.export_engines", "--rows", rows]
         flags = ["--model", minilm_folder(), "--output", folder]
         measure.run([*command, *flags], peer_environment())
-        measure.run([sys.executable, "-m", "benchmarks.sides.export_litert", last])
     return folder
 
 

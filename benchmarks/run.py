@@ -22,15 +22,21 @@ _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 PAGES = (_HERE / "README.md", *sorted((_HERE.parent / "docs").glob("*.md")))
 _MODULES = {
+    "end_to_end_passages": ("end_to_end", "--texts=passages", "--count=1500", "--small=64"),
     "engines_int8": ("engines", "--precision=int8"),
+    "engines_passages": ("engines", "--texts=passages"),
+    "engines_int8_passages": ("engines", "--precision=int8", "--texts=passages"),
     "padding": ("gpu.padding",),
 }  # others are their own
 _QUICK = {
-    "end_to_end": ("--sentences=600", "--small=100", "--rounds=1"),
+    "end_to_end": ("--count=600", "--small=100", "--rounds=1"),
+    "end_to_end_passages": ("--count=100", "--small=20", "--rounds=1"),
     "host_path": ("--sentences=20000", "--rounds=1"),
     "memory": ("--few=10000", "--many=100000", "--rounds=1"),
-    "engines": ("--sentences=300", "--every=2", "--rounds=1"),
-    "engines_int8": ("--sentences=300", "--every=2", "--rounds=1"),
+    **dict.fromkeys(
+        ("engines", "engines_int8", "engines_passages", "engines_int8_passages"),
+        ("--count=300", "--every=2", "--rounds=1"),
+    ),
     "processes": ("--sentences=300", "--rounds=1"),
     "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
 }

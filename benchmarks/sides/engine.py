@@ -1,8 +1,8 @@
 """One engine with one thread, as a `benchmarks.measure.Child`: it loads a model and rows.
 
 `{"pass": BUDGET}` embeds all rows in batches of that many padded tokens and answers with what that
-took; `{"vectors": BUDGET, "file": PATH}` writes their vectors, too; `{"limit": []}` (ours only)
-answers with the tokens a CPU second that large float32 products alone would allow.
+took; `{"vectors": BUDGET, "file": PATH}` writes their vectors, too; `{"limit": []}` answers with
+the tokens a CPU second that large float32 products alone would allow.
 """
 
 import argparse
@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.measure import answer_lines
 from bert.engines.batches import pad_rows, plan_batches
 
-OURS = "ours"
+OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
 
 # (input_ids, row_splits, budget) to float32 `[rows, hidden]` and the number of padded tokens
@@ -53,15 +54,14 @@ def answer(
 
 def loaded(engine: str, model: Path, precision: str) -> Embed:
     """Returns an engine with its model in memory."""
-    if engine == OURS:
-        return _ours(precision)
+    if engine in (OURS, TENSORFLOW):
+        return _ours(engine, precision)
     from benchmarks.sides import engine_calls
 
     make = {
         "onnxruntime": engine_calls.onnxruntime_call,
         "openvino": engine_calls.openvino_call,
         "ctranslate2": partial(engine_calls.ctranslate2_call, precision=precision),
-        "litert": engine_calls.litert_call,
         "torch": engine_calls.torch_call,
     }
     return batched(make[engine](model))
@@ -85,11 +85,13 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
     return embed
 
 
-def _ours(precision: str) -> Embed:
+def _ours(engine: str, precision: str) -> Embed:
     from bert.bundle.find import resolve_model
     from bert.encoder import Encoder
+    from bert.engines.choose import load_engine
 
-    encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision)
+    load = load_engine if engine == OURS else _load_tensorflow
+    encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
         done = encoder.embed_rows(ids, splits, batch_tokens=budget)
@@ -97,6 +99,12 @@ def _ours(precision: str) -> Embed:
         return done.vectors, done.padded_tokens
 
     return embed
+
+
+def _load_tensorflow(bundle: Any, special_ids: tuple[int, int], *rest: str) -> Any:
+    from bert.engines.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(bundle, special_ids, "float32")
 
 
 def limit() -> float:

@@ -69,31 +69,6 @@ def ctranslate2_call(path: Path, precision: str) -> Call:
     return call
 
 
-def litert_call(path: Path) -> Call:
-    """A LiteRT model with XNNPACK, which it takes by itself."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(path), num_threads=1)
-    inputs = interpreter.get_signature_runner().get_input_details()
-    places = {name: each["index"] for name, each in inputs.items()}
-    output = interpreter.get_output_details()[0]["index"]
-    shape: tuple[int, ...] = ()
-
-    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        nonlocal shape
-        if ids.shape != shape:
-            shape = ids.shape
-            for place in places.values():
-                interpreter.resize_tensor_input(place, shape)
-            interpreter.allocate_tensors()
-        interpreter.set_tensor(places["ids"], ids)
-        interpreter.set_tensor(places["mask"], mask)
-        interpreter.invoke()
-        return interpreter.get_tensor(output)
-
-    return call
-
-
 def torch_call(folder: Path) -> Call:
     """sentence-transformers' modules in torch, as `encode` calls them."""
     import torch

@@ -16,9 +16,15 @@ def main() -> None:
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--batch", type=int, help="texts; default: what Beam finds by itself")
     args = parser.parse_args()
     schema = pa.schema({"id": pa.string(), "text": pa.list_(pa.float32())})
-    embeddings = SentenceTransformerEmbeddings(model_name=args.model, columns=["text"])
+    embeddings = SentenceTransformerEmbeddings(
+        model_name=args.model,
+        columns=["text"],
+        min_batch_size=args.batch,
+        max_batch_size=args.batch,
+    )
     with (
         tempfile.TemporaryDirectory() as artifacts,
         beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline,

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from bert.encoder import Encoder
 
 NAME = "work.jsonl"  # in the output folder: a line for each block, with `--notes`
-# As on accelerators, the models for which this side of the work counts; with these sentences it is
-# about as many rows as a batch of the rows' way has.
-BATCH_TOKENS = 16384
+_MOST_ROWS = 1 << 14  # of a batch
 
 
 class NullEngine:
@@ -55,7 +53,7 @@ class NullGraph:
 
     def __init__(self, width: int) -> None:
         self.widths = {"sentences": width}
-        self._vectors = noise(BATCH_TOKENS, width)
+        self._vectors = noise(_MOST_ROWS, width)
 
     def __call__(
         self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
@@ -116,7 +114,6 @@ def main() -> None:
         model=args.model,
         block_bytes=args.block_bytes,
         dim=args.dim,
-        batch_tokens=None if args.workers else BATCH_TOKENS,
         threads=1 if args.workers else None,
         overwrite=True,
         beam_args=tuple(flags),

@@ -1,4 +1,4 @@
-"""sentence-transformers' own way to vectors: `encode` with its defaults, text to Parquet."""
+"""sentence-transformers' own way to vectors: `encode`, text to Parquet."""
 
 import argparse
 from pathlib import Path
@@ -14,9 +14,10 @@ def main() -> None:
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
     lines = Path(args.input).read_text(encoding="utf-8").splitlines()
-    vectors = SentenceTransformer(args.model, device="cpu").encode(lines)
+    vectors = SentenceTransformer(args.model, device="cpu").encode(lines, batch_size=args.batch)
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
     pq.write_table(pa.table({"id": lines, "embedding": column}), f"{args.output}.parquet")
 
