@@ -108,11 +108,7 @@ class TextModel:
 
 
 class TextModelHandler(ModelHandler[Document, Document, TextModel]):
-    """Runs a model over batches of Documents; a document that fails does not affect the others.
-
-    Args:
-        settings: Which model, and how it makes vectors.
-    """
+    """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
         super().__init__(large_model=settings.large_model)
@@ -163,11 +159,7 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
 
 @dataclass
 class EmbedTexts(Step):
-    """Adds vectors to Documents, or the reason why they have none.
-
-    Attributes:
-        settings: Which model, and how it makes vectors.
-    """
+    """Adds vectors to Documents, or the reason why they have none."""
 
     settings: TextModelSettings
 
@@ -208,12 +200,9 @@ def _process_name() -> str:
 
 
 class _Batch(beam.DoFn):
-    """Holds documents until they fill a batch, or the first of them has waited long enough.
+    """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
 
     Beam's own batches that wait count elements, not their size.
-
-    Args:
-        seconds: How long a document may wait.
     """
 
     _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)
