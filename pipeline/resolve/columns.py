@@ -22,22 +22,23 @@ _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
 
 
-def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
-    """Which fields hold text, id and extra columns, by first records, headers and schemas.
-
-    Raises:
-        UsageError: A column is missing or has a wrong type; the message names flag and file.
-    """
+def named_columns(options: EmbedOptions) -> Columns:
+    """The columns as the options name them."""
     spans = None
     if "span" in options.granularity:
         spans = options.span_columns or ("start", "stop")
-    columns = Columns(
+    return Columns(
         text=options.text_column or "text",
         id=options.id_column,
         text_b=options.text_b_column,
         spans=spans and (spans[0], spans[1]),
         pair_separator=options.pair_separator,
     )
+
+
+def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
+    """Which fields hold text, id and extra columns, by first records, headers and schemas."""
+    columns = named_columns(options)
     formats = {file.format for file in files}
     if formats == {"tfrecord"}:
         return columns
