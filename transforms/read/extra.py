@@ -38,12 +38,10 @@ def type_name(kind: pa.DataType) -> str | None:
 
 
 class ExtraValues:
-    """Reads the values of extra columns from records.
+    """Reads the values of extra columns, each of one of `TYPES`, from records.
 
-    Args:
-        schema: Names and types; each of `TYPES`.
-        as_text: Whether the values are texts, as those of CSV are; an empty one is then null,
-            except in a column of strings.
+    With `as_text` the values are texts, as those of CSV are; an empty one is then null, except in
+    a column of strings.
     """
 
     def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:

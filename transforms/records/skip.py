@@ -29,12 +29,7 @@ def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
 
 
 def without_skipped(block: "DocumentBlock", skipped: bytes) -> "DocumentBlock":
-    """The documents of a part that are not skipped; the part counts the others.
-
-    Args:
-        block: What was read.
-        skipped: `BlockSpec.skipped` of its block.
-    """
+    """The documents of a part without those of `BlockSpec.skipped`, which the part counts."""
     rows = rows_of_part(np.frombuffer(skipped, np.int64), block.part.number)
     if len(rows) == 0:
         return block

@@ -77,20 +77,13 @@ class EmbeddingBlock:
     """The vectors of a part, as columns in the order of its documents.
 
     Attributes:
-        part: What was read and rejected so far.
-        ids: Arrow strings `[documents]`.
-        num_tokens: int32 `[documents]`.
-        truncated: bool `[documents]`.
-        text_hash: int64 `[documents]`.
+        part, ids, num_tokens, truncated, text_hash, line_numbers, extra: As in `TokenBlock`.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
             vectors of whole texts are requested.
         windows: Which windows the vectors are of, None if they are of documents.
         tokens: Vectors of tokens, None if not requested.
         words: Vectors of words, likewise.
         spans: Vectors of spans, likewise.
-        line_numbers: int64 `[documents]`, number of each document's line in its file, from 0; None
-            if lines were not counted.
-        extra: Extra columns, a row a document; None if not requested.
         computed_tokens: Tokens the model ran on.
         padded_tokens: The same with padding.
         batches: Batches it ran.
