@@ -32,20 +32,6 @@ from storage.files import (
     write_whole,
 )
 
-__all__ = [
-    "EXAMPLES",
-    "KINDS",
-    "REJECTED",
-    "REMOVED",
-    "RUN_FILE",
-    "SETTINGS_FILE",
-    "OutputFile",
-    "OutputFolder",
-    "parse_name",
-    "part_name",
-    "settings_places",
-]
-
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
@@ -139,9 +125,8 @@ class OutputFolder:
 
         Args:
             kind: Such as `embeddings`.
-            block: Number of the block.
-            part: Number of the part.
-            ending: How its name ends.
+            block, part: Their numbers.
+            ending: How the file's name ends.
             write: Writes the bytes into the file it is given.
             rows: How many rows it writes.
 

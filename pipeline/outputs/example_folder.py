@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def claim(run: "EmbedRun") -> None:
-    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples.
-
-    Raises:
-        UsageError: It holds others, and `--overwrite` was not given; else these are removed.
-    """
+    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples."""
     folder = run.example_folder
     if folder is None or folder == run.output:
         return

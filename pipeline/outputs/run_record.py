@@ -99,7 +99,7 @@ def _start(run: "EmbedRun") -> dict[str, Any]:
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
             raise UsageError(_refusal(run, found))
-        remove_run(run.output)
+        OutputFolder(run.output).remove_all()
         found = None
     if found is None:
         stray = list(written_files(OutputFolder(run.output)))
@@ -109,7 +109,7 @@ def _start(run: "EmbedRun") -> dict[str, Any]:
                 "folder, or --overwrite to remove the files of that run"
             )
         if stray:  # without, there is at most what an identical job writes at this moment
-            remove_run(run.output)
+            OutputFolder(run.output).remove_all()
     elif _is_done(run, found):
         return found
     if found is not None:
@@ -142,7 +142,7 @@ def _forget_empty(run: "EmbedRun") -> None:
     found = read_record(run.output)
     if found is None or found["run"] == run.fingerprint or not embedded_nothing(found):
         return
-    remove_run(run.output)
+    OutputFolder(run.output).remove_all()
     folder = found["files"].get("examples")
     if folder is not None and example_run(folder) == found["run"]:
         remove_examples(folder)
@@ -202,11 +202,6 @@ def _refusal(run: "EmbedRun", found: dict[str, Any]) -> str:
         "changed since); choose another folder, with --skip_existing for this one to embed only "
         "what is new, or --overwrite to replace it"
     )
-
-
-def remove_run(output: str) -> None:
-    """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
-    OutputFolder(output).remove_all()
 
 
 def _first_record(run: "EmbedRun") -> dict[str, Any]:
@@ -272,11 +267,7 @@ def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:
 def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
     """Writes the result: status `done`, or `failed` with the counts that do not add up.
 
-    Args:
-        output: The run's folder.
-        record: As `start` gave it.
-        verdict: The reconciled counts.
-        started: When this attempt began, seconds since 1970.
+    `record` is what `start` gave; this attempt `started` so many seconds since 1970.
     """
     status: dict[str, Any] = {"status": "done", "ended": _now()}
     if verdict.problems:

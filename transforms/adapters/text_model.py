@@ -170,7 +170,7 @@ class EmbedTexts(Step):
             return documents | "Infer" >> infer
         begin = documents.pipeline | "Begin" >> beam.Impulse()
         _ = begin | "Load" >> beam.ParDo(_Load(handler))
-        keyed = documents | "Key" >> beam.ParDo(_Key())
+        keyed = documents | "Key" >> beam.Map(_keyed)
         return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
 
 
@@ -187,11 +187,9 @@ class _Load(beam.DoFn):
         """Does nothing: `setup` loads the model."""
 
 
-class _Key(beam.DoFn):
+def _keyed(document: Document) -> tuple[str, Document]:
     """Keys documents by process, as state requires a key: each process forms its own batches."""
-
-    def process(self, document: Document) -> Iterator[tuple[str, Document]]:
-        yield _process_name(), document
+    return _process_name(), document
 
 
 @functools.cache
