@@ -63,24 +63,23 @@ def _switch(group: str | None, text: str, default: bool | None = None, **more: A
 _embed_flag, _embed_switch = partial(_flag, embed_only=True), partial(_switch, embed_only=True)
 
 
+def _checked(text: str, pattern: str, wanted: str) -> str:
+    if not re.fullmatch(pattern, text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
+    return text
+
+
 def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
+    return int(_checked(text, "0*[1-9][0-9]*", "a whole number of at least 1"))
 
 
 def _at_least_zero(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
-    return int(text)
+    return int(_checked(text, "[0-9]+", "a whole number, 0 or more"))
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"-?\d+(,-?\d+)*", text):
-        raise argparse.ArgumentTypeError(
-            f"must be numbers with commas, such as -1,-2; got {text!r}"
-        )
-    return tuple(int(number) for number in text.split(","))
+    numbers = _checked(text, r"-?\d+(,-?\d+)*", "numbers with commas, such as -1,-2")
+    return tuple(map(int, numbers.split(",")))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -88,14 +87,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _blocks(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise argparse.ArgumentTypeError(f"must be block numbers with commas, got {text!r}")
-    return tuple(sorted({int(number) for number in text.split(",")}))
+    numbers = _checked(text, r"\d+(,\d+)*", "block numbers with commas")
+    return tuple(sorted(set(map(int, numbers.split(",")))))
 
 
 def _share(text: str) -> str:
-    if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
-        raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
+    _checked(text, r"\d+|\d+(\.\d+)?%", "a number or a share such as 1%")
     if text.endswith("%") and float(text[:-1]) > 100:
         raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
     return text

@@ -11,7 +11,7 @@ from pipeline.options import EmbedOptions
 from pipeline.resolve.columns import named_columns
 from transforms.bigquery.client import check_column
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import OWN_COLUMNS
+from transforms.read.extra import CAN_BE, OWN_COLUMNS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
@@ -86,8 +86,7 @@ def _extra_schema(
         value_type = (_LISTED if often else _TYPES).get(kind)
         if value_type is None:
             raise UsageError(
-                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; extra "
-                "columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
+                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; {CAN_BE}"
             )
         fields[name] = pa.list_(value_type) if often else value_type
     return pa.schema(fields.items()) if fields else None

@@ -61,11 +61,6 @@ class TableRequest:
         """What the reports of a complete run must add up to: the blocks' rows are the table's."""
         return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
 
-    @property
-    def selected(self) -> list[str]:
-        """The columns that are read, each once."""
-        return list(dict.fromkeys(name for _, name in self.columns.requested))
-
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
     """How many blocks a table of that size is distributed to.
@@ -151,7 +146,7 @@ def open_streams(request: TableRequest) -> list[str]:
         table=f"projects/{name.project}/datasets/{name.dataset}/tables/{name.table}",
         data_format=types.DataFormat.ARROW,
     )
-    session.read_options.selected_fields = request.selected
+    session.read_options.selected_fields = request.columns.names
     session.table_modifiers.snapshot_time = datetime.datetime.fromtimestamp(
         request.snapshot, datetime.UTC
     )
