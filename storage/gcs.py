@@ -54,21 +54,12 @@ def list_files(pattern: str) -> list[FileInfo]:
     found = {}
     if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
         found[info.path] = info
-    if not is_glob(name):
-        prefix = name.rstrip("/") + "/" if name else ""
-        listed = _listed(pattern, bucket, prefix)
-        matching = [each for each in listed if not _is_hidden(each.name[len(prefix) :])]
-    else:
-        matches = glob_matcher(name)
-        folder = fixed_folder(name)
-        listed = _listed(pattern, bucket, folder and folder + "/")
-        matching = [each for each in listed if matches(each.name)]
+    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
+    prefix = folder and folder + "/"
+    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    matching = [each for each in _listed(pattern, bucket, prefix) if matches(each.name)]
     found |= {each.path: each for each in (_info(blob, bucket) for blob in matching)}
     return [found[path] for path in sorted(found) if not path.endswith("/")]
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or "/." in name
 
 
 def stat(path: str) -> FileInfo:
