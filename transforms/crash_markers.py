@@ -106,11 +106,7 @@ def crashes(output: str, run: str) -> list[Crash]:
 
 
 def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
-    """Removes crash markers, because all is done or processes were stopped; those in `but` stay.
-
-    Raises:
-        ValueError: The folder of the markers is a link.
-    """
+    """Removes crash markers but some, because all is done or processes were stopped."""
     folder = OutputFolder(output)
     folder.remove_markers(folder.markers() - but)
 

@@ -37,13 +37,13 @@ _C = TypeVar("_C", bound=_Columns)
 
 @dataclass(frozen=True)
 class InputKeys(_Columns):
-    """The keys of the input.
+    """The keys of the input, a row a record.
 
     Attributes:
-        id_hash: uint64 `[records]`.
-        text_hash: int64 `[records]`, as in the output.
-        reader: int64 `[records]`, see `reader_number`.
-        place: int64 `[records]`, part and row of the document; below 0 for a rejected record, see
+        id_hash: uint64, XXH3 of the id.
+        text_hash: int64, as in the output.
+        reader: int64, see `reader_number`.
+        place: int64, part and row of the document; below 0 for a rejected record, see
             `rejected_places`.
     """
 
@@ -56,13 +56,12 @@ class InputKeys(_Columns):
 
 @dataclass(frozen=True)
 class EarlierKeys(_Columns):
-    """The keys of earlier outputs.
+    """The keys of earlier outputs, a row a document.
 
     Attributes:
-        id_hash: uint64 `[rows]`.
-        text_hash: int64 `[rows]`.
-        output: int32 `[rows]`, number of the output; a later one replaces an earlier one.
-        file: int32 `[rows]`, number of the file in it.
+        id_hash, text_hash: As in `InputKeys`.
+        output: int32, number of the output; a later one replaces an earlier one.
+        file: int32, number of the file in it.
     """
 
     DTYPES: ClassVar = (np.uint64, np.int64, np.int32, np.int32)
