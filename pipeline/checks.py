@@ -1,23 +1,20 @@
 """Checks for flags that conflict, whatever the input and the model."""
 
+from collections.abc import Iterator
+
 from pipeline.errors import UsageError
-from pipeline.options import EXAMPLES, EmbedOptions
+from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 
 _OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
 
 
 def check_contradictions(options: EmbedOptions) -> None:
-    """Refuses flags that conflict.
-
-    Raises:
-        UsageError: It names both flags.
-    """
+    """Refuses flags that conflict."""
     if not options.is_dataflow:
-        for name in ("accelerator", "right_fitting"):
-            if getattr(options, name):
-                raise UsageError(
-                    f"--{name} requires --runner DataflowRunner; for other runners give --device"
-                )
+        for flag in _given(options, "accelerator", "right_fitting"):
+            raise UsageError(
+                f"{flag} requires --runner DataflowRunner; for other runners give --device"
+            )
     _check_vectors(options)
     _check_granularity(options)
     _check_input_table(options)
@@ -25,9 +22,8 @@ def check_contradictions(options: EmbedOptions) -> None:
     _check_increments(options)
     _check_files(options)
     if options.long_text != "window":
-        for name in ("stride", "merge_windows"):
-            if getattr(options, name) is not None:
-                raise UsageError(f"{_flag(options, name)} requires --long_text window")
+        for flag in _given(options, "stride", "merge_windows"):
+            raise UsageError(f"{flag} requires --long_text window")
     if options.pair_separator == "":
         raise UsageError("--pair_separator is empty, give the characters between the two texts")
     if options.pair_separator is not None or options.text_b_column is not None:
@@ -52,9 +48,9 @@ def _check_files(options: EmbedOptions) -> None:
 
 
 def _check_vectors(options: EmbedOptions) -> None:
-    for name in ("layers", "layer_combine", "pooling", "pool_special_tokens"):
-        if options.recipe and getattr(options, name) is not None:
-            raise UsageError(f"--recipe {options.recipe} sets --{name}, give only one")
+    if options.recipe:
+        for flag in _given(options, "layers", "layer_combine", "pooling", "pool_special_tokens"):
+            raise UsageError(f"--recipe {options.recipe} sets {flag}, give only one")
     if options.pooling == "pooler" and (options.layers or options.layer_combine):
         raise UsageError(
             "--pooling pooler reads the last layer and conflicts with --layers and --layer_combine"
@@ -69,12 +65,8 @@ def _check_vectors(options: EmbedOptions) -> None:
 
 def _check_granularity(options: EmbedOptions) -> None:
     if "sentence" not in options.granularity:
-        for name in ("pooling", "pool_special_tokens", "dense", "merge_windows"):
-            if getattr(options, name) is not None:
-                raise UsageError(
-                    f"{_flag(options, name)} is for vectors of sentences, --granularity requests "
-                    "none"
-                )
+        for flag in _given(options, "pooling", "pool_special_tokens", "dense", "merge_windows"):
+            raise UsageError(f"{flag} is for vectors of sentences, --granularity requests none")
     if options.word_pooling != "mean" and not {"word", "span"} & set(options.granularity):
         raise UsageError("--word_pooling requires --granularity word or span")
     if options.span_columns is not None:
@@ -90,16 +82,17 @@ def _check_granularity(options: EmbedOptions) -> None:
         )
 
 
-def _flag(options: EmbedOptions, name: str) -> str:
-    """The flag as given: `--no_name` for a switch that was turned off."""
-    return f"--no_{name}" if getattr(options, name) is False else f"--{name}"
+def _given(options: EmbedOptions, *names: str) -> Iterator[str]:
+    """Those of the flags that were given: `--no_name` for a switch that was turned off."""
+    for name in names:
+        if (value := getattr(options, name)) not in (None, DEFAULTS[name]):
+            yield f"--no_{name}" if value is False else f"--{name}"
 
 
 def _check_output_table(options: EmbedOptions) -> None:
     if options.output_format != "bigquery":
-        for name in ("output_table", "write_disposition"):
-            if getattr(options, name) is not None:
-                raise UsageError(f"--{name} requires --output_format bigquery")
+        for flag in _given(options, "output_table", "write_disposition"):
+            raise UsageError(f"{flag} requires --output_format bigquery")
         return
     if options.output_table is None:
         raise UsageError(

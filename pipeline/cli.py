@@ -1,9 +1,11 @@
 """Dispatches a command line to its command and turns errors into exit codes."""
 
 import difflib
+import importlib
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import bert
 from pipeline import console
@@ -28,6 +30,13 @@ commands:
 
 python -m pipeline COMMAND --help lists the flags of a command, --version prints the version.
 """
+
+# Each command is imported when it is called: `--help` must not wait for Beam.
+_OTHERS = {
+    "search": ("pipeline.commands.search", "run_search"),
+    "verify": ("pipeline.commands.verify", "run_verify"),
+    "model": ("pipeline.commands.models", "run_model"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,64 +72,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
-    commands = {
-        "embed": _embed,
-        "search": _search,
-        "verify": _verify,
-        "tokenize": _tokenize,
-        "model": _model,
-    }
-    if name not in commands:
-        nearest = difflib.get_close_matches(name, commands, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
-        raise UsageError(f"unknown command {name}; {hint}")
-    return commands[name]
+    if name in ("embed", "tokenize"):
+        return partial(_start, name)
+    if name in _OTHERS:
+        module, function = _OTHERS[name]
+        run: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+        return run
+    commands = ["embed", "tokenize", *_OTHERS]
+    nearest = difflib.get_close_matches(name, commands, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
+    raise UsageError(f"unknown command {name}; {hint}")
 
 
-# Each command imports what it needs: `--help` must not wait for Beam.
-
-
-def _embed(arguments: list[str]) -> int:
-    from pipeline.parser import command_parser, parse_embed
+def _start(command: str, arguments: list[str]) -> int:
+    from pipeline.parser import command_parser, parse_embed, parse_tokenize
 
     if {"-h", "--help"} & set(arguments):
-        say(*command_parser("embed").format_help().splitlines())
+        say(*command_parser(command).format_help().splitlines())
         return ExitCode.DONE
-    options = parse_embed(arguments)
-    from pipeline.commands.start import start
-
-    return start(options)
-
-
-def _tokenize(arguments: list[str]) -> int:
-    from pipeline.parser import command_parser, parse_tokenize
-
-    if {"-h", "--help"} & set(arguments):
-        say(*command_parser("tokenize").format_help().splitlines())
-        return ExitCode.DONE
-    if any(word.partition("=")[0] == "--text" for word in arguments):
+    if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
         from pipeline.commands.tokens import run_tokens
 
         return run_tokens(arguments)
-    options = parse_tokenize(arguments)
+    options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     from pipeline.commands.start import start
 
     return start(options)
-
-
-def _search(arguments: list[str]) -> int:
-    from pipeline.commands.search import run_search
-
-    return run_search(arguments)
-
-
-def _verify(arguments: list[str]) -> int:
-    from pipeline.commands.verify import run_verify
-
-    return run_verify(arguments)
-
-
-def _model(arguments: list[str]) -> int:
-    from pipeline.commands.models import run_model
-
-    return run_model(arguments)

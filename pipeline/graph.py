@@ -29,6 +29,7 @@ from transforms.read.reader import ReadBlocks
 from transforms.reconcile.output_check import CheckFiles
 from transforms.reconcile.verdict import ReconcileBlocks, Verdict
 from transforms.records.report import BlockReport, ReconcileError
+from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
 from transforms.tokenize import TokenizeBlocks
 from transforms.write.writer import WriteBlocks
@@ -62,7 +63,7 @@ def build(
     Args:
         pipeline: Where to add it.
         run: What to do.
-        record: The run's record as `run_record.start` returned it; the graph completes it.
+        record: As `run_record.start` returned it; the graph completes it.
         handler: Runs the model; None for the run's own.
     """
     handler = handler or BertModelHandler(
@@ -85,22 +86,15 @@ def build(
 
 
 @dataclass
-class EmbedToFiles(beam.PTransform):
+class EmbedToFiles(Step):
     """Embeds TokenBlocks and writes the vectors; returns their BlockReports.
 
     One transform, so that a service that runs the model's step on workers of its own also writes
     there: it moves tokens between workers, but no vectors.
-
-    Attributes:
-        embed: Runs the model.
-        write: Writes the vectors.
     """
 
     embed: EmbedBlocks
     write: WriteBlocks
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
         return blocks | "Infer" >> self.embed | "Write" >> self.write

@@ -7,6 +7,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from bert.engines.choose import DEVICES, PRECISIONS
@@ -50,11 +51,7 @@ class Flag:
 
 
 def _flag(
-    group: str | None,
-    text: str,
-    metavar: str | None = None,
-    default: Any = None,
-    **more: Any,
+    group: str | None, text: str, metavar: str | None = None, default: Any = None, **more: Any
 ) -> Any:
     return field(default=default, metadata={"flag": Flag(group, text, metavar, **more)})
 
@@ -63,24 +60,26 @@ def _switch(group: str | None, text: str, default: bool | None = None, **more: A
     return _flag(group, text, default=default, switch=True, **more)
 
 
+_embed_flag, _embed_switch = partial(_flag, embed_only=True), partial(_switch, embed_only=True)
+
+
+def _checked(text: str, pattern: str, wanted: str) -> str:
+    if not re.fullmatch(pattern, text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
+    return text
+
+
 def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
+    return int(_checked(text, "0*[1-9][0-9]*", "a whole number of at least 1"))
 
 
 def _at_least_zero(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"must be a whole number, 0 or more, got {text!r}")
-    return int(text)
+    return int(_checked(text, "[0-9]+", "a whole number, 0 or more"))
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"-?\d+(,-?\d+)*", text):
-        raise argparse.ArgumentTypeError(
-            f"must be numbers with commas, such as -1,-2; got {text!r}"
-        )
-    return tuple(int(number) for number in text.split(","))
+    numbers = _checked(text, r"-?\d+(,-?\d+)*", "numbers with commas, such as -1,-2")
+    return tuple(map(int, numbers.split(",")))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -88,14 +87,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _blocks(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise argparse.ArgumentTypeError(f"must be block numbers with commas, got {text!r}")
-    return tuple(sorted({int(number) for number in text.split(",")}))
+    numbers = _checked(text, r"\d+(,\d+)*", "block numbers with commas")
+    return tuple(sorted(set(map(int, numbers.split(",")))))
 
 
 def _share(text: str) -> str:
-    if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
-        raise argparse.ArgumentTypeError(f"must be a number or a share such as 1%, got {text!r}")
+    _checked(text, r"\d+|\d+(\.\d+)?%", "a number or a share such as 1%")
     if text.endswith("%") and float(text[:-1]) > 100:
         raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
     return text
@@ -167,51 +164,39 @@ class EmbedOptions:
     block_docs: int | None = _flag(
         OUTPUT, "maximum number of documents in a file", "N", type=_positive
     )
-    output_format: str = _flag(
+    output_format: str = _embed_flag(
         OUTPUT,
         "format of the files",
         default="parquet",
         choices=("parquet", "jsonl", "tfrecord", "bigquery"),
-        embed_only=True,
     )
-    output_table: str | None = _flag(
-        OUTPUT,
-        "project:dataset.table, optionally with a partition $YYYYMMDD",
-        "TABLE",
-        embed_only=True,
+    output_table: str | None = _embed_flag(
+        OUTPUT, "project:dataset.table, optionally with a partition $YYYYMMDD", "TABLE"
     )
-    write_disposition: str | None = _flag(
+    write_disposition: str | None = _embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
         choices=("append", "truncate", "fail"),
-        embed_only=True,
     )
-    tfrecord_output: str | None = _flag(
-        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR", embed_only=True
+    tfrecord_output: str | None = _embed_flag(
+        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR"
     )
     compression: str = _flag(
         OUTPUT, "compression of TFRecord files", default="none", choices=("none", "gzip")
     )
-    output_dtype: str = _flag(
-        OUTPUT,
-        "number type of the stored vectors",
-        default="float32",
-        choices=OUTPUT_DTYPES,
-        embed_only=True,
+    output_dtype: str = _embed_flag(
+        OUTPUT, "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
-    skip_existing: tuple[str, ...] = _flag(
+    skip_existing: tuple[str, ...] = _embed_flag(
         OUTPUT,
         "earlier output: a folder, a glob of folders, or a BigQuery table; its documents with an "
         "unchanged text are not embedded again; can be repeated",
         "DIR_OR_TABLE",
         (),
         repeated=True,
-        embed_only=True,
     )
-    list_removed: bool = _switch(
-        OUTPUT, "list ids that only the earlier outputs have", False, embed_only=True
-    )
-    check_ids: bool = _switch(OUTPUT, "count ids that occur more than once", False, embed_only=True)
+    list_removed: bool = _embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
+    check_ids: bool = _embed_switch(OUTPUT, "count ids that occur more than once", False)
 
     model: str = _flag(
         MODEL,
@@ -232,33 +217,29 @@ class EmbedOptions:
         ("sentence",),
         type=_names,
     )
-    recipe: str | None = _flag(
-        MODEL, "layers and pooling as in the literature", choices=RECIPES, embed_only=True
+    recipe: str | None = _embed_flag(
+        MODEL, "layers and pooling as in the literature", choices=RECIPES
     )
-    layers: tuple[int, ...] | None = _flag(
-        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=_layers, embed_only=True
+    layers: tuple[int, ...] | None = _embed_flag(
+        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=_layers
     )
-    layer_combine: str | None = _flag(
-        MODEL, "how several layers become one", choices=LAYER_COMBINES, embed_only=True
+    layer_combine: str | None = _embed_flag(
+        MODEL, "how several layers become one", choices=LAYER_COMBINES
     )
-    pooling: str | None = _flag(
+    pooling: str | None = _embed_flag(
         MODEL,
         f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
         "NAME",
-        embed_only=True,
     )
-    pool_special_tokens: bool | None = _switch(
-        MODEL, "whether pooling includes [CLS] and [SEP]", embed_only=True
+    pool_special_tokens: bool | None = _embed_switch(
+        MODEL, "whether pooling includes [CLS] and [SEP]"
     )
-    dense: bool | None = _switch(
-        MODEL, "whether to apply the model's own Dense modules", embed_only=True
-    )
-    word_pooling: str = _flag(
+    dense: bool | None = _embed_switch(MODEL, "whether to apply the model's own Dense modules")
+    word_pooling: str = _embed_flag(
         MODEL,
         "how the tokens of a word or span become one vector",
         default="mean",
         choices=WORD_POOLINGS,
-        embed_only=True,
     )
     max_seq_length: int | None = _flag(
         MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", type=_positive
@@ -275,59 +256,44 @@ class EmbedOptions:
     prompt: str | None = _flag(
         MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
     )
-    merge_windows: bool | None = _switch(
-        MODEL, "one vector a document (default) or one a window", embed_only=True
+    merge_windows: bool | None = _embed_switch(
+        MODEL, "one vector a document (default) or one a window"
     )
-    dim: int | None = _flag(MODEL, "keep the first N numbers", "N", type=_positive, embed_only=True)
-    normalize: bool | None = _switch(
-        MODEL, "whether to scale vectors to unit length", embed_only=True
-    )
+    dim: int | None = _embed_flag(MODEL, "keep the first N numbers", "N", type=_positive)
+    normalize: bool | None = _embed_switch(MODEL, "whether to scale vectors to unit length")
 
-    precision: str = _flag(
-        COMPUTING,
-        "number type of the matrix products",
-        default="float32",
-        choices=PRECISIONS,
-        embed_only=True,
+    precision: str = _embed_flag(
+        COMPUTING, "number type of the matrix products", default="float32", choices=PRECISIONS
     )
-    device: str = _flag(
+    device: str = _embed_flag(
         COMPUTING,
         "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
         "processor, for tests",
         default="auto",
         choices=DEVICES,
-        embed_only=True,
     )
-    batch_tokens: int | None = _flag(
+    batch_tokens: int | None = _embed_flag(
         COMPUTING,
         "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
         "N",
         type=_positive,
-        embed_only=True,
     )
-    threads: int | None = _flag(
-        COMPUTING, "default: all processors", "N", type=_positive, embed_only=True
-    )
-    inference_timeout: int = _flag(
+    threads: int | None = _embed_flag(COMPUTING, "default: all processors", "N", type=_positive)
+    inference_timeout: int = _embed_flag(
         COMPUTING,
         "fail, naming the block, if no batch ends within this time",
         "SECONDS",
         600,
         type=_positive,
-        embed_only=True,
     )
     runner: str = _flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
-    accelerator: str | None = _flag(
+    accelerator: str | None = _embed_flag(
         DATAFLOW,
         "accelerator of every worker; also chooses --device, --machine_type and the disk",
         choices=ACCELERATORS,
-        embed_only=True,
     )
-    right_fitting: bool = _switch(
-        DATAFLOW,
-        "give the accelerator only to the workers of the model's steps",
-        False,
-        embed_only=True,
+    right_fitting: bool = _embed_switch(
+        DATAFLOW, "give the accelerator only to the workers of the model's steps", False
     )
     dry_run: bool = _switch(None, "print the plan and stop", False)
     beam_args: tuple[str, ...] = ()

@@ -48,13 +48,7 @@ class Parser(argparse.ArgumentParser):
 class Once(argparse.Action):
     """Stores a value and refuses a second one, which would replace the first silently."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if getattr(namespace, self.dest, None) is not None:
             raise UsageError(f"{option_string} takes one value, it was given twice")
         setattr(namespace, self.dest, values)
@@ -63,13 +57,7 @@ class Once(argparse.Action):
 class _Switch(argparse.Action):
     """`--name` and `--no_name`, of which one may be given."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         value = not str(option_string).startswith("--no_")
         if getattr(namespace, self.dest, None) is (not value):
             other = self.option_strings[value]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, replace
 
 from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
@@ -27,14 +27,13 @@ from pipeline.resolve.sizes import (
 )
 from pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
 from pipeline.resolve.tables import TableInput, find_input
-from pipeline.run import EmbedRun, Work
+from pipeline.run import EmbedRun
 from pipeline.runners.beam_flags import configure_storage
-from pipeline.runners.job_server import check_job_server
 from pipeline.runners.local_runners import check_local_runner
+from pipeline.runners.portable_jobs import check_job_server
 from pipeline.runners.worker_model import check_precision
 from storage.files import absolute
 from transforms.examples.settings import ExampleSettings
-from transforms.increments.earlier import EarlierOutput
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
 from transforms.plan.plan import PlanRequest, planned_work
@@ -45,6 +44,8 @@ from transforms.records.spec import InputFile, PlannedWork
 def prepare(options: EmbedOptions) -> EmbedRun:
     """Checks the options against input, model and output.
 
+    All errors of `pipeline.resolve` and the checks come out here.
+
     Raises:
         UsageError: One clear sentence that names the flag or file.
         StorageError: A store does not answer at this moment.
@@ -53,21 +54,14 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         check_job_server(options)
         check_local_runner(options)
         configure_storage(options)
-        work = _work(options)
-        earlier = earlier_outputs(options, work.output, work.metadata)
-        fingerprint = run_fingerprint(work, earlier)
-        widths = Widths.of(work.text_spec, work.vector_spec, work.bundle)
+        run = _run(options)
+        run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
+        run = replace(run, fingerprint=run_fingerprint(run))
+        widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
-            work.estimated_documents, work.input_bytes, options, widths
+            run.estimated_documents, run.input_bytes, options, widths
         )
-        windows, extra = work.text_spec.keeps_windows, work.columns.extra
-        run = EmbedRun(
-            **{field.name: getattr(work, field.name) for field in fields(work)},
-            fingerprint=fingerprint,
-            estimated_bytes=output_bytes,
-            earlier=earlier,
-            load=find_load(options, work.output, fingerprint, work.metadata, windows, extra),
-        )
+        run = replace(run, estimated_bytes=output_bytes, load=find_load(run))
         _check_skip_blocks(run)
         check_output(run, example_bytes)
         return run
@@ -107,8 +101,8 @@ def _source(options: EmbedOptions, output: str) -> _Source:
     return _Source(listed, files, input_columns(options, files), None, examples, settings)
 
 
-def _work(options: EmbedOptions) -> Work:
-    """What to read and compute, checked."""
+def _run(options: EmbedOptions) -> EmbedRun:
+    """The run as far as input, model and options decide it."""
     output = absolute(options.output)
     source = _source(options, output)
     texts = with_long_text(options, source.settings) if source.examples else options
@@ -133,7 +127,7 @@ def _work(options: EmbedOptions) -> Work:
         text_column=options.text_column or "text",
     )
     table = source.table.dealt(request.block_bytes) if source.table else None
-    return Work(
+    return EmbedRun(
         options=options,
         output=output,
         bundle=bundle,
@@ -167,23 +161,23 @@ def _check_skip_blocks(run: EmbedRun) -> None:
             )
 
 
-def run_fingerprint(work: Work, earlier: tuple[EarlierOutput, ...]) -> str:
+def run_fingerprint(run: EmbedRun) -> str:
     """Hash of every option that changes rows or how files are cut, the model and the listing."""
-    settings = work.metadata | {
-        "output_format": work.options.output_format,
-        "columns": astuple(work.columns),
-        "read_through": work.request.read_through,
-        "input_format": work.request.input_format,
-        "block_bytes": work.request.block_bytes,
-        "part_docs": work.part_docs,
-        "limit": work.request.limit,
-        "listing": work.request.digest,
+    settings = run.metadata | {
+        "output_format": run.options.output_format,
+        "columns": astuple(run.columns),
+        "read_through": run.request.read_through,
+        "input_format": run.request.input_format,
+        "block_bytes": run.request.block_bytes,
+        "part_docs": run.part_docs,
+        "limit": run.request.limit,
+        "listing": run.request.digest,
     }
-    if work.example_folder is not None:
-        compression = work.options.compression
-        settings |= {"tfrecord_output": work.example_folder, "compression": compression}
-    if earlier:
-        settings["skip_existing"] = [(output.run, output.digest) for output in earlier]
+    if run.example_folder is not None:
+        compression = run.options.compression
+        settings |= {"tfrecord_output": run.example_folder, "compression": compression}
+    if run.earlier:
+        settings["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     settings.pop("model_source", None)  # a path, which may change while the model stays
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

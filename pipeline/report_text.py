@@ -132,9 +132,7 @@ def _crash_line(crash: Crash) -> str:
 def load_lines(record: Mapping[str, Any], started: bool) -> list[str]:
     """Which vectors are in which BigQuery tables, since when and by which job: a line a table.
 
-    Args:
-        record: The run's record, with its `table`.
-        started: Whether the command that prints this ran the job.
+    `started` says whether the command that prints this ran the job.
     """
     lines = []
     for kind, load in record.get("loads", {}).items():
@@ -151,11 +149,7 @@ def load_lines(record: Mapping[str, Any], started: bool) -> list[str]:
 
 
 def statements(record: Mapping[str, Any]) -> list[str]:
-    """SQL to continue with: an index over the vectors of a run's table, and a search in it.
-
-    Args:
-        record: The run's record, with its `table`.
-    """
+    """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
     lines = []
     for granularity, destination in record["table"]["tables"].items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path

@@ -36,8 +36,8 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a run reads and computes.
+class EmbedRun:
+    """A run that is checked: what it reads, computes and writes.
 
     Attributes:
         options: As given.
@@ -57,6 +57,10 @@ class Work:
         table: What to read of a BigQuery table; None if the input is files.
         query_rows: The facts about that table that `run.json` keeps if it is the result of a
             query, which expires.
+        fingerprint: Of everything that changes rows or how files are cut.
+        estimated_bytes: Estimated size of the output.
+        earlier: Earlier outputs, whose documents are skipped.
+        load: The BigQuery table that the vectors are loaded into; None if they stay in files.
     """
 
     options: EmbedOptions
@@ -74,6 +78,10 @@ class Work:
     reading: ExampleReading | None
     table: TableRequest | None
     query_rows: dict[str, Any] | None
+    fingerprint: str = ""
+    estimated_bytes: int = 0
+    earlier: tuple[EarlierOutput, ...] = ()
+    load: TableLoad | None = None
 
     @property
     def kind(self) -> str:
@@ -107,8 +115,9 @@ class Work:
             return self.text_spec
         return replace(self.text_spec, granularity=(*kinds, "token"))
 
-    def examples_of(self, run: str) -> ExampleSettings:
-        """How the examples are tokenized that the run of a fingerprint writes."""
+    @property
+    def written_examples(self) -> ExampleSettings:
+        """How the examples are tokenized that this run writes."""
         text_spec = self.token_spec
         prompt = (
             load_tokenizer(self.bundle).encode_flat([text_spec.prompt])[0]
@@ -124,7 +133,7 @@ class Work:
             prompt_tokens=len(prompt),
             granularity=text_spec.granularity,
             tokens_with_ids=self._tokens_with_ids,
-            run=run,
+            run=self.fingerprint,
         )
 
     @property
@@ -137,7 +146,7 @@ class Work:
     def metadata(self) -> dict[str, Any]:
         """The description of the vectors, or examples, that the output's files hold."""
         if self.kind == EXAMPLES:
-            described = asdict(self.examples_of(""))
+            described = asdict(self.written_examples)
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
             return described | {"compression": self.options.compression}
@@ -162,28 +171,6 @@ class Work:
             **self.vector_spec.to_dict(),
             **self.text_spec.to_dict(),
         }
-
-
-@dataclass(frozen=True)
-class EmbedRun(Work):
-    """A run that can start.
-
-    Attributes:
-        fingerprint: Of everything that changes rows or how files are cut.
-        estimated_bytes: Estimated size of the output.
-        earlier: Earlier outputs, whose documents are skipped.
-        load: The BigQuery table that the vectors are loaded into; None if they stay in files.
-    """
-
-    fingerprint: str
-    estimated_bytes: int
-    earlier: tuple[EarlierOutput, ...]
-    load: TableLoad | None
-
-    @property
-    def written_examples(self) -> ExampleSettings:
-        """How the examples are tokenized that this run writes."""
-        return self.examples_of(self.fingerprint)
 
     @property
     def keys(self) -> KeySettings | None:

@@ -111,12 +111,7 @@ def read_bytes(path: str) -> bytes | None:
 
 
 class Stored(NamedTuple):
-    """What was written.
-
-    Attributes:
-        size: Bytes of the file.
-        crc32c: Its checksum, in base64 as Cloud Storage reports it.
-    """
+    """What was written: the file's bytes, and its CRC32C in base64 as Cloud Storage reports it."""
 
     size: int
     crc32c: str

@@ -54,21 +54,12 @@ def list_files(pattern: str) -> list[FileInfo]:
     found = {}
     if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
         found[info.path] = info
-    if not is_glob(name):
-        prefix = name.rstrip("/") + "/" if name else ""
-        listed = _listed(pattern, bucket, prefix)
-        matching = [each for each in listed if not _is_hidden(each.name[len(prefix) :])]
-    else:
-        matches = glob_matcher(name)
-        folder = fixed_folder(name)
-        listed = _listed(pattern, bucket, folder and folder + "/")
-        matching = [each for each in listed if matches(each.name)]
+    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
+    prefix = folder and folder + "/"
+    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    matching = [each for each in _listed(pattern, bucket, prefix) if matches(each.name)]
     found |= {each.path: each for each in (_info(blob, bucket) for blob in matching)}
     return [found[path] for path in sorted(found) if not path.endswith("/")]
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or "/." in name
 
 
 def stat(path: str) -> FileInfo:
@@ -86,7 +77,13 @@ def _stat(path: str) -> FileInfo | None:
 
 def _blob(path: str) -> "Blob | None":
     bucket, name = _split(path)
-    return _call(path, "read", lambda c: c.bucket(bucket).get_blob(name, **_ONCE))
+    return _call(path, "read", lambda client: client.bucket(bucket).get_blob(name, **_ONCE))
+
+
+def _object(client: "Client", path: str, generation: int | None = None) -> "Blob":
+    """The client's object of an address, without a request."""
+    bucket, name = _split(path)
+    return client.bucket(bucket).blob(name, generation=generation)
 
 
 def checksum(path: str) -> str:
@@ -108,20 +105,17 @@ def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
 
 def read(path: str) -> bytes | None:
     """All bytes of an object, its checksum compared, or None if there is none."""
-    bucket, name = _split(path)
+    raw: Any = {"raw_download": True} | _ONCE
     try:
-        return _call(
-            path,
-            "read",
-            lambda c: c.bucket(bucket).blob(name).download_as_bytes(raw_download=True, **_ONCE),
-        )
+        return _call(path, "read", lambda client: _object(client, path).download_as_bytes(**raw))
     except FileNotFoundError:
         return None
 
 
-def write(path: str, buffer: io.BytesIO) -> None:
-    """Writes an object as a whole; the server compares its checksum."""
-    _upload(path, buffer)
+def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
+    """Writes an object as a whole, under a condition; the server compares its checksum."""
+    to: Any = {"rewind": True, "size": buffer.getbuffer().nbytes} | condition | _ONCE
+    _call(path, "written", lambda client: _object(client, path).upload_from_file(buffer, **to))
 
 
 def create(path: str, data: bytes) -> bool:
@@ -129,22 +123,10 @@ def create(path: str, data: bytes) -> bool:
     from google.api_core.exceptions import PreconditionFailed
 
     try:
-        _upload(path, io.BytesIO(data), if_generation_match=0)
+        write(path, io.BytesIO(data), if_generation_match=0)
     except PreconditionFailed:
         return read(path) == data  # True: it is ours, and the first answer was lost
     return True
-
-
-def _upload(path: str, buffer: io.BytesIO, **condition: int) -> None:
-    bucket, name = _split(path)
-    size = buffer.getbuffer().nbytes
-
-    def upload(client: "Client") -> None:
-        client.bucket(bucket).blob(name).upload_from_file(
-            buffer, rewind=True, size=size, **_ONCE, **condition
-        )
-
-    _call(path, "written", upload)
 
 
 def list_folder(folder: str) -> list[FileInfo]:
@@ -162,9 +144,8 @@ def delete(paths: list[str]) -> None:
 
 
 def _delete(path: str) -> None:
-    bucket, name = _split(path)
     with suppress(FileNotFoundError):
-        _call(path, "removed", lambda c: c.bucket(bucket).delete_blob(name, **_ONCE))
+        _call(path, "removed", lambda client: _object(client, path).delete(**_ONCE))
 
 
 def list_objects(url: str, direct: bool = False, most: int | None = None) -> "list[Blob]":
@@ -182,9 +163,7 @@ def list_objects(url: str, direct: bool = False, most: int | None = None) -> "li
 
 def download(url: str, target: str) -> None:
     """Downloads an object to a local file; the checksum is compared."""
-    bucket, name = _split(url)
-    blob = _client().bucket(bucket).blob(name)
-    _call(url, "read", lambda _: blob.download_to_filename(target, **_ONCE))
+    _call(url, "read", lambda c: _object(c, url).download_to_filename(target, **_ONCE))
 
 
 def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
@@ -263,11 +242,10 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
-    bucket, name = _split(info.path)
     which = {} if (start, stop) == (0, info.size) else {"start": start, "end": stop - 1}
 
     def download(client: "Client") -> bytes:
-        blob = client.bucket(bucket).blob(name, generation=info.generation or None)
+        blob = _object(client, info.path, info.generation or None)
         checksum = None if which else "auto"
         data = blob.download_as_bytes(raw_download=True, checksum=checksum, **which, **_ONCE)
         if len(data) != stop - start:

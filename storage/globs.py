@@ -46,7 +46,7 @@ def glob_matcher(pattern: str) -> Callable[[str], object]:
         wild = text[0] in "*?[" and text != "["
         parts.append(_VISIBLE if begins and wild else "")
         if piece["rest"]:
-            parts.append(rf"(?:[^/]|/{_VISIBLE})*")
+            parts.append(rf"[^/]*(?:/{_VISIBLE}[^/]*)*")
         elif text == "*":
             parts.append("[^/]*")
         elif wild:

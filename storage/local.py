@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from storage.checksums import crc32c_of
+from storage.checksums import crc32c_of as checksum
 from storage.errors import InputError, SettingError, StorageError
 from storage.file_info import FileInfo
 
@@ -100,11 +100,6 @@ def read(path: str) -> bytes | None:
         return None
 
 
-def checksum(path: str) -> str:
-    """The CRC32C of a file, in base64."""
-    return crc32c_of(path)
-
-
 def temporary_name(name: str) -> str:
     """A name beside `name` that no other process or thread chooses."""
     return f"{TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{name}"
@@ -126,9 +121,9 @@ def write_whole(
             file.flush()
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
-        checksum = crc32c_of(temporary)
+        crc32c = checksum(temporary)
         os.replace(temporary, path)
-        return size, checksum
+        return size, crc32c
     except BaseException as error:
         if os.path.exists(temporary):
             os.remove(temporary)

@@ -30,7 +30,7 @@ _REMOTE_THREADS = 4  # write and remove the markers of a store, so that the work
 
 _lock = threading.Lock()
 _mine: dict[str, Future | None] = {}  # markers of this process; for a store with their upload
-_pool: ThreadPoolExecutor | None = None
+_pool = ThreadPoolExecutor(_REMOTE_THREADS, "marks")  # starts no thread before it has work
 _ended = False  # threads may begin a block while the process ends
 
 
@@ -53,14 +53,9 @@ class Crash:
 
 @contextlib.contextmanager
 def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
-    """Marks a block while a process works on it.
+    """Marks a block of a run while a process works on it.
 
     If a marker cannot be written, a warning is logged and the work continues.
-
-    Args:
-        output: Folder of the run.
-        run: Its fingerprint.
-        spec: The block.
     """
     path = OutputFolder(output).marker(spec.number, spec.stripe, uuid.uuid4().hex[:12])
     mark = {
@@ -100,7 +95,7 @@ def crashes(output: str, run: str) -> list[Crash]:
     markers of a running job look the same.
     """
     found: dict[int, Crash] = {}
-    for path in sorted(standing_markers(output)):
+    for path in sorted(OutputFolder(output).markers()):
         mark = _read(path, run)
         if mark is not None:
             last = found.get(mark.block, replace(mark, times=0))
@@ -110,22 +105,10 @@ def crashes(output: str, run: str) -> list[Crash]:
     return [each for each in ordered if not _is_done(output, run, each.block)]
 
 
-def standing_markers(output: str) -> frozenset[str]:
-    """The paths of all crash markers of an output."""
-    return OutputFolder(output).markers()
-
-
 def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
-    """Removes the crash markers of an output, because all is done or processes were stopped.
-
-    Args:
-        output: Folder of the run.
-        but: Markers that stay.
-
-    Raises:
-        ValueError: The folder of the markers is a link.
-    """
-    OutputFolder(output).remove_markers(standing_markers(output) - but)
+    """Removes crash markers but some, because all is done or processes were stopped."""
+    folder = OutputFolder(output)
+    folder.remove_markers(folder.markers() - but)
 
 
 def _read(path: str, run: str) -> Crash | None:
@@ -155,7 +138,7 @@ def _add(path: str, data: bytes) -> None:
         if _ended:
             return
         if is_remote(path):
-            _mine[path] = _threads().submit(_write, path, data)
+            _mine[path] = _pool.submit(_write, path, data)
         else:
             _mine[path] = None
             _write(path, data)
@@ -180,7 +163,7 @@ def _remove_later(path: str) -> None:
         written = _mine.pop(path)
         if written is not None:
             with contextlib.suppress(RuntimeError):  # the process ends, no new thread can start
-                _threads().submit(_remove, path, written)
+                _pool.submit(_remove, path, written)
                 return
     _remove(path, written)
 
@@ -192,13 +175,6 @@ def _remove(path: str, written: Future | None = None) -> None:
         remove([path])
     except OSError as error:
         _LOG.warning("the crash marker %s cannot be removed: %s", path, error)
-
-
-def _threads() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(_REMOTE_THREADS, "marks")
-    return _pool
 
 
 @atexit.register

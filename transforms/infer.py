@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 _VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
 
 
+@dataclass(eq=False)
 class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     """Runs a bundle's encoder over TokenBlocks, a block a call, and forms batches itself.
 
-    Args:
+    Attributes:
         bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
         fingerprint: The model's; a bundle with another one is rejected.
         spec: What a vector is.
@@ -57,42 +58,35 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
             `bert.engines.choose.load_engine`.
     """
 
-    def __init__(
-        self,
-        bundle: str,
-        fingerprint: str,
-        spec: VectorSpec,
-        text_spec: TextSpec,
-        batch_tokens: int | None = None,
-        threads: int | None = None,
-        trusted: bool = False,
-        precision: str = "float32",
-        device: str = "auto",
-        inference_timeout: float | None = None,
-        load_engine: "EngineLoader | None" = None,
-    ) -> None:
+    bundle: str
+    fingerprint: str
+    spec: VectorSpec
+    text_spec: TextSpec
+    batch_tokens: int | None = None
+    threads: int | None = None
+    trusted: bool = False
+    precision: str = "float32"
+    device: str = "auto"
+    inference_timeout: float | None = None
+    load_engine: "EngineLoader | None" = None
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._bundle, self.fingerprint, self._trusted = bundle, fingerprint, trusted
-        self._spec, self._text_spec = spec, text_spec
-        self._batch_tokens, self._threads = batch_tokens, threads
-        self._precision, self._device = precision, device
-        self._timeout, self._load_engine = inference_timeout, load_engine
 
     def load_model(self) -> "Encoder":
         from bert.encoder import Encoder
         from bert.engines.choose import load_engine
 
-        bundle = worker_bundle(self._bundle, self.fingerprint)
+        bundle = worker_bundle(self.bundle, self.fingerprint)
         bundle.verify_files()
-        bundle = replace(bundle, trusted=self._trusted)
         return Encoder(
-            bundle,
-            self._spec,
-            threads=self._threads,
-            precision=self._precision,
-            device=self._device,
-            inference_timeout=self._timeout,
-            load_engine=self._load_engine or load_engine,
+            replace(bundle, trusted=self.trusted),
+            self.spec,
+            threads=self.threads,
+            precision=self.precision,
+            device=self.device,
+            inference_timeout=self.inference_timeout,
+            load_engine=self.load_engine or load_engine,
         )
 
     def run_inference(
@@ -109,7 +103,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         block, started = batch, time.perf_counter()
         with RedactErrors("infer"), _naming(block):
             rows, vectors = model.embed_documents(
-                block.rows, block.row, block.layout, self._text_spec, self._batch_tokens
+                block.rows, block.row, block.layout, self.text_spec, self.batch_tokens
             )
             return [embedding_block(block, rows, vectors, model.tokenizer, started)]
 
@@ -125,11 +119,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
 
 @dataclass
 class EmbedBlocks(Step):
-    """Embeds TokenBlocks.
-
-    Attributes:
-        handler: Loads the model and runs it.
-    """
+    """Embeds TokenBlocks with a handler, which loads the model and runs it."""
 
     handler: BertModelHandler
 

@@ -32,20 +32,6 @@ from storage.files import (
     write_whole,
 )
 
-__all__ = [
-    "EXAMPLES",
-    "KINDS",
-    "REJECTED",
-    "REMOVED",
-    "RUN_FILE",
-    "SETTINGS_FILE",
-    "OutputFile",
-    "OutputFolder",
-    "parse_name",
-    "part_name",
-    "settings_places",
-]
-
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
@@ -75,6 +61,8 @@ class OutputFile:
 @dataclass(frozen=True)
 class OutputFolder:
     """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
+
+    Nothing is removed where a folder of the layout is a link: what removes files raises InputError.
 
     Attributes:
         path: Folder of the run's output, local or remote.
@@ -139,9 +127,8 @@ class OutputFolder:
 
         Args:
             kind: Such as `embeddings`.
-            block: Number of the block.
-            part: Number of the part.
-            ending: How its name ends.
+            block, part: Their numbers.
+            ending: How the file's name ends.
             write: Writes the bytes into the file it is given.
             rows: How many rows it writes.
 
@@ -197,7 +184,7 @@ class OutputFolder:
         """Removes files of this layout by their names, and folders that are then empty.
 
         Raises:
-            ValueError: A name that no run uses, or a folder that is a link.
+            ValueError: A name that no run uses.
         """
         names = list(names)
         for name in names:
@@ -208,30 +195,18 @@ class OutputFolder:
         self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
 
     def remove_reports(self, parts: Iterable[tuple[int, int]]) -> None:
-        """Removes the reports of parts, so that the parts count as not finished.
-
-        Raises:
-            ValueError: A folder is a link.
-        """
+        """Removes the reports of parts, so that the parts count as not finished."""
         self._check_links()
         remove([self.report(*part) for part in parts])
 
     def remove_markers(self, markers: Iterable[str]) -> None:
-        """Removes crash markers.
-
-        Raises:
-            ValueError: A folder is a link.
-        """
+        """Removes crash markers."""
         self._check_links()
         remove(sorted(markers))
         self._remove_empty([_WORKING])
 
     def remove_all(self) -> None:
-        """Removes a run's files and nothing else; its record last.
-
-        Raises:
-            ValueError: A folder is a link.
-        """
+        """Removes a run's files and nothing else; its record last."""
         self.remove_reports(self.report_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())

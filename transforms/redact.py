@@ -3,7 +3,6 @@
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 _HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = tuple(
@@ -18,13 +17,7 @@ class RedactErrors:
 
     Messages of libraries often quote the value: "could not convert '…'". Runners log the errors of
     a step and pass them on, also on other machines, where nothing filters them. Of such an error
-    only its kind and place are kept.
-
-    Args:
-        step: The step, for the message.
-
-    Raises:
-        RuntimeError: Instead of an error whose message may hold a text.
+    only its kind and place are kept, in a RuntimeError that names the step.
     """
 
     def __init__(self, step: str) -> None:
@@ -33,12 +26,7 @@ class RedactErrors:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception):
             return
         if not has_own_words(error):

@@ -27,9 +27,6 @@ def run_model(arguments: list[str]) -> int:
 
     Returns:
         DONE, or FAILED if a model differs from what was imported.
-
-    Raises:
-        UsageError: The arguments are wrong, or there is no such model.
     """
     given = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = given.run

@@ -24,7 +24,7 @@ from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message
 from pipeline.runners.portable_jobs import earlier_job_lines
 from pipeline.runners.worker_model import runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
-from transforms.crash_markers import clear_crash_markers, standing_markers
+from transforms.crash_markers import clear_crash_markers
 
 
 def start(options: EmbedOptions) -> ExitCode:
@@ -53,7 +53,7 @@ def start(options: EmbedOptions) -> ExitCode:
 
 
 def _run(run: EmbedRun, record: dict[str, Any]) -> ExitCode:
-    markers = standing_markers(run.output)
+    markers = run.folder.markers()
     try:
         with Progress(run.output, run.to_cover):
             run_job(run, record)
@@ -70,13 +70,7 @@ def _run(run: EmbedRun, record: dict[str, Any]) -> ExitCode:
 
 
 def _report(run: EmbedRun, record: dict[str, Any], started: bool) -> ExitCode:
-    """Reports the result of a complete run, and SQL for its table if it has one.
-
-    Args:
-        run: The run.
-        record: Its record.
-        started: Whether this command ran it; otherwise it was complete before.
-    """
+    """Reports a complete run, `started` here or found complete, and SQL for its table."""
     say(*summary_lines(run.output, record))
     if record.get("table"):
         say(*load_lines(record, started), *statements(record))
@@ -92,10 +86,7 @@ def _report_interruption(
 ) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster.
 
-    Args:
-        run: The run.
-        record: Its record.
-        markers: The crash markers from before the job.
+    The crash `markers` from before the job stay.
     """
     if runs_here(run.options):
         warn("", *_note_failure(run, record, "interrupted"))

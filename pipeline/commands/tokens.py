@@ -11,11 +11,7 @@ from pipeline.parser import Parser, add_flag
 
 
 def run_tokens(arguments: Sequence[str]) -> int:
-    """Prints tokens, their ids and their places in the text, one token a line.
-
-    Raises:
-        UsageError: The arguments are wrong, or there is no such model.
-    """
+    """Prints tokens, their ids and their places in the text, one token a line."""
     parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
     parser.add_argument("--text", required=True)
     for name in ("model", "allow_untrusted_model"):

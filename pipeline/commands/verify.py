@@ -51,11 +51,7 @@ def run_verify(arguments: list[str]) -> int:
 
 
 def read_folder(output: str) -> tuple[OutputFolder, dict[str, Any]]:
-    """The folder of a run, and its record.
-
-    Raises:
-        UsageError: There is no run, or its folders are links.
-    """
+    """The folder of a run, and its record."""
     path = absolute(output)
     record = read_record(path)
     if record is None:
@@ -67,11 +63,7 @@ def read_folder(output: str) -> tuple[OutputFolder, dict[str, Any]]:
 
 
 def find_problems(folder: OutputFolder, record: dict[str, Any]) -> list[Problem]:
-    """The files that are not as the run wrote them.
-
-    Raises:
-        UsageError: The record is damaged.
-    """
+    """The files that are not as the run wrote them."""
     try:
         return list(output_problems(folder, record))
     except (KeyError, TypeError, AttributeError) as error:

@@ -14,16 +14,9 @@ _CONTENT = {"output": "documents", "tfrecord_output": "documents with their exam
 
 
 def check_output(run: EmbedRun, example_bytes: int) -> None:
-    """Checks the folders without creating anything.
+    """Checks the folders without creating anything; `example_bytes` are for `--tfrecord_output`.
 
     A run that was begun is continued, whatever the disk holds.
-
-    Args:
-        run: What to do.
-        example_bytes: Estimated size of the examples that `--tfrecord_output` keeps.
-
-    Raises:
-        UsageError: A folder cannot be written, or the output will not fit the disk.
     """
     options = run.options
     folders = [("output", options.output, run.output, run.estimated_bytes)]

@@ -1,22 +1,14 @@
 """Claims and describes the folder for a run's examples before the run starts."""
 
-from typing import TYPE_CHECKING
-
 from pipeline.errors import UsageError
+from pipeline.run import EmbedRun
 from storage.files import join, make_folder, read_bytes, remove, write_bytes
 from transforms.examples.settings import settings_from_json
 from transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
 
-if TYPE_CHECKING:
-    from pipeline.run import EmbedRun
 
-
-def claim(run: "EmbedRun") -> None:
-    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples.
-
-    Raises:
-        UsageError: It holds others, and `--overwrite` was not given; else these are removed.
-    """
+def claim(run: EmbedRun) -> None:
+    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples."""
     folder = run.example_folder
     if folder is None or folder == run.output:
         return
@@ -41,7 +33,7 @@ def example_run(folder: str) -> str | None:
         return None
 
 
-def describe(run: "EmbedRun") -> None:
+def describe(run: EmbedRun) -> None:
     """Writes `examples.json`, if the run writes examples."""
     if run.example_folder is not None:
         make_folder(run.example_folder)

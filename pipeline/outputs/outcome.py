@@ -26,10 +26,8 @@ def embedded_nothing(record: dict[str, Any]) -> bool:
 def problem(record: dict[str, Any], allowed: str | None) -> str | None:
     """Why a finished run counts as failed; None if it does not.
 
-    Args:
-        record: Of the run.
-        allowed: What --max_rejected says: a number, a share such as "5%", or None for any. Blank
-            lines of plain text do not count.
+    `allowed` is what --max_rejected says: a number, a share such as "5%", or None for any. Blank
+    lines of plain text do not count.
     """
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
@@ -55,9 +53,7 @@ def problem(record: dict[str, Any], allowed: str | None) -> str | None:
 def speed_of_faster(present: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     """How fast an identical job was that ended before this one and computed at least as much.
 
-    Args:
-        present: What `run.json` says at this moment.
-        record: What this job is about to write.
+    `present` is what `run.json` says at this moment, `record` what this job is about to write.
     """
     if present.get("status") != "done":
         return {}

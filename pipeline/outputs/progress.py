@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from types import TracebackType
 
 import orjson
 from rich.console import Console
@@ -26,11 +25,8 @@ _SUMMED = ("rejected", "covered")
 class Progress:
     """Shows the progress of a run with a local output; a cluster shows its own.
 
-    Reads the reports of finished parts, because a local runner returns only at the end.
-
-    Args:
-        output: The run's folder.
-        total: Bytes the run covers; compressed files count only at the end.
+    Reads the reports of finished parts, because a local runner returns only at the end. Of the
+    `total` bytes that the run covers, compressed files count only at the end.
     """
 
     def __init__(self, output: str, total: int) -> None:
@@ -49,12 +45,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -9,15 +9,15 @@ import platform
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-import pyarrow as pa
 
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULTS
 from pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
 from pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
+from pipeline.run import EmbedRun
 from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from storage.errors import StorageError
 from storage.files import create_exclusive, read_bytes, write_bytes
@@ -29,9 +29,6 @@ from transforms.reconcile.totals import listing_hash
 from transforms.reconcile.verdict import Verdict
 from transforms.records.rejected import BLOCK_SKIPPED
 from transforms.records.report import read_report
-
-if TYPE_CHECKING:
-    from pipeline.run import EmbedRun
 
 _FORMAT = 2
 _PACKAGES = (
@@ -70,7 +67,7 @@ def read_record(output: str) -> dict[str, Any] | None:
     )
 
 
-def start(run: "EmbedRun") -> dict[str, Any]:
+def start(run: EmbedRun) -> dict[str, Any]:
     """Claims the output folder for a run, or continues an earlier attempt of the same one.
 
     Returns:
@@ -94,12 +91,12 @@ def start(run: "EmbedRun") -> dict[str, Any]:
         raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
 
 
-def _start(run: "EmbedRun") -> dict[str, Any]:
+def _start(run: EmbedRun) -> dict[str, Any]:
     found = read_record(run.output)
     if found is not None and found["run"] != run.fingerprint:
         if not run.options.overwrite:
             raise UsageError(_refusal(run, found))
-        remove_run(run.output)
+        OutputFolder(run.output).remove_all()
         found = None
     if found is None:
         stray = list(written_files(OutputFolder(run.output)))
@@ -109,7 +106,7 @@ def _start(run: "EmbedRun") -> dict[str, Any]:
                 "folder, or --overwrite to remove the files of that run"
             )
         if stray:  # without, there is at most what an identical job writes at this moment
-            remove_run(run.output)
+            OutputFolder(run.output).remove_all()
     elif _is_done(run, found):
         return found
     if found is not None:
@@ -128,7 +125,7 @@ def _start(run: "EmbedRun") -> dict[str, Any]:
     return record
 
 
-def _refuse_links(run: "EmbedRun") -> None:
+def _refuse_links(run: EmbedRun) -> None:
     """Refuses links: through them, reports would be written and removed somewhere else."""
     if links := run.folder.links():
         raise UsageError(
@@ -137,31 +134,32 @@ def _refuse_links(run: "EmbedRun") -> None:
         )
 
 
-def _forget_empty(run: "EmbedRun") -> None:
+def _forget_empty(run: EmbedRun) -> None:
     """Removes another run that embedded nothing: the corrected command takes its folder."""
     found = read_record(run.output)
     if found is None or found["run"] == run.fingerprint or not embedded_nothing(found):
         return
-    remove_run(run.output)
+    OutputFolder(run.output).remove_all()
     folder = found["files"].get("examples")
     if folder is not None and example_run(folder) == found["run"]:
         remove_examples(folder)
 
 
-def _is_done(run: "EmbedRun", found: dict[str, Any]) -> bool:
+def _is_done(run: EmbedRun, found: dict[str, Any]) -> bool:
     """Whether nothing is left to do."""
-    if found["status"] != "done" or _skipped_blocks(found) - set(run.options.skip_blocks):
+    if found["status"] != "done" or _unskipped_blocks(run, found):
         return False
     return _is_complete(run, found) and _answers(run, found)
 
 
-def _skipped_blocks(record: dict[str, Any]) -> set[int]:
-    return set(record.get("options", {}).get("skip_blocks") or ())
+def _unskipped_blocks(run: EmbedRun, found: dict[str, Any]) -> set[int]:
+    """Blocks that an earlier attempt skipped and this one does not."""
+    return {*(found.get("options", {}).get("skip_blocks") or ())} - {*run.options.skip_blocks}
 
 
-def _reset_skipped_blocks(run: "EmbedRun", found: dict[str, Any]) -> None:
-    """Removes the reports of blocks that an earlier attempt skipped and this one does not."""
-    again = _skipped_blocks(found) - set(run.options.skip_blocks)
+def _reset_skipped_blocks(run: EmbedRun, found: dict[str, Any]) -> None:
+    """Removes the reports of such blocks."""
+    again = _unskipped_blocks(run, found)
     for block, part in run.folder.report_parts() if again else ():
         if block in again:
             report = read_report(run.folder, block, part, run.fingerprint)
@@ -170,14 +168,14 @@ def _reset_skipped_blocks(run: "EmbedRun", found: dict[str, Any]) -> None:
                 run.folder.remove_files(report.files)
 
 
-def _is_complete(run: "EmbedRun", record: dict[str, Any]) -> bool:
+def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
     """Whether the files of a finished run are still there, by their names and sizes."""
     listing = f"{listing_hash(written_files(run.folder)):016x}"
     parts = len(run.folder.report_parts())
     return listing == record["listing"] and parts >= record["counts"]["parts"]
 
 
-def _answers(run: "EmbedRun", found: dict[str, Any]) -> bool:
+def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
     """Whether a finished run reported on ids and loaded its table as these options require."""
     required = {"duplicate_ids": run.options.check_ids, "removed": run.options.list_removed}
     loaded = found.get("table") == (run.load.requested if run.load else None)
@@ -189,7 +187,7 @@ def _answers(run: "EmbedRun", found: dict[str, Any]) -> bool:
         raise UsageError(str(error)) from error
 
 
-def _refusal(run: "EmbedRun", found: dict[str, Any]) -> str:
+def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = _first_record(run)
     differ = [
         f"{part} {name}"
@@ -204,12 +202,8 @@ def _refusal(run: "EmbedRun", found: dict[str, Any]) -> str:
     )
 
 
-def remove_run(output: str) -> None:
-    """Removes a run's files and nothing else: vectors, rejected records, reports, the record."""
-    OutputFolder(output).remove_all()
-
-
-def _first_record(run: "EmbedRun") -> dict[str, Any]:
+def _first_record(run: EmbedRun) -> dict[str, Any]:
+    extra = run.columns.extra
     given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return {
@@ -234,7 +228,7 @@ def _first_record(run: "EmbedRun") -> dict[str, Any]:
             "text_b_column": run.columns.text_b,
             "span_columns": run.columns.spans and list(run.columns.spans),
             "pair_separator": run.columns.pair_separator,
-            "extra_columns": _extra_types(run.columns.extra),
+            "extra_columns": extra and {each.name: str(each.type) for each in extra},
             "read_through": run.request.read_through,
             "limit": run.request.limit,
             "skip_existing": [
@@ -265,18 +259,10 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _extra_types(schema: pa.Schema | None) -> dict[str, str] | None:
-    return None if schema is None else {field.name: str(field.type) for field in schema}
-
-
 def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
     """Writes the result: status `done`, or `failed` with the counts that do not add up.
 
-    Args:
-        output: The run's folder.
-        record: As `start` gave it.
-        verdict: The reconciled counts.
-        started: When this attempt began, seconds since 1970.
+    `record` is what `start` gave; this attempt `started` so many seconds since 1970.
     """
     status: dict[str, Any] = {"status": "done", "ended": _now()}
     if verdict.problems:

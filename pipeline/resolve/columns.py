@@ -11,7 +11,7 @@ from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from storage.files import is_remote
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import OWN_COLUMNS, TYPES, type_name
+from transforms.read.extra import CAN_BE, OWN_COLUMNS, TYPES, type_name
 from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
@@ -22,22 +22,23 @@ _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
 
 
-def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
-    """Which fields hold text, id and extra columns, by first records, headers and schemas.
-
-    Raises:
-        UsageError: A column is missing or has a wrong type; the message names flag and file.
-    """
+def named_columns(options: EmbedOptions) -> Columns:
+    """The columns as the options name them."""
     spans = None
     if "span" in options.granularity:
         spans = options.span_columns or ("start", "stop")
-    columns = Columns(
+    return Columns(
         text=options.text_column or "text",
         id=options.id_column,
         text_b=options.text_b_column,
         spans=spans and (spans[0], spans[1]),
         pair_separator=options.pair_separator,
     )
+
+
+def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
+    """Which fields hold text, id and extra columns, by first records, headers and schemas."""
+    columns = named_columns(options)
     formats = {file.format for file in files}
     if formats == {"tfrecord"}:
         return columns
@@ -159,10 +160,7 @@ def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.Data
     path, stored = first.info.path, first.footer.schema.field(name).type
     kind = plain_type(stored)
     if kind is None:
-        raise UsageError(
-            f"--extra_columns {name} is {stored} in {path}; extra columns can be strings, "
-            "numbers, booleans, dates, times, decimals and flat lists"
-        )
+        raise UsageError(f"--extra_columns {name} is {stored} in {path}; {CAN_BE}")
     if given is not None and TYPES[given] != kind:
         raise UsageError(f"--extra_columns {name}:{given} is {kind} in {path}; write {name}")
     if type_name(kind) is None and any(file.format in ("jsonl", "csv") for file in files):

@@ -31,16 +31,7 @@ def check_formats(options: EmbedOptions, formats: set[str]) -> None:
 def earlier_outputs(
     options: EmbedOptions, output: str, vectors: Mapping[str, Any]
 ) -> tuple[EarlierOutput, ...]:
-    """The outputs that --skip_existing names, in that order, each once.
-
-    Args:
-        options: As given.
-        output: Folder of this run, which is left out where a glob matches it.
-        vectors: The description of this run's vectors.
-
-    Raises:
-        UsageError: A folder is not an output, or holds other vectors than this run computes.
-    """
+    """The outputs that --skip_existing names, in order, each once; not the run's own `output`."""
     folders: dict[str, None] = {}
     for named in options.skip_existing:
         for place in _places(named, output):
@@ -111,16 +102,15 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
 
 
 def _earlier_table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
-    facts = table_facts(place)
-    if facts.settings is None:
+    rows, created, settings = table_facts(place)
+    if settings is None:
         raise UsageError(
             f"--skip_existing {place} does not describe its vectors: its description must "
             f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
         )
-    _check_same(place, facts.settings, vectors)
+    _check_same(place, settings, vectors)
     # This run may add rows to the table, which stays the same table.
-    digest = f"{facts.name} {facts.created}"
-    return EarlierOutput(number, place, None, digest, facts.rows)
+    return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
 
 
 def _record(folder: str) -> dict[str, Any] | None:

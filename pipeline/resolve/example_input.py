@@ -27,11 +27,7 @@ _OFFERED = ("sentence", "token")  # by every example; words and spans must have 
 
 
 def are_examples(files: Sequence[InputFile]) -> bool:
-    """Whether the input is TFRecord files.
-
-    Raises:
-        UsageError: Only a part of it is.
-    """
+    """Whether the input is TFRecord files."""
     kinds = {file.format for file in files}
     if "tfrecord" in kinds and len(kinds) > 1:
         raise UsageError(
@@ -41,11 +37,7 @@ def are_examples(files: Sequence[InputFile]) -> bool:
 
 
 def example_settings(options: EmbedOptions, files: Sequence[InputFile]) -> ExampleSettings | None:
-    """How the examples were tokenized, by their `examples.json`; None without such a file.
-
-    Raises:
-        UsageError: A flag is for texts, or files were written with different settings.
-    """
+    """How the examples were tokenized, by their `examples.json`; None without such a file."""
     for name in _OF_TEXTS:
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} is for texts, but --input names TFRecord files of examples")
@@ -102,12 +94,7 @@ def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> E
 def text_options(
     options: EmbedOptions, settings: ExampleSettings | None, bundle: Bundle
 ) -> EmbedOptions:
-    """The options with all settings that the examples were tokenized with.
-
-    Raises:
-        UsageError: The tokenizer or a flag differs from theirs, or they do not hold what the
-            requested vectors require.
-    """
+    """The options with all settings that the examples were tokenized with."""
     offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
     for kind in options.granularity:
         if kind not in offered and kind in ("word", "span"):

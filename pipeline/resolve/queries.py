@@ -1,7 +1,6 @@
 """Runs the `--query` of a run once and names the temporary table that holds its rows."""
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UsageError
@@ -17,26 +16,19 @@ _DAY = 24 * 3600 * 1000
 _KEPT_DAYS = 7
 
 
-@dataclass(frozen=True)
-class QueryRows:
-    """The rows of a query.
-
-    Attributes:
-        name: The table that holds them.
-        expired: The facts in run.json about a table that a complete run has outlived, else None.
-    """
-
-    name: TableName
-    expired: dict[str, Any] | None = None
-
-
-def query_rows(client: "Client", options: EmbedOptions, output: str) -> QueryRows:
+def query_rows(
+    client: "Client", options: EmbedOptions, output: str
+) -> tuple[TableName, dict[str, Any] | None]:
     """The rows of a query, which runs unless an earlier attempt of this run did it.
 
     The table's name follows from the query and the output folder. While the folder holds an
     unfinished run, the same command reads the same rows again; our own dataset keeps them for
     seven days. A complete run stays complete when its rows have expired. `--overwrite` runs the
     query again.
+
+    Returns:
+        The table that holds the rows; and the facts in run.json about a table that a complete run
+        has outlived, else None.
 
     Raises:
         UsageError: `--dry_run` must not run the query; or the rows of an unfinished run have
@@ -55,7 +47,7 @@ def query_rows(client: "Client", options: EmbedOptions, output: str) -> QueryRow
     done = found is not None and found["status"] == "done"
     if ours and not exists and not options.overwrite:
         if done:
-            return QueryRows(name, kept)
+            return name, kept
         raise UsageError(
             f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
             f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
@@ -67,7 +59,7 @@ def query_rows(client: "Client", options: EmbedOptions, output: str) -> QueryRow
             _make_dataset(client, name, location, given=options.temp_dataset is not None)
         with translate_errors("--query"):
             _run(client, options.query, name, location)
-    return QueryRows(name)
+    return name, None
 
 
 def _checked_location(client: "Client", query: str) -> str:

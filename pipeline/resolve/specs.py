@@ -12,12 +12,7 @@ _VECTOR_FLAGS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "n
 
 
 def resolve_vector_spec(options: EmbedOptions, bundle: Bundle) -> VectorSpec:
-    """The recipe's or the model's own settings, changed by the options.
-
-    Raises:
-        ValueError: Several layers without a way to combine them, or Dense modules of a model that
-            has none.
-    """
+    """The recipe's or the model's own settings, changed by the options."""
     given = {name: getattr(options, name) for name in _VECTOR_FLAGS}
     if options.dense:
         if not bundle.dense:
@@ -39,12 +34,7 @@ def _may_be_dense(options: EmbedOptions) -> bool:
 
 
 def resolve_text_spec(options: EmbedOptions, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
-    """How texts become rows, and which kinds of vectors they get.
-
-    Raises:
-        ValueError: The model cannot take such a length, prompt or stride, or `--dim` is too large
-            for tokens.
-    """
+    """How texts become rows, and which kinds of vectors they get."""
     text_spec = TextSpec(
         max_seq_length=options.max_seq_length or bundle.max_seq_length,
         granularity=options.granularity,

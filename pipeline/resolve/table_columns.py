@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
+from pipeline.resolve.columns import named_columns
 from transforms.bigquery.client import check_column
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import OWN_COLUMNS
+from transforms.read.extra import CAN_BE, OWN_COLUMNS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
@@ -38,24 +39,9 @@ _TYPES = _LISTED | {
 def table_columns(options: EmbedOptions, schema: list["SchemaField"], shown: str) -> Columns:
     """The columns that the options name; each exists and has a usable type.
 
-    Args:
-        options: As given.
-        schema: Of the table.
-        shown: The table's name in messages.
-
-    Raises:
-        UsageError: A column does not exist or has a wrong type.
-        ValueError: No column can have such a name.
+    They are compared with the table's schema; messages show the table as `shown`.
     """
-    spans = None
-    if "span" in options.granularity:
-        spans = options.span_columns or ("start", "stop")
-    columns = Columns(
-        text=options.text_column or "text",
-        id=options.id_column or "id",
-        text_b=options.text_b_column,
-        spans=spans and (spans[0], spans[1]),
-    )
+    columns = replace(named_columns(options), id=options.id_column or "id")
     present = {field.name: field for field in schema}
     once, often = ("NULLABLE", "REQUIRED"), ("NULLABLE", "REQUIRED", "REPEATED")
     required: list[tuple[str, str | None, tuple[str, ...], tuple[str, ...]]] = [
@@ -100,8 +86,7 @@ def _extra_schema(
         value_type = (_LISTED if often else _TYPES).get(kind)
         if value_type is None:
             raise UsageError(
-                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; extra "
-                "columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
+                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; {CAN_BE}"
             )
         fields[name] = pa.list_(value_type) if often else value_type
     return pa.schema(fields.items()) if fields else None

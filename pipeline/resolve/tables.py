@@ -67,11 +67,7 @@ class TableInput:
 
 
 def job_project(options: EmbedOptions, table: TableName | None) -> str:
-    """The project that runs jobs and pays: `--project`, else the table's own project.
-
-    Raises:
-        UsageError: There is neither.
-    """
+    """The project that runs jobs and pays: `--project`, else the table's own project."""
     project = BeamFlags.of(options.beam_args)["project"] or (table and table.project)
     if not project:
         raise UsageError("--query requires --project, the project that runs it and pays for it")
@@ -79,12 +75,7 @@ def job_project(options: EmbedOptions, table: TableName | None) -> str:
 
 
 def find_input(options: EmbedOptions, output: str) -> TableInput | None:
-    """The table to read, the query's result if there is a query; None if the input is files.
-
-    Raises:
-        UsageError: A table or a column does not exist.
-        ValueError: The table may not be read.
-    """
+    """The table to read, the query's result if there is a query; None if the input is files."""
     if not options.reads_table:
         return None
     name = None
@@ -96,12 +87,10 @@ def find_input(options: EmbedOptions, output: str) -> TableInput | None:
             )
     with bigquery_client(job_project(options, name)) as client:
         if name is None:
-            rows = query_rows(client, options, output)
-            if rows.expired is not None:
-                return _expired_input(client, rows.name, rows.expired, options)
-            name, shown = rows.name, "--query"
-        else:
-            shown = f"--input {name}"
+            name, expired = query_rows(client, options, output)
+            if expired is not None:
+                return _expired_input(client, name, expired, options)
+        shown = f"--input {name}" if options.query is None else "--query"
         with translate_errors(f"{shown} cannot be read"):
             return _table_input(client, name, shown, options)
 

@@ -24,12 +24,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BeamFlags:
-    """Beam's flags: as they were given, and what each of Beam's options is by them.
-
-    Attributes:
-        words: The flags.
-        values: Every option of Beam by its name.
-    """
+    """Beam's flags, `words`, and the value of every option of Beam by them."""
 
     words: tuple[str, ...]
     values: dict[str, Any]
@@ -128,12 +123,7 @@ def configure_storage(options: EmbedOptions) -> None:
 
 
 def pipeline_options(options: EmbedOptions, flags: Sequence[str]) -> PipelineOptions:
-    """Beam's options for a job.
-
-    Args:
-        options: As given; they name the runner.
-        flags: Beam's flags of the job.
-    """
+    """Beam's options for a job with these flags of Beam, and the runner that the options name."""
     name = options.runner
     if options.runner_name in SWITCHING:
         _logger.warning(

@@ -28,11 +28,7 @@ _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
 def for_dataflow(options: EmbedOptions) -> EmbedOptions:
-    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator.
-
-    Raises:
-        UsageError: Flags conflict or are missing.
-    """
+    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator."""
     if not options.is_dataflow:
         return options
     given = BeamFlags.of(options.beam_args)
@@ -102,11 +98,9 @@ def _workers(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
 
 
 def run_on_dataflow(pipeline: beam.Pipeline, given: BeamFlags) -> None:
-    """Submits a pipeline, and waits for its job's end unless --no_wait_until_finish is given.
+    """Submits a pipeline that was built with the flags that `job_flags` returned.
 
-    Args:
-        pipeline: Built with these flags.
-        given: Beam's flags, as `job_flags` returned them.
+    Waits for the job's end unless --no_wait_until_finish is given.
 
     Raises:
         JobGoesOn: The job still runs, or another one of its name does.

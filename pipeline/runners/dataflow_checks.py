@@ -18,11 +18,7 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
 def check_dataflow(options: EmbedOptions, given: BeamFlags) -> None:
-    """Refuses flags that conflict or are missing.
-
-    Raises:
-        UsageError: Naming the flags, and what to do.
-    """
+    """Refuses flags that conflict or are missing."""
     checks = (_places, _naming, _network, _accelerators, _devices, _machines, _packaging)
     for check in checks:
         for problem in check(options, given):

@@ -34,12 +34,7 @@ _ENDED_WORKER = "Worker subprocess exited with return code"
 
 
 def check_local_runner(options: EmbedOptions) -> None:
-    """Checks that a local runner can run.
-
-    Raises:
-        UsageError: Prism has no program; more workers are requested than would run; or the runner
-            is Beam's old one.
-    """
+    """Checks that a local runner can run."""
     name = options.runner_name
     if name == "bundlebaseddirectrunner":
         raise UsageError(
@@ -73,14 +68,10 @@ def _check_prism(location: str | None) -> None:
 
 
 def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]) -> None:
-    """Builds a pipeline and runs it to its end; Ctrl-C also ends worker processes at once.
+    """Runs a pipeline with the graph that `work` adds; Ctrl-C also ends worker processes at once.
 
     Beam would wait for everything its worker processes have received, and each of them would
     answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
-
-    Args:
-        options: Beam's.
-        work: Adds the graph to the pipeline.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; no worker is left.

@@ -1,6 +1,10 @@
-"""Submits jobs to portable runners such as Flink, waits for them, and finds earlier ones."""
+"""Submits jobs to portable runners such as Flink, waits for them, and finds earlier ones.
+
+Before, it checks that their job server, or JobManager, is reachable.
+"""
 
 import json
+import socket
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,14 +16,49 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
+from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from pipeline.runners.beam_flags import BeamFlags
 from pipeline.runners.job_errors import JobFailed, JobGoesOn, lost_connection, root_message
-from pipeline.runners.job_server import NOT_AN_ADDRESS
 from pipeline.runners.local_runners import quiet_channels
 
-_SECONDS = 10.0
+_SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
+# Values of --job_endpoint and --flink_master for which Beam starts a server itself.
+_NOT_AN_ADDRESS = ("embed", "[local]", "[auto]")
 _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
+
+
+def check_job_server(options: EmbedOptions) -> None:
+    """Raises UsageError if the job server, or the cluster, does not answer."""
+    if not options.is_portable:
+        return
+    given = BeamFlags.of(options.beam_args)
+    endpoint = given["job_endpoint"]
+    if endpoint is not None:
+        address = "--job_endpoint", endpoint, "start the job server first"
+    elif options.runner_name == "flinkrunner" and given.names("--flink_master"):
+        address = "--flink_master", given["flink_master"], "start the JobManager first"
+    else:
+        other = ", or --flink_master that of a JobManager"
+        raise UsageError(
+            f"--job_endpoint is missing: give --runner {options.runner} the address of a job "
+            f"server, such as localhost:8099{other if options.runner_name == 'flinkrunner' else ''}"
+        )
+    if not options.dry_run:
+        _check(*address)
+
+
+def _check(flag: str, address: str, what_to_do: str) -> None:
+    if address in _NOT_AN_ADDRESS:
+        return
+    host, _, port = address.rpartition("://")[2].rstrip("/").rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
 
 
 @dataclass(frozen=True)
@@ -48,7 +87,7 @@ class PortableJob:
             runner=options.runner,
             name=flags["job_name"] or "",
             endpoint=flags["job_endpoint"] or "",
-            flink_master="" if master in NOT_AN_ADDRESS else master,
+            flink_master="" if master in _NOT_AN_ADDRESS else master,
         )
 
     def __str__(self) -> str:
@@ -89,10 +128,7 @@ class PortableJob:
 
 
 def earlier_job_lines(record: dict[str, Any] | None) -> list[str]:
-    """A note on a job that an earlier command submitted, and whose end it did not see.
-
-    Args:
-        record: The present `run.json` of the output, None if there is none.
+    """A note on a job of this `run.json` that an earlier command submitted without seeing its end.
 
     Raises:
         JobGoesOn: The job still runs.
@@ -122,14 +158,9 @@ def run_on_job_server(
     submitted: Callable[[dict[str, Any]], None],
     wait: bool,
 ) -> None:
-    """Builds a pipeline, submits it, and waits for its end if requested.
+    """Submits a pipeline with the graph that `work` adds, and waits for its end if requested.
 
-    Args:
-        options: Beam's.
-        work: Adds the graph to the pipeline.
-        job: The job that these options describe.
-        submitted: Called with the job as JSON-able values once the runner has it.
-        wait: Whether to wait for the job's end.
+    `submitted` gets the job as JSON-able values once the runner has it.
 
     Raises:
         JobGoesOn: The job still runs, or its state is not available.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
@@ -16,7 +16,7 @@ from transforms.adapters.text_model import (
     is_unicode,
     text_rejection,
 )
-from transforms.adapters.text_settings import text_model_settings
+from transforms.adapters.text_settings import ModelSettings, text_model_settings
 
 Record = dict[str, Any]
 
@@ -40,22 +40,11 @@ class EmbedDocuments(beam.PTransform):
         output_column: The field for the vector; an existing value is replaced.
         text_b_column: The field with the second text of a pair; None: no pairs. A record
             without a second text is embedded alone.
-        prompt: What precedes every text, or `name:` and the name that the model gives it;
-            None is the model's own, "" none.
-        max_seq_length: Most tokens of a row, special tokens and prompt included; None is the
-            model's own.
-        long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean
-            over windows, "reject" rejects them.
-        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
-        threads: Processor cores for the model; None: all that a worker may use.
-        large_model: Whether the worker processes of a machine share one model.
         max_batch_seconds: How long an element may wait for others of its window; for streaming,
             whose bundles are often one element. None: a batch ends with its bundle.
         as_numpy: Whether vectors are float32 arrays rather than lists of float.
-        **settings: Changes of the model's own settings: `layers`, `layer_combine`,
-            `pooling`, `pool_special_tokens`, `dense`, `normalize`, `dim` (see
-            `bert.specs.VectorSpec`).
+        **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
+            `transforms.adapters.text_settings.ModelSettings` has them.
 
     Raises:
         ValueError: There is no such model, it cannot give such vectors, or column names conflict.
@@ -68,43 +57,23 @@ class EmbedDocuments(beam.PTransform):
         output_column: str = "embedding",
         text_b_column: str | None = None,
         *,
-        prompt: str | None = None,
-        max_seq_length: int | None = None,
-        long_text: str = "truncate",
-        stride: int | None = None,
-        precision: str = "float32",
-        batch_tokens: int | None = None,
-        threads: int | None = None,
-        large_model: bool = False,
         max_batch_seconds: float | None = None,
         as_numpy: bool = False,
-        **settings: Any,
+        **settings: Unpack[ModelSettings],
     ) -> None:
         super().__init__()
         _check_columns(column, output_column, text_b_column)
-        if text_b_column is not None and long_text == "window":
+        if text_b_column is not None and settings.get("long_text") == "window":
             raise SettingError("long_text", "window is for single texts, text_b_column makes pairs")
         self._columns = column, text_b_column, output_column
         self._as_numpy = switch("as_numpy", as_numpy)
-        self._settings = text_model_settings(
-            model,
-            prompt=prompt,
-            max_seq_length=max_seq_length,
-            long_text=long_text,
-            stride=stride,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            threads=threads,
-            large_model=large_model,
-            max_batch_seconds=max_batch_seconds,
-            **settings,
-        )
+        self._settings = text_model_settings(model, max_batch_seconds, **settings)
 
     def expand(self, elements: beam.PCollection):  # any element, two collections: no type fits
         column, text_b_column, output_column = self._columns
         return (
             elements
-            | "Pick" >> beam.ParDo(_Pick(column, text_b_column))
+            | "Pick" >> beam.Map(_picked, column, text_b_column)
             | "Embed" >> EmbedTexts(self._settings)
             | "Place"
             >> beam.ParDo(_Place(column, output_column, self._as_numpy)).with_outputs(
@@ -113,16 +82,10 @@ class EmbedDocuments(beam.PTransform):
         )
 
 
-class _Pick(beam.DoFn):
-    def __init__(self, column: str, text_b_column: str | None) -> None:
-        self._column, self._text_b_column = column, text_b_column
-
-    def process(
-        self,
-        element: Any,
-        timestamp: Any = beam.DoFn.TimestampParam,
-    ) -> Iterator[Document]:
-        yield document(element, timestamp, self._column, self._text_b_column)
+def _picked(
+    element: Any, column: str, text_b_column: str | None, at: Any = beam.DoFn.TimestampParam
+) -> Document:
+    return document(element, at, column, text_b_column)
 
 
 class _Place(beam.DoFn):

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import apache_beam as beam
 from apache_beam.ml.rag.embeddings.base import create_text_adapter
@@ -23,7 +23,11 @@ from transforms.adapters.text_model import (
     run_inference,
     text_rejection,
 )
-from transforms.adapters.text_settings import TextModelSettings, text_model_settings
+from transforms.adapters.text_settings import (
+    ModelSettings,
+    TextModelSettings,
+    text_model_settings,
+)
 from transforms.records.step import Step
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
@@ -48,15 +52,9 @@ class BertEmbeddings(EmbeddingsManager):
             and everything is checked when this is created, without TensorFlow.
         columns: The columns with texts; None: elements are EmbeddableItems.
         output_columns: The columns for their vectors, as many; None: those of the texts.
-        prompt: What precedes every text, or `name:` and a name; None is the model's own.
-        max_seq_length: Most tokens of a row; None is the model's own.
-        long_text: "truncate" cuts longer texts, "window" gives the mean over windows, with
-            "reject" they fail.
-        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
-        threads: Processor cores for the model; None: all that a worker may use.
-        large_model: Whether the worker processes of a machine share one model.
-        **settings: Changes of the model's own `bert.specs.VectorSpec`.
+        **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
+            `transforms.adapters.text_settings.ModelSettings` has them; texts that "reject" rejects
+            fail.
 
     Raises:
         ValueError: There is no such model, it cannot give such vectors, or the columns are wrong.
@@ -67,37 +65,17 @@ class BertEmbeddings(EmbeddingsManager):
         model: str | os.PathLike[str] = "minilm",
         columns: Sequence[str] | None = None,
         output_columns: Sequence[str] | None = None,
-        *,
-        prompt: str | None = None,
-        max_seq_length: int | None = None,
-        long_text: str = "truncate",
-        stride: int | None = None,
-        precision: str = "float32",
-        batch_tokens: int | None = None,
-        threads: int | None = None,
-        large_model: bool = False,
-        **settings: Any,
+        **settings: Unpack[ModelSettings],
     ) -> None:
         _check_columns(columns, output_columns)
         super().__init__(
             columns=None if columns is None else list(columns),
             type_adapter=create_text_adapter() if columns is None else None,
-            large_model=large_model,
+            large_model=settings.get("large_model", False),
         )
         self.output_columns = self.columns if output_columns is None else list(output_columns)
         self.model = path_text("model", model)
-        self._settings = text_model_settings(
-            model,
-            prompt=prompt,
-            max_seq_length=max_seq_length,
-            long_text=long_text,
-            stride=stride,
-            precision=precision,
-            batch_tokens=batch_tokens,
-            threads=threads,
-            large_model=large_model,
-            **settings,
-        )
+        self._settings = text_model_settings(model, **settings)
 
     def get_model_handler(self) -> TextModelHandler:
         return TextModelHandler(self._settings)
@@ -136,9 +114,9 @@ class EmbedColumns(Step):
         return replace(self, exception_handling=arguments)
 
     def expand(self, elements: beam.PCollection):  # one collection, or two: no type fits
-        documents = elements | "Pick" >> beam.ParDo(_Pick(self.columns))
-        infer, check = run_inference(self._found()), beam.ParDo(_Check(self.columns))
-        place = beam.ParDo(_Place(self.output_columns))
+        documents = elements | "Pick" >> beam.Map(_picked, self.columns)
+        infer, check = run_inference(self._found()), beam.Map(_checked, self.columns or _CONTENT)
+        place = beam.Map(_placed, self.output_columns)
         if self.exception_handling is None:
             embedded = documents | "Infer" >> infer.with_output_types(Document)
             return embedded | "Check" >> check | "Place" >> place
@@ -147,7 +125,7 @@ class EmbedColumns(Step):
         embedded, failed = documents | "Infer" >> infer
         good, bad = embedded | "Check" >> check
         failures = (bad, failed.failed_inferences) | "Failures" >> beam.Flatten()
-        return good | "Place" >> place, failures | "Split" >> beam.ParDo(_Split())
+        return good | "Place" >> place, failures | "Split" >> beam.FlatMap(_split)
 
     def _found(self) -> TextModelSettings:
         specs = {
@@ -164,48 +142,33 @@ class EmbedColumns(Step):
         return replace(settings, bundle=found.path)
 
 
-class _Pick(beam.DoFn):
-    def __init__(self, columns: list[str] | None) -> None:
-        self._columns = columns
-
-    def process(
-        self, element: Any, timestamp: Any = beam.DoFn.TimestampParam
-    ) -> Iterator[Document]:
-        yield document(element, timestamp, self._columns)
+def _picked(
+    element: Any, columns: list[str] | None, at: Any = beam.DoFn.TimestampParam
+) -> Document:
+    return document(element, at, columns)
 
 
-class _Check(beam.DoFn):
-    def __init__(self, columns: list[str] | None) -> None:
-        self._columns = columns or _CONTENT
-
-    def process(self, embedded: Document) -> Iterator[Document]:
-        rejection = embedded.rejection
-        if rejection is not None:
-            raise InputError(f"{self._columns[rejection.place]}: {rejection.reason}")
-        yield embedded
+def _checked(embedded: Document, columns: Sequence[str]) -> Document:
+    rejection = embedded.rejection
+    if rejection is not None:
+        raise InputError(f"{columns[rejection.place]}: {rejection.reason}")
+    return embedded
 
 
-class _Place(beam.DoFn):
-    def __init__(self, output_columns: list[str] | None) -> None:
-        self._output_columns = output_columns
-
-    def process(self, embedded: Document, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        # A TimestampedValue would get a new window, which splits merged sessions.
-        element = placed(embedded, self._output_columns)
-        yield WindowedValue(element, embedded.timestamp, (window,))
+def _placed(
+    embedded: Document, output_columns: list[str] | None, window: Any = beam.DoFn.WindowParam
+) -> Any:
+    # A TimestampedValue would get a new window, which splits merged sessions.
+    return WindowedValue(placed(embedded, output_columns), embedded.timestamp, (window,))
 
 
-class _Split(beam.DoFn):
+def _split(
+    failure: tuple[Any, tuple[type, str, list[str]]], window: Any = beam.DoFn.WindowParam
+) -> Iterator[Any]:
     """Splits what Beam caught, a document or a batch, into a failure of each element."""
-
-    def process(
-        self,
-        failure: tuple[Any, tuple[type, str, list[str]]],
-        window: Any = beam.DoFn.WindowParam,
-    ) -> Iterator[Any]:
-        failed, error = failure
-        for each in failed if isinstance(failed, list) else [failed]:
-            yield WindowedValue((each.element, error), each.timestamp, (window,))
+    failed, error = failure
+    for each in failed if isinstance(failed, list) else [failed]:
+        yield WindowedValue((each.element, error), each.timestamp, (window,))
 
 
 def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:

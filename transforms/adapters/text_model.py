@@ -108,11 +108,7 @@ class TextModel:
 
 
 class TextModelHandler(ModelHandler[Document, Document, TextModel]):
-    """Runs a model over batches of Documents; a document that fails does not affect the others.
-
-    Args:
-        settings: Which model, and how it makes vectors.
-    """
+    """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
         super().__init__(large_model=settings.large_model)
@@ -163,11 +159,7 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
 
 @dataclass
 class EmbedTexts(Step):
-    """Adds vectors to Documents, or the reason why they have none.
-
-    Attributes:
-        settings: Which model, and how it makes vectors.
-    """
+    """Adds vectors to Documents, or the reason why they have none."""
 
     settings: TextModelSettings
 
@@ -178,7 +170,7 @@ class EmbedTexts(Step):
             return documents | "Infer" >> infer
         begin = documents.pipeline | "Begin" >> beam.Impulse()
         _ = begin | "Load" >> beam.ParDo(_Load(handler))
-        keyed = documents | "Key" >> beam.ParDo(_Key())
+        keyed = documents | "Key" >> beam.Map(_keyed)
         return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
 
 
@@ -195,11 +187,9 @@ class _Load(beam.DoFn):
         """Does nothing: `setup` loads the model."""
 
 
-class _Key(beam.DoFn):
+def _keyed(document: Document) -> tuple[str, Document]:
     """Keys documents by process, as state requires a key: each process forms its own batches."""
-
-    def process(self, document: Document) -> Iterator[tuple[str, Document]]:
-        yield _process_name(), document
+    return _process_name(), document
 
 
 @functools.cache
@@ -208,12 +198,9 @@ def _process_name() -> str:
 
 
 class _Batch(beam.DoFn):
-    """Holds documents until they fill a batch, or the first of them has waited long enough.
+    """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
 
     Beam's own batches that wait count elements, not their size.
-
-    Args:
-        seconds: How long a document may wait.
     """
 
     _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)

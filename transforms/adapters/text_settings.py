@@ -1,8 +1,9 @@
 """Checks the arguments of a model in other people's pipelines."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from bert.arguments import path_text, seconds, switch, whole_number
 from bert.bundle.find import resolve_model
@@ -12,6 +13,46 @@ from bert.graph.load import fit_texts
 from bert.specs import TextSpec, VectorSpec
 from storage.errors import SettingError
 from transforms.infer import BertModelHandler
+
+_COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
+
+
+class ModelSettings(TypedDict, total=False):
+    """How a model is used in other people's pipelines; what is left out is the model's own.
+
+    The last eight change the model's `bert.specs.VectorSpec`.
+
+    Attributes:
+        prompt: What precedes every text, or `name:` and the name that the model gives it; None
+            is the model's own, "" none.
+        max_seq_length: Most tokens of a row, special tokens and prompt included.
+        long_text: How longer texts are handled: "truncate" (the default) cuts them, "window" gives
+            the mean over windows, "reject" rejects them.
+        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
+        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
+        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
+        threads: Processor cores for the model; None: all that a worker may use.
+        large_model: Whether the worker processes of a machine share one model.
+        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
+    """
+
+    prompt: str | None
+    max_seq_length: int | None
+    long_text: str
+    stride: int | None
+    precision: str
+    batch_tokens: int | None
+    threads: int | None
+    large_model: bool
+    device: str
+    layers: int | Sequence[int] | None
+    layer_combine: str | None
+    pooling: str | None
+    pool_special_tokens: bool | None
+    pool_prompt: bool | None
+    dense: int | None
+    normalize: bool | None
+    dim: int | None
 
 
 @dataclass(frozen=True)
@@ -24,13 +65,9 @@ class TextModelSettings:
         fingerprint: The model's; a bundle with another one is rejected.
         spec: What a vector is.
         text_spec: How a text becomes rows of the model.
-        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
-        batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
-        threads: Threads the model computes on; None for as many as the process may use.
-        large_model: Whether the processes of a machine share one model.
+        precision, batch_tokens, threads, large_model, device: As in `ModelSettings`.
         max_batch_seconds: How long a document may wait for others; None: a batch ends with its
             bundle.
-        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
     """
 
     model: str
@@ -75,55 +112,39 @@ class TextModelSettings:
 
 def text_model_settings(
     model: str | os.PathLike[str],
-    *,
-    prompt: str | None = None,
-    max_seq_length: int | None = None,
-    long_text: str = "truncate",
-    stride: int | None = None,
-    precision: str = "float32",
-    batch_tokens: int | None = None,
-    threads: int | None = None,
-    large_model: bool = False,
     max_batch_seconds: float | None = None,
-    device: str = "auto",
-    **vectors: Any,
+    **settings: Unpack[ModelSettings],
 ) -> TextModelSettings:
     """Finds the model and checks all that can be checked without loading it.
 
     Args:
         model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle.
-        prompt: What precedes every text, or `name:` and the name that the model gives it; None
-            is the model's own, "" none.
-        max_seq_length: Most tokens of a row, prompt and all; None is the model's own.
-        long_text: How longer texts are handled: "truncate" cuts them, "window" gives the mean over
-            windows, "reject" rejects them.
-        stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        precision: Number type of the matrix products, see `bert.engines.choose.PRECISIONS`.
-        batch_tokens: Most tokens of a batch; None: chosen for the device.
-        threads: Processor cores for the model; None: all that a worker may use.
-        large_model: Whether the worker processes of a machine share one model.
         max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
-        device: Where the model runs, see `bert.engines.choose.DEVICES`.
-        **vectors: Changes of the model's own settings: `layers`, `layer_combine`,
-            `pooling`, `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
-            `bert.specs.VectorSpec`).
+        **settings: How the model is used.
 
     Raises:
         ValueError: There is no such model, or it cannot give such vectors.
     """
+    vectors: dict[str, Any] = {**settings}
+    computing = {name: vectors.pop(name) for name in _COMPUTING if name in vectors}
+    max_seq_length, prompt = vectors.pop("max_seq_length", None), vectors.pop("prompt", None)
+    texts = {name: vectors.pop(name) for name in ("long_text", "stride") if name in vectors}
     if vectors.get("layer_combine") == "stack":
         raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
     model = path_text("model", model)
     bundle = resolve_model(model)
     spec = spec_with(bundle.defaults, **vectors)
     bundle.check(spec)
-    check_model(precision, bundle, device)
-    text_spec = TextSpec(
-        bundle.max_seq_length if max_seq_length is None else max_seq_length,
-        long_text=long_text,
-        stride=stride,
-        prompt=bundle.prompt_text(prompt),
+    check_model(computing.get("precision", "float32"), bundle, computing.get("device", "auto"))
+    if max_seq_length is None:
+        max_seq_length = bundle.max_seq_length
+    text_spec = TextSpec(max_seq_length, prompt=bundle.prompt_text(prompt), **texts)
+    return TextModelSettings(
+        model,
+        bundle.path,
+        bundle.fingerprint,
+        spec,
+        fit_texts(bundle, text_spec),
+        max_batch_seconds=max_batch_seconds,
+        **computing,
     )
-    fitted = fit_texts(bundle, text_spec)
-    computing = precision, batch_tokens, threads, large_model, max_batch_seconds, device
-    return TextModelSettings(model, bundle.path, bundle.fingerprint, spec, fitted, *computing)

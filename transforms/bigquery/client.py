@@ -136,19 +136,18 @@ def check_column(name: str, flag: str) -> str:
 
 @contextmanager
 def bigquery_client(project: str) -> Iterator["Client"]:
-    """Opens a client with the credentials of the machine; an emulator needs none.
-
-    Args:
-        project: Runs the jobs and pays for them.
+    """Opens a client whose project runs the jobs and pays; an emulator needs no credentials.
 
     Raises:
-        ValueError: There are no credentials.
+        ValueError: There are no credentials of this machine.
     """
+    from google.auth.credentials import AnonymousCredentials
     from google.auth.exceptions import GoogleAuthError
     from google.cloud import bigquery
 
+    credentials = AnonymousCredentials() if os.environ.get(_REST_EMULATOR) else None
     try:
-        client = bigquery.Client(project=project, credentials=_credentials())
+        client = bigquery.Client(project=project, credentials=credentials)
     except GoogleAuthError as error:
         raise InputError(
             "BigQuery needs credentials: run `gcloud auth application-default login`, or set "
@@ -177,12 +176,6 @@ def read_client() -> Iterator[Any]:
 
     with grpc.insecure_channel(address) as channel:
         yield BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=channel))
-
-
-def _credentials() -> Any:
-    from google.auth.credentials import AnonymousCredentials
-
-    return AnonymousCredentials() if os.environ.get(_REST_EMULATOR) else None
 
 
 @contextmanager

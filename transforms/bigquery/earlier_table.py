@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,6 @@ from transforms.bigquery.client import PATIENCE, bigquery_client, looks_like_tab
 TABLE_PIECE = 1_000_000  # rows that one worker reads
 
 
-@dataclass(frozen=True)
-class TableFacts:
-    """A table that holds vectors.
-
-    Attributes:
-        name: `project:dataset.table`.
-        rows: How many it has.
-        created: When, seconds since 1970.
-        settings: What its vectors are, None if its description does not say.
-    """
-
-    name: str
-    rows: int
-    created: float
-    settings: dict[str, Any] | None
-
-
 def table_name(text: str) -> str | None:
     """`project:dataset.table`, or None if the text does not name a table.
 
@@ -42,8 +24,12 @@ def table_name(text: str) -> str | None:
     return str(bigquery.table_name(text, "--skip_existing")) if looks_like_table(text) else None
 
 
-def table_facts(name: str) -> TableFacts:
-    """Requests the facts of a table.
+def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
+    """Requests the facts of a table that holds vectors.
+
+    Returns:
+        Its rows, when it was created in seconds since 1970, and what its vectors are, None if its
+        description does not say.
 
     Raises:
         ValueError: It does not exist, may not be read, or lacks the columns of vectors.
@@ -61,7 +47,7 @@ def table_facts(name: str) -> TableFacts:
             "must be a table that --output_format bigquery filled"
         )
     created = table.created.timestamp() if table.created else 0.0
-    return TableFacts(name, table.num_rows or 0, created, described_settings(table.description))
+    return table.num_rows or 0, created, described_settings(table.description)
 
 
 def described_settings(description: str | None) -> dict[str, Any] | None:

@@ -26,8 +26,8 @@ from transforms.bigquery.client import (
 )
 from transforms.bigquery.schema import table_schema, vector_schema, with_modes
 from transforms.bigquery.state import Loaded, has_rows_of, note_load
-from transforms.bigquery.table_load import DISPOSITIONS, TableLoad
-from transforms.bigquery.tables import dataset_location, ensure_table
+from transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
+from transforms.bigquery.tables import ensure_table
 from transforms.output_folder import OutputFolder, parse_name
 from transforms.reconcile.totals import Totals
 from transforms.reconcile.verdict import Verdict
@@ -35,7 +35,7 @@ from transforms.records.step import Step
 from transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, SchemaField
+    from google.cloud.bigquery import SchemaField
 
 MOST_URIS = 10_000  # that a load job takes
 _MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB
@@ -60,60 +60,40 @@ class LoadTable(Step):
     def expand(self, verdicts: beam.PCollection[Verdict]) -> beam.PCollection[Verdict]:
         if self.load is None:
             return verdicts
-        return verdicts | "Load" >> beam.ParDo(_Load(self.load, self.recorded))
+        return verdicts | "Load" >> beam.Map(_with_loads, self.load, self.recorded)
 
 
-class _Load(beam.DoFn):
-    def __init__(self, load: TableLoad, recorded: Mapping[str, Any]) -> None:
-        self._load, self._recorded = load, recorded
-
-    def process(self, verdict: Verdict) -> Iterator[Verdict]:
-        if verdict.problems:
-            yield verdict
-            return
-        try:
-            with RedactErrors("load"):
-                loads = load_tables(self._load, verdict.totals, self._recorded)
-            yield replace(verdict, loads=loads)
-        except ValueError as error:
-            yield replace(verdict, problems=(str(error),))
+def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Any]) -> Verdict:
+    if verdict.problems:
+        return verdict
+    try:
+        with RedactErrors("load"):
+            return replace(verdict, loads=_load_tables(load, verdict.totals, recorded))
+    except ValueError as error:
+        return replace(verdict, problems=(str(error),))
 
 
-def load_tables(
+def _load_tables(
     load: TableLoad, totals: Totals, recorded: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Loads every kind of vectors whose rows the table does not hold already.
 
-    Args:
-        load: What to load.
-        totals: The sum of the reports.
-        recorded: The loads of an earlier attempt from its record, by kind.
-
     Returns:
         What to record for each kind: the fields of `Loaded`, and `now`, whether this attempt loaded
         it.
-
-    Raises:
-        ValueError: A job failed, or the folder holds other files than the reports name.
     """
-    files = vector_files(load, totals)
+    files = _vector_files(load, totals)
     loads = {}
     with bigquery_client(load.project) as client:
         for kind in load.granularities:
             with translate_errors(f"--output_table {load.table_of(kind)}"):
-                loader = _loader(client, load, kind, list(files[kind]))
-                earlier = recorded.get(kind)
-                loads[kind] = loader.load_once(
-                    _groups(load, files[kind]),
-                    totals.counts["embedded"],
-                    None if earlier is None else recorded_load(earlier),
+                target = KindLoad(client, load, kind, list(files[kind]))
+                stored = _stored_schema(target)
+                table = ensure_table(target, table_schema(stored))
+                loads[kind] = _Loader(target, stored, table.schema).load_once(
+                    _groups(load, files[kind]), totals.counts["embedded"], recorded.get(kind)
                 )
     return loads
-
-
-def recorded_load(row: Mapping[str, Any]) -> Loaded:
-    """A load as `load_tables` gave it, from the run's record."""
-    return Loaded(**{name: value for name, value in row.items() if name != "now"})
 
 
 def is_loaded(load: TableLoad, recorded: Mapping[str, Any]) -> bool:
@@ -121,20 +101,17 @@ def is_loaded(load: TableLoad, recorded: Mapping[str, Any]) -> bool:
     files = kind_files(load)
     with bigquery_client(load.project) as client:
         for kind in load.granularities:
-            name = load.table_of(kind)
-            with translate_errors(f"--output_table {name}"):
-                if not _is_kind_loaded(client, load, kind, list(files[kind]), recorded.get(kind)):
+            target = KindLoad(client, load, kind, list(files[kind]))
+            with translate_errors(f"--output_table {target.name}"):
+                if not _is_kind_loaded(target, recorded.get(kind)):
                     return False
     return True
 
 
-def _is_kind_loaded(
-    client: "Client", load: TableLoad, kind: str, files: list[str], row: Mapping[str, Any] | None
-) -> bool:
+def _is_kind_loaded(target: KindLoad, row: Mapping[str, Any] | None) -> bool:
     if row is None or row["job"] is None:
-        return row is not None and get_table(client, load.table_of(kind)) is not None
-    location = dataset_location(client, load.table_of(kind))
-    return has_rows_of(client, load, kind, files, location, row["job"], row["modified"])
+        return row is not None and get_table(target.client, target.name) is not None
+    return has_rows_of(target, row["job"], row["modified"])
 
 
 def kind_files(load: TableLoad) -> dict[str, dict[str, int]]:
@@ -148,7 +125,7 @@ def kind_files(load: TableLoad) -> dict[str, dict[str, int]]:
     return files
 
 
-def vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
+def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     """Names and sizes of the files of each kind of vectors, sorted by name.
 
     Raises:
@@ -166,82 +143,57 @@ def vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     return files
 
 
-def _loader(client: "Client", load: TableLoad, kind: str, files: list[str]) -> "_Loader":
-    schema = _stored_schema(load, kind, files)
-    target = load.table_of(kind)
-    location = dataset_location(client, target)
-    table = ensure_table(client, load, kind, table_schema(schema))
-    return _Loader(client, load, kind, files, location, schema, table.schema)
-
-
 @dataclass(frozen=True)
 class _Loader:
     """Loads files into one table.
 
     Attributes:
-        client: Of the project that runs the jobs.
-        load: What is loaded.
-        kind: Which of its kinds of vectors.
-        files: Names of the files.
-        location: Where the jobs run.
+        target: What is loaded, and where to.
         stored: Schema of the files.
         there: Schema of the table.
     """
 
-    client: "Client"
-    load: TableLoad
-    kind: str
-    files: list[str]
-    location: str
+    target: KindLoad
     stored: pa.Schema
     there: Sequence["SchemaField"]
 
     @property
-    def target(self) -> TableName:
-        return self.load.table_of(self.kind)
-
-    @property
     def disposition(self) -> str:
-        return DISPOSITIONS[self.load.disposition]
+        return DISPOSITIONS[self.target.load.disposition]
 
     def load_once(
-        self, groups: Sequence[Sequence[str]], documents: int, recorded: Loaded | None
+        self,
+        groups: Sequence[Sequence[str]],
+        documents: int,
+        recorded: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """Loads groups of files, a job each, unless the table already holds their rows.
 
         If a job under the name of this load is finished, either its record was not written or its
         rows were removed since; the table decides.
         """
-        if (
-            recorded is not None
-            and recorded.job
-            and self._has_rows(recorded.job, recorded.modified)
-        ):
-            return asdict(recorded) | {"now": False}
+        earlier = recorded or {"job": None}
+        if earlier["job"] and has_rows_of(self.target, earlier["job"], earlier["modified"]):
+            return {**earlier, "now": False}
         if not groups:
             ended = datetime.now(UTC).isoformat(timespec="seconds")
             return asdict(Loaded(None, 0, ended, 0, ended)) | {"now": False}
-        name, is_gone = self.load.job_name(self.kind), cache(self._lost_rows)
+        name, is_gone = self.target.job_name, cache(self._lost_rows)
         if len(groups) == 1:
-            start = partial(self.start, groups[0], self.target.destination, self.disposition)
+            start = partial(self.start, groups[0], self.target.name.destination, self.disposition)
             job, now = self._run(name, start, is_gone)
         else:
             job, now = self._run_staged(name, groups, is_gone)
-        loaded = note_load(self.client, self.load, self.kind, job, documents)
-        return asdict(loaded) | {"now": now}
-
-    def _has_rows(self, job_id: str, modified: str | None = None) -> bool:
-        return has_rows_of(
-            self.client, self.load, self.kind, self.files, self.location, job_id, modified
-        )
+        return asdict(note_load(self.target, job, documents)) | {"now": now}
 
     def _lost_rows(self, job_id: str) -> bool:
-        return not self._has_rows(job_id)
+        return not has_rows_of(self.target, job_id)
 
     def _run(
         self, name: str, start: Callable[[str], Any], is_gone: Callable[[str], bool]
     ) -> tuple[Any, bool]:
-        return run_once(self.client, self.location, name, start, lambda job: is_gone(job.job_id))
+        client, location = self.target.client, self.target.location
+        return run_once(client, location, name, start, lambda job: is_gone(job.job_id))
 
     def _run_staged(
         self, name: str, groups: Sequence[Sequence[str]], is_gone: Callable[[str], bool]
@@ -249,19 +201,20 @@ class _Loader:
         """Loads by several jobs into a staging table, then copies it, all rows or none."""
         from google.cloud import bigquery
 
-        beside = f"{self.target.table}_{name.removeprefix('bert_embed_')}"
-        staging = replace(self.target, table=beside, partition="")
-        done = done_job(self.client, self.location, name)
+        client, location = self.target.client, self.target.location
+        beside = f"{self.target.name.table}_{name.removeprefix('bert_embed_')}"
+        staging = replace(self.target.name, table=beside, partition="")
+        done = done_job(client, location, name)
         if done is None or is_gone(done.job_id):
             table = bigquery.Table(staging.path, schema=self.there)
             table.expires = datetime.now(UTC) + timedelta(days=_STAGING_DAYS)
-            self.client.create_table(table, exists_ok=True, timeout=PATIENCE)
+            client.create_table(table, exists_ok=True, timeout=PATIENCE)
             for number, group in enumerate(groups):
                 start = partial(self.start, group, staging.path, DISPOSITIONS["append"])
                 staged, is_lost = f"{name}_{number:05d}", partial(self._is_gone, staging)
-                run_once(self.client, self.location, staged, start, is_lost)
+                run_once(client, location, staged, start, is_lost)
         copied = self._run(name, partial(self._copy, staging), is_gone)
-        self.client.delete_table(staging.path, not_found_ok=True, timeout=PATIENCE)
+        client.delete_table(staging.path, not_found_ok=True, timeout=PATIENCE)
         return copied
 
     def start(self, group: Sequence[str], destination: str, disposition: str, job_id: str) -> Any:
@@ -276,38 +229,39 @@ class _Loader:
             source_format="PARQUET",
             schema=[bigquery.SchemaField.from_api_repr(field) for field in fields],
             write_disposition=disposition,
-            labels={"bert_embed": self.load.run},
+            labels={"bert_embed": self.target.load.run},
         )
         config.parquet_options = options
-        named = {"job_id": job_id, "job_config": config, "location": self.location}
-        paths = [join(self.load.output, name) for name in group]
-        if is_remote(self.load.output) and paths:
-            return self.client.load_table_from_uri(paths, destination, timeout=PATIENCE, **named)
+        named = {"job_id": job_id, "job_config": config, "location": self.target.location}
+        client, output = self.target.client, self.target.load.output
+        paths = [join(output, name) for name in group]
+        if is_remote(output) and paths:
+            return client.load_table_from_uri(paths, destination, timeout=PATIENCE, **named)
         with _one_file(paths, self.stored) as file:
-            return self.client.load_table_from_file(file, destination, **named)
+            return client.load_table_from_file(file, destination, **named)
 
     def _copy(self, source: TableName, job_id: str) -> Any:
         from google.cloud import bigquery
 
-        return self.client.copy_table(
+        return self.target.client.copy_table(
             source.path,
-            self.target.destination,
+            self.target.name.destination,
             job_id=job_id,
-            location=self.location,
+            location=self.target.location,
             job_config=bigquery.CopyJobConfig(write_disposition=self.disposition),
             timeout=PATIENCE,
         )
 
     def _is_gone(self, name: TableName, job: Any) -> bool:
         """Whether the staging table was dropped, or created again, after a job ended."""
-        table = get_table(self.client, name)
+        table = get_table(self.target.client, name)
         return table is None or (job.ended is not None and table.created > job.ended)
 
 
-def _stored_schema(load: TableLoad, kind: str, files: list[str]) -> pa.Schema:
-    if not files:
-        return vector_schema(kind, load.windows)
-    with open_raw(join(load.output, files[0])) as file:
+def _stored_schema(target: KindLoad) -> pa.Schema:
+    if not target.files:
+        return vector_schema(target.kind, target.load.windows)
+    with open_raw(join(target.load.output, target.files[0])) as file:
         return pq.read_schema(file).remove_metadata()
 
 

@@ -6,9 +6,8 @@ block rows are sorted by id. This is the only shuffle of texts in this program.
 
 import datetime
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -32,6 +31,7 @@ from transforms.redact import RedactErrors
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # distributed to the blocks at a time
 _STREAM_BYTES = 64 << 20  # of the table for each requested stream
 _MOST_STREAMS = 1000  # that the service gives
+_Group = tuple[int, Iterable[bytes]]  # the rows of a block, as Arrow streams
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,6 @@ class TableRequest:
         """What the reports of a complete run must add up to: the blocks' rows are the table's."""
         return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
 
-    @property
-    def selected(self) -> list[str]:
-        """The columns that are read, each once."""
-        return list(dict.fromkeys(name for _, name in self.columns.requested))
-
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
     """How many blocks a table of that size is distributed to.
@@ -85,10 +80,7 @@ class ReadTable(Step):
 
     Attributes:
         request: What to read.
-        output: Folder of the run's output.
-        run: Fingerprint of the run; reports of another run do not count.
-        part_docs: A part is closed at so many rows.
-        examples: Folder where the run keeps its examples, if that is another one.
+        output, run, part_docs, examples: As in `ReadBlocks`.
     """
 
     request: TableRequest
@@ -101,39 +93,29 @@ class ReadTable(Step):
         request = begin | "Request" >> beam.Create([self.request])
         rows = (
             request
-            | "Streams" >> beam.ParDo(_Streams())
+            | "Streams" >> beam.FlatMap(open_streams)  # each is read once, by one worker
             | "Spread" >> beam.Reshuffle()
-            | "Rows" >> beam.ParDo(_Rows(self.request))
+            | "Rows" >> beam.FlatMap(_dealt_rows, self.request)
         )
         # A block without rows has a report, too.
         blocks = request | "Blocks" >> beam.FlatMap(_empty_pieces)
         grouped = (rows, blocks) | "Both" >> beam.Flatten() | "By block" >> beam.GroupByKey()
+        settings = self.request, self.part_docs
+
+        def read(group: _Group, done: Container[int]) -> Iterator[DocumentBlock]:
+            blocks = row_blocks(*group, *settings)
+            return (block for block in blocks if block.part.number not in done)
+
+        folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(
-            grouped,
-            OutputFolder(self.output, self.examples),
-            self.run,
-            partial(_unfinished, request=self.request, part_docs=self.part_docs),
-            DocumentBlock,
-            _spec_of,
+            grouped, folder, self.run, read, DocumentBlock, _spec_of
         )
         planned = request | "Planned" >> beam.Map(_planned)
         return {"documents": documents, "finished": finished, "planned": planned}
 
 
-def _spec_of(group: tuple[int, Iterable[bytes]]) -> BlockSpec:
+def _spec_of(group: _Group) -> BlockSpec:
     return BlockSpec(group[0], "bigquery", ())
-
-
-def _unfinished(
-    group: tuple[int, Iterable[bytes]],
-    done: Collection[int],
-    request: TableRequest,
-    part_docs: int,
-) -> Iterator[DocumentBlock]:
-    number, pieces = group
-    for block in row_blocks(number, pieces, request, part_docs):
-        if block.part.number not in done:
-            yield block
 
 
 def _planned(request: TableRequest) -> PlannedWork:
@@ -145,22 +127,10 @@ def _empty_pieces(request: TableRequest) -> Iterator[tuple[int, bytes]]:
         yield number, b""
 
 
-class _Streams(beam.DoFn):
-    """Opens the read session; every stream is an element, which one worker reads once."""
-
-    def process(self, request: TableRequest) -> Iterator[str]:
-        yield from open_streams(request)
-
-
-class _Rows(beam.DoFn):
-    def __init__(self, request: TableRequest) -> None:
-        self._blocks, self._id = request.blocks, request.columns.id or ""
-        self._table = str(request.table)
-
-    def process(self, stream: str) -> Iterator[tuple[int, bytes]]:
-        with RedactErrors("read the table"):
-            for rows in _bounded(stream_rows(stream, self._table)):
-                yield from deal_out(rows, self._id, self._blocks)
+def _dealt_rows(stream: str, request: TableRequest) -> Iterator[tuple[int, bytes]]:
+    with RedactErrors("read the table"):
+        for rows in _bounded(stream_rows(stream, str(request.table))):
+            yield from deal_out(rows, request.columns.id or "", request.blocks)
 
 
 def open_streams(request: TableRequest) -> list[str]:
@@ -176,7 +146,7 @@ def open_streams(request: TableRequest) -> list[str]:
         table=f"projects/{name.project}/datasets/{name.dataset}/tables/{name.table}",
         data_format=types.DataFormat.ARROW,
     )
-    session.read_options.selected_fields = request.selected
+    session.read_options.selected_fields = request.columns.names
     session.table_modifiers.snapshot_time = datetime.datetime.fromtimestamp(
         request.snapshot, datetime.UTC
     )
@@ -193,12 +163,8 @@ def open_streams(request: TableRequest) -> list[str]:
 def stream_rows(stream: str, table: str) -> Iterator[pa.RecordBatch]:
     """The rows of a stream; the client resumes an interrupted stream where it was."""
     with translate_errors(f"table {table} cannot be read"), read_client() as client:
-        schema = None
-        for answer in client.read_rows(stream):
-            if schema is None:
-                schema = pa.ipc.read_schema(pa.py_buffer(answer.arrow_schema.serialized_schema))
-            data = answer.arrow_record_batch.serialized_record_batch
-            yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        for page in client.read_rows(stream).rows().pages:
+            yield page.to_arrow()
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

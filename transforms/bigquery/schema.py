@@ -31,12 +31,7 @@ Field = dict[str, Any]  # as in BigQuery's REST API
 
 
 def vector_schema(granularity: str, windows: bool) -> pa.Schema:
-    """The columns of a file of vectors, without extra columns.
-
-    Args:
-        granularity: `sentence`, `token`, `word` or `span`.
-        windows: Whether windows keep vectors of their own.
-    """
+    """The columns of a file of vectors, without extra columns; `windows` may keep their own."""
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
     facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
@@ -97,22 +92,15 @@ def _type(name: str, kind: pa.DataType) -> str:
 
 
 def with_modes(fields: Sequence[Field], there: Sequence[Field]) -> list[Field]:
-    """Our fields with the modes of the table's columns, which may allow nulls.
-
-    Args:
-        fields: Of our files.
-        there: Of the table.
-    """
+    """Our fields with the modes of the columns that are `there`, which may allow nulls."""
     modes = {each["name"].lower(): _mode(each) for each in there}
     return [each | {"mode": modes.get(each["name"].lower(), each["mode"])} for each in fields]
 
 
 def mismatch(fields: Sequence[Field], there: Sequence[Field]) -> str | None:
-    """Why rows of these fields cannot go into a table, or None.
+    """Why rows of our fields cannot go into a table with those that are `there`, or None.
 
-    Args:
-        fields: Of our files.
-        there: Of the table; it may have further columns, if they may be null.
+    The table may have further columns, if they may be null.
     """
     return next(_mismatches(fields, there, ""), None)
 

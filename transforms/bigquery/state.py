@@ -8,8 +8,8 @@ a table's metadata is late.
 import datetime
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ from storage.errors import InputError
 from storage.files import join, open_raw
 from transforms.bigquery.client import PATIENCE, TableName, get_table
 from transforms.bigquery.earlier_table import described_settings
-from transforms.bigquery.table_load import TableLoad
+from transforms.bigquery.table_load import KindLoad, TableLoad
 from transforms.records.same_vectors import difference
 
 if TYPE_CHECKING:
@@ -74,31 +74,16 @@ def _first_row(client: "Client", name: TableName, column: "SchemaField") -> tupl
     return None if first is None else first[0], int(rows.total_rows or 0)
 
 
-def has_rows_of(
-    client: "Client",
-    load: TableLoad,
-    kind: str,
-    files: Sequence[str],
-    location: str,
-    job_id: str,
-    modified: str | None = None,
-) -> bool:
-    """Whether a table holds the rows of a load now, and with `truncate` no others.
+def has_rows_of(target: KindLoad, job_id: str, modified: str | None = None) -> bool:
+    """Whether a table holds the rows that a job loaded now, and with `truncate` no others.
 
-    Args:
-        client: Of the project that runs the jobs.
-        load: What was loaded.
-        kind: Which of its kinds of vectors.
-        files: Names of the files of that kind.
-        location: Where the table is stored.
-        job_id: The job that loaded them.
-        modified: When the table was last changed after that, ISO 8601; None if not recorded.
+    `modified` is when the table was last changed after that, ISO 8601; None if not recorded.
     """
-    name = load.table_of(kind)
-    table = get_table(client, name)
+    table = get_table(target.client, target.name)
     if table is None:
         return False
-    count, replaces = row_count(client, name), load.disposition == "truncate"
+    count = row_count(target.client, target.name)
+    replaces = target.load.disposition == "truncate"
     labels = table.labels.get(_JOB_LABEL), table.labels.get(_ROWS_LABEL)
     alike = labels == (job_id, str(count))
     unchanged = alike and table.modified.isoformat() == modified
@@ -108,27 +93,27 @@ def has_rows_of(
         return False
     if table.require_partition_filter:  # our query has no filter; do not risk loading twice
         return not replaces
-    sample = dict(_sample(load.output, files))
-    found = _found(client, name, location, sample) if sample else 0
+    sample = dict(_sample(target))
+    found = _found(target, sample) if sample else 0
     return found == len(sample) if replaces else found > 0
 
 
-def _sample(output: str, files: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _sample(target: KindLoad) -> Iterator[tuple[str, int]]:
     """Ids of some rows of some files, and the hashes of their texts."""
-    for name in files[:: max(1, -(-len(files) // _SAMPLE_FILES))]:
-        with open_raw(join(output, name)) as file:
+    for name in target.files[:: max(1, -(-len(target.files) // _SAMPLE_FILES))]:
+        with open_raw(join(target.load.output, name)) as file:
             columns = ["id", "text_hash"]
             for batch in pq.ParquetFile(file).iter_batches(_SAMPLE_ROWS, columns=columns):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
                 break
 
 
-def _found(client: "Client", name: TableName, location: str, sample: Mapping[str, int]) -> int:
+def _found(target: KindLoad, sample: Mapping[str, int]) -> int:
     """How many of these ids the table holds with one of these hashes."""
     from google.cloud import bigquery
 
     sql = (
-        f"SELECT COUNT(DISTINCT id) FROM `{name.path}` "
+        f"SELECT COUNT(DISTINCT id) FROM `{target.name.path}` "
         "WHERE id IN UNNEST(@ids) AND text_hash IN UNNEST(@hashes)"
     )
     config = bigquery.QueryJobConfig(
@@ -137,20 +122,19 @@ def _found(client: "Client", name: TableName, location: str, sample: Mapping[str
             bigquery.ArrayQueryParameter("hashes", "INT64", list(sample.values())),
         ]
     )
-    job = client.query(sql, job_config=config, location=location, timeout=PATIENCE)
+    job = target.client.query(sql, job_config=config, location=target.location, timeout=PATIENCE)
     return int(next(iter(job.result()))[0])
 
 
-def check_vectors(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+def check_vectors(target: KindLoad, table: "Table") -> None:
     """Checks that vectors can be added to those that stay in a table.
 
     Raises:
         ValueError: They are of another kind, or the table is being replaced.
     """
-    name = load.table_of(kind)
-    if not staying_rows(client, load, kind):
+    if not _staying_rows(target):
         return
-    flag = f"--output_table {name}"
+    flag = f"--output_table {target.name}"
     if _is_pending(table.description):
         raise InputError(
             f"{flag}: a run that replaces its rows has not finished; run its command again, or "
@@ -158,10 +142,10 @@ def check_vectors(client: "Client", load: TableLoad, kind: str, table: "Table") 
         )
     settings = described_settings(table.description)
     if settings is None:
-        _check_length(client, load, kind, table)
+        _check_length(target, table)
         return
-    free = ("granularity", *(("token_shape", "word_pooling") if kind == "sentence" else ()))
-    differs = difference(settings, load.vectors, free)
+    free = ("granularity", *(("token_shape", "word_pooling") if target.kind == "sentence" else ()))
+    differs = difference(settings, target.load.vectors, free)
     if differs is not None:
         raise InputError(
             f"{flag} holds other vectors than this run would add: {differs}; choose another "
@@ -169,53 +153,53 @@ def check_vectors(client: "Client", load: TableLoad, kind: str, table: "Table") 
         )
 
 
-def staying_rows(client: "Client", load: TableLoad, kind: str) -> int:
+def _staying_rows(target: KindLoad) -> int:
     """How many rows of the whole table stay there when a run is loaded."""
-    name = load.table_of(kind)
-    count = row_count(client, TableName(name.project, name.dataset, name.table))
-    return count - row_count(client, name) if load.disposition == "truncate" else count
+    count = row_count(target.client, replace(target.name, partition=""))
+    if target.load.disposition != "truncate":
+        return count
+    return count - row_count(target.client, target.name)
 
 
-def _check_length(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+def _check_length(target: KindLoad, table: "Table") -> None:
     """Compares lengths of vectors, all that is known of a table without our description."""
-    column = "embedding" if kind == "sentence" else KINDS[kind]
+    is_sentence = target.kind == "sentence"
+    column = "embedding" if is_sentence else KINDS[target.kind]
     field = next(field for field in table.schema if field.name.lower() == column)
-    name = load.table_of(kind)
-    value = _first_row(client, TableName(name.project, name.dataset, name.table), field)[0]
-    if kind != "sentence":
+    value = _first_row(target.client, replace(target.name, partition=""), field)[0]
+    if not is_sentence:
         value = value[0]["embedding"] if value else None
-    shape = load.vectors["shape" if kind == "sentence" else "token_shape"]
-    length = math.prod(shape)
+    length = math.prod(target.load.vectors["shape" if is_sentence else "token_shape"])
     if value and len(value) != length:
         raise InputError(
-            f"--output_table {name} holds vectors of {len(value):,} numbers, this run makes "
+            f"--output_table {target.name} holds vectors of {len(value):,} numbers, this run makes "
             f"{length:,}; choose another table, or --write_disposition truncate to replace them"
         )
 
 
-def describe_before(client: "Client", load: TableLoad, kind: str, table: "Table") -> None:
+def describe_before(target: KindLoad, table: "Table") -> None:
     """Describes a table before a load: that its rows are being replaced, or what is loaded.
 
     A description that somebody else wrote stays.
     """
-    if not _is_ours(table.description) or staying_rows(client, load, kind):
+    if not _is_ours(table.description) or _staying_rows(target):
         return
     settings = described_settings(table.description)
-    if settings is not None and difference(settings, load.vectors) is None:
+    if settings is not None and difference(settings, target.load.vectors) is None:
         return
-    replaces = row_count(client, load.table_of(kind)) > 0
-    _update(client, load.table_of(kind), description=_description(None if replaces else load))
+    replaces = row_count(target.client, target.name) > 0
+    _update(target, description=_description(None if replaces else target.load))
 
 
-def note_load(client: "Client", load: TableLoad, kind: str, job: Any, documents: int) -> Loaded:
+def note_load(target: KindLoad, job: Any, documents: int) -> Loaded:
     """Labels a table with its last load; returns the load for the run's record."""
-    name = load.table_of(kind)
+    client, load, name = target.client, target.load, target.name
     table, count = client.get_table(name.path, timeout=PATIENCE), row_count(client, name)
     labels = {_RUN_LABEL: load.run, _JOB_LABEL: job.job_id, _ROWS_LABEL: str(count)}
     changes: dict[str, Any] = {"labels": table.labels | labels}
     if _is_pending(table.description):
         changes["description"] = _description(load)
-    _update(client, name, **changes)
+    _update(target, **changes)
     table = client.get_table(name.path, timeout=PATIENCE)
     ended = job.ended or datetime.datetime.now(datetime.UTC)
     return Loaded(
@@ -232,13 +216,13 @@ def loaded_run(table: "Table") -> str | None:
     return table.labels.get(_RUN_LABEL)
 
 
-def _update(client: "Client", name: TableName, **changes: Any) -> None:
+def _update(target: KindLoad, **changes: Any) -> None:
     from google.cloud.bigquery import Table
 
-    table = Table(name.path)
+    table = Table(target.name.path)
     for field, value in changes.items():
         setattr(table, field, value)
-    client.update_table(table, list(changes), timeout=PATIENCE)
+    target.client.update_table(table, list(changes), timeout=PATIENCE)
 
 
 def _description(load: TableLoad | None) -> str:

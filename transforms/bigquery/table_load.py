@@ -1,12 +1,16 @@
-"""Defines TableLoad: what of a run is loaded into which tables, and how."""
+"""Defines TableLoad and KindLoad: what of a run is loaded into which tables, and how."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from bert.formats.output_files import KINDS
-from transforms.bigquery.client import TableName
+from transforms.bigquery.client import PATIENCE, TableName
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail": "WRITE_EMPTY"}
 
@@ -53,7 +57,38 @@ class TableLoad:
         tables = {kind: self.table_of(kind).destination for kind in self.granularities}
         return {"tables": tables, "write_disposition": self.disposition}
 
-    def job_name(self, granularity: str) -> str:
+
+@dataclass(frozen=True)
+class KindLoad:
+    """One kind of vectors of a load, which has a table of its own.
+
+    Attributes:
+        client: Of the project that runs the jobs.
+        load: What is loaded.
+        kind: Which of its kinds of vectors.
+        files: Names of the files of that kind.
+    """
+
+    client: "Client"
+    load: TableLoad
+    kind: str
+    files: Sequence[str]
+
+    @property
+    def name(self) -> TableName:
+        """The table."""
+        return self.load.table_of(self.kind)
+
+    @property
+    def job_name(self) -> str:
         """The same for the same vectors into the same table in the same way."""
-        target = f"{self.table_of(granularity).destination} {self.disposition}"
-        return f"bert_embed_{self.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
+        target = f"{self.name.destination} {self.load.disposition}"
+        return f"bert_embed_{self.load.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
+
+    @cached_property
+    def location(self) -> str:
+        """Where the table is stored, and so where its jobs must run."""
+        dataset = self.client.get_dataset(
+            f"{self.name.project}.{self.name.dataset}", timeout=PATIENCE
+        )
+        return str(dataset.location)

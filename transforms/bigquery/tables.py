@@ -11,7 +11,6 @@ from storage.errors import InputError
 from transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
-    TableName,
     done_job,
     get_table,
     translate_errors,
@@ -24,78 +23,58 @@ from transforms.bigquery.state import (
     loaded_run,
     row_count,
 )
-from transforms.bigquery.table_load import TableLoad
+from transforms.bigquery.table_load import KindLoad
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, Table
+    from google.cloud.bigquery import Table
 
 
-def ensure_table(client: "Client", load: TableLoad, kind: str, fields: Sequence[Field]) -> "Table":
-    """The table, created if it does not exist; partitioned if its name has a partition.
-
-    Args:
-        client: Of the project that runs the jobs.
-        load: What is loaded.
-        kind: Which of its kinds of vectors.
-        fields: Columns of the files.
+def ensure_table(target: KindLoad, fields: Sequence[Field]) -> "Table":
+    """The table, created with these fields if it does not exist; partitioned if its name says so.
 
     Raises:
         ValueError: It exists and cannot hold these fields, or holds other vectors.
     """
     from google.cloud import bigquery
 
-    name = load.table_of(kind)
+    client, name = target.client, target.name
     found = get_table(client, name)
     if found is None:
         schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
         table = bigquery.Table(name.path, schema=schema)
-        table.description = json.dumps({METADATA_KEY: dict(load.vectors)})
+        table.description = json.dumps({METADATA_KEY: dict(target.load.vectors)})
         if name.partition:
             partitions = PARTITION_TYPES[len(name.partition)]
             table.time_partitioning = bigquery.TimePartitioning(type_=partitions)
         client.create_table(table, exists_ok=True, timeout=PATIENCE)
         found = client.get_table(name.path, timeout=PATIENCE)
-    _check_fields(found, name, fields)
-    check_vectors(client, load, kind, found)
-    describe_before(client, load, kind, found)
+    _check_fields(found, target, fields)
+    check_vectors(target, found)
+    describe_before(target, found)
     return found
 
 
-def dataset_location(client: "Client", name: TableName) -> str:
-    """Where a table is stored, and so where its jobs must run."""
-    dataset = client.get_dataset(f"{name.project}.{name.dataset}", timeout=PATIENCE)
-    return str(dataset.location)
-
-
-def check_table(
-    client: "Client", load: TableLoad, kind: str, extra: pa.Schema | None, files: Sequence[str]
-) -> None:
-    """Checks that a table can hold vectors, before any work; creates nothing.
-
-    Args:
-        client: Of the project that runs the jobs.
-        load: What is loaded.
-        kind: Which of its kinds of vectors.
-        extra: Names and types of the extra columns.
-        files: Names of the existing files of that kind.
+def check_table(target: KindLoad, extra: pa.Schema | None) -> None:
+    """Checks that a table can hold vectors and extra columns, before any work; creates nothing.
 
     Raises:
         ValueError: No such dataset, no permission, another schema or partitioning, other vectors,
             or with `fail` rows that this run did not load.
     """
-    name = load.table_of(kind)
+    name = target.name
     with translate_errors(
         f"--output_table {name}: dataset {name.project}.{name.dataset} cannot be used"
     ):
-        dataset_location(client, name)
-    fields = table_schema(pa.schema([*vector_schema(kind, load.windows), *(extra or ())]))
-    table = get_table(client, name)
+        _ = target.location  # asks the service
+    vectors = vector_schema(target.kind, target.load.windows)
+    fields = table_schema(pa.schema([*vectors, *(extra or ())]))
+    table = get_table(target.client, name)
     if table is None:
         return
     flag = f"--output_table {name}"
     if table.table_type != "TABLE":
         raise InputError(f"{flag} is a {table.table_type.lower()}, nothing can be loaded into it")
-    _check_fields(table, name, fields)
+    _check_fields(table, target, fields)
     if name.partition:
         ours, found = PARTITION_TYPES[len(name.partition)], table.time_partitioning
         if found is None or found.type_ != ours:
@@ -103,32 +82,28 @@ def check_table(
                 f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
                 f"{'not partitioned by time' if found is None else 'by ' + found.type_.lower()}"
             )
-    if load.disposition == "fail":
-        _check_empty(client, load, kind, table, files)
-    check_vectors(client, load, kind, table)
+    if target.load.disposition == "fail":
+        _check_empty(target, table)
+    check_vectors(target, table)
 
 
-def _check_fields(table: "Table", name: TableName, fields: Sequence[Field]) -> None:
+def _check_fields(table: "Table", target: KindLoad, fields: Sequence[Field]) -> None:
     why = mismatch(fields, [each.to_api_repr() for each in table.schema])
     if why is not None:
         raise InputError(
-            f"--output_table {name} cannot take these vectors: {why}; choose another table, or "
-            "change its columns"
+            f"--output_table {target.name} cannot take these vectors: {why}; choose another "
+            "table, or change its columns"
         )
 
 
-def _check_empty(
-    client: "Client", load: TableLoad, kind: str, table: "Table", files: Sequence[str]
-) -> None:
+def _check_empty(target: KindLoad, table: "Table") -> None:
     """Rejects a table, or its partition, with rows that this run did not load."""
-    name = load.table_of(kind)
-    count = row_count(client, name)
-    if not count or loaded_run(table) == load.run:
+    count = row_count(target.client, target.name)
+    if not count or loaded_run(table) == target.load.run:
         return
-    location = dataset_location(client, name)
-    job = done_job(client, location, load.job_name(kind))
-    if job is None or not has_rows_of(client, load, kind, files, location, job.job_id):
+    job = done_job(target.client, target.location, target.job_name)
+    if job is None or not has_rows_of(target, job.job_id):
         raise InputError(
-            f"--output_table {name} has {count:,} rows already, and "
+            f"--output_table {target.name} has {count:,} rows already, and "
             "--write_disposition is fail: choose append or truncate, or another table"
         )

@@ -53,15 +53,10 @@ class _Found:
 def document_begins(
     records: Sequence[Record], windows: bool, previous: Record | None = None
 ) -> np.ndarray:
-    """bool `[records]`, which of them begin a document.
+    """bool `[records]`, which records, in a file's order, begin a document; each without `windows`.
 
-    A window that does not continue the one before it begins a document, too, which then lacks
-    windows.
-
-    Args:
-        records: In a file's order.
-        windows: Whether a document may have several.
-        previous: The record before the first, None at a file's start.
+    A window that does not continue the one before it, of which `previous` is the first's, begins a
+    document, too, which then lacks windows.
     """
     if not windows:
         return np.ones(len(records), bool)
@@ -73,14 +68,22 @@ def document_begins(
 
 def _window_numbers(records: Sequence[Record]) -> tuple[np.ndarray, list[bytes | None]]:
     """int64 `[records]`: which window each is, -1 where it cannot be parsed; and their ids."""
+    columns, at = _decoded(records, {"window": int, "id": bytes})
+    number = np.full(len(records), -1)
+    number[at] = columns["window"].first(0)
+    ids = np.full(len(records), None, object)
+    ids[at] = columns["id"].first(None)
+    return number, ids.tolist()
+
+
+def _decoded(
+    records: Sequence[Record], kinds: dict[str, type]
+) -> tuple[dict[str, Column], np.ndarray]:
+    """The features of the records that can be parsed, and int64 `[parsed]`, which these are."""
     there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
     data = [each.data for each in records if each.data is not None]
-    columns, readable = decode_with_ids(data, {"window": int, "id": bytes})
-    number = np.full(len(records), -1)
-    number[there[readable]] = columns["window"].first(0)
-    ids = np.full(len(records), None, object)
-    ids[there[readable]] = columns["id"].first(None)
-    return number, ids.tolist()
+    columns, readable = decode_with_ids(data, kinds)
+    return columns, there[readable]
 
 
 def example_block(
@@ -106,11 +109,8 @@ def example_block(
     Raises:
         ValueError: An example of another tokenizer.
     """
-    there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
-    data = [each.data for each in records if each.data is not None]
     kinds = feature_kinds(reading.text_spec.granularity, reading.windows)
-    columns, readable = decode_with_ids(data, kinds)
-    at = there[readable]
+    columns, at = _decoded(records, kinds)
     check_tokenizer(columns["tokenizer"], reading, path, [records[row].offset for row in at])
     documents = np.cumsum(begins) - 1
     lengths = row_lengths(columns)
@@ -120,7 +120,7 @@ def example_block(
     wrong = {
         int(documents[row]): DAMAGED for row in range(len(records)) if records[row].data is None
     }
-    for row in np.setdiff1d(there, at).tolist():
+    for row in np.setdiff1d(np.arange(len(records)), at).tolist():
         wrong.setdefault(int(documents[row]), NO_EXAMPLE)
     for row, reason in enumerate(found.problems):
         if reason or bad_ids[row]:

@@ -23,12 +23,7 @@ def example_bytes(block: TokenBlock, tokenizer: str) -> np.ndarray:
 
 
 def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
-    """The features of a block's rows, in the order of its documents.
-
-    Args:
-        block: With offsets, that is, its layout has tokens.
-        tokenizer: Fingerprint of the tokenizer, stored in each example.
-    """
+    """The features of a block's rows, in its documents' order; the layout must have tokens."""
     layout, windows = block.layout, block.layout.windows
     at, splits = take_rows(block.rows.row_splits, block.row)
     document = np.arange(len(block)) if windows is None else windows.document

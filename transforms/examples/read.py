@@ -1,9 +1,8 @@
 """Reads tokenized examples from TFRecord files as TokenBlocks."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +14,6 @@ from transforms.output_folder import OutputFolder
 from transforms.read.lines import stored_pieces
 from transforms.read.reader import read_unfinished
 from transforms.records.part import Part
-from transforms.records.report import BlockReport
 from transforms.records.spec import BlockSpec, InputFile, Slice
 from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
@@ -32,10 +30,8 @@ class ReadExamples(Step):
     Gives a dict: `tokens`, and `finished`, as `read_unfinished` gives it.
 
     Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run; reports of another run do not count.
+        output, run, part_docs: As in `ReadBlocks`.
         reading: What examples must be, and which of their vectors are requested.
-        part_docs: A part is closed at so many documents.
         block_bytes: A part is closed at examples of about so many bytes of text.
         skip_blocks: Numbers of blocks whose documents are rejected.
     """
@@ -48,28 +44,14 @@ class ReadExamples(Step):
     skip_blocks: tuple[int, ...] = ()
 
     def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
-        read = partial(
-            _unfinished,
-            reading=self.reading,
-            part_docs=self.part_docs,
-            block_bytes=self.block_bytes,
-            skip_blocks=self.skip_blocks,
-        )
+        settings, skipped = (self.reading, self.part_docs, self.block_bytes), self.skip_blocks
+
+        def read(spec: BlockSpec, done: Container[int]) -> Iterator[TokenBlock]:
+            return example_blocks(spec, *settings, done, spec.number in skipped)
+
         folder = OutputFolder(self.output)
         tokens, finished = read_unfinished(specs, folder, self.run, read, TokenBlock)
         return {"tokens": tokens, "finished": finished}
-
-
-def _unfinished(
-    spec: BlockSpec,
-    done: dict[int, BlockReport],
-    reading: ExampleReading,
-    part_docs: int,
-    block_bytes: int,
-    skip_blocks: tuple[int, ...],
-) -> Iterator[TokenBlock]:
-    skipped = spec.number in skip_blocks
-    return example_blocks(spec, reading, part_docs, block_bytes, done, skipped)
 
 
 def example_blocks(
@@ -77,7 +59,7 @@ def example_blocks(
     reading: ExampleReading,
     part_docs: int,
     block_bytes: int,
-    done: dict[int, BlockReport],
+    done: Container[int],
     skipped: bool = False,
 ) -> Iterator[TokenBlock]:
     """Reads the parts of a file without those in `done`; `skipped` rejects all documents.
@@ -101,15 +83,12 @@ def example_blocks(
 
 @dataclass(frozen=True)
 class RecordPart:
-    """The records of one part: whole documents.
+    """The records of one part, in the file's order: whole documents.
 
     Attributes:
-        number: The part's number in its block.
-        records: In the file's order.
+        number, last, end_of_file: As in `transforms.read.parts.ReadPart`.
         begins: bool `[records]`, which of them begin a document.
         first_record: Number of the first of them in the file.
-        last: Whether the reader has no further part.
-        end_of_file: In the part that marks the end of the file: documents of the file.
     """
 
     number: int
@@ -123,14 +102,10 @@ class RecordPart:
 def record_parts(
     spec: BlockSpec, part_docs: int, part_bytes: int, windows: bool
 ) -> Iterator[RecordPart]:
-    """Reads a file from start to end; gives the parts of the reader's stripe, then an empty part.
+    """Reads a TFRecord file; gives the parts of the reader's stripe, then an empty part.
 
-    Args:
-        spec: A block of one TFRecord file.
-        part_docs: A part is closed at so many documents.
-        part_bytes: A part is also closed at so many bytes of records, beyond what a record without
-            text has.
-        windows: Whether a document may have several records.
+    A part is closed at `part_docs` documents, or at `part_bytes` of records beyond what a record
+    without text has. With `windows` a document may have several records.
     """
     parts = documents = 0
     for held, begins, first in _document_runs(spec, part_docs, part_bytes, windows):

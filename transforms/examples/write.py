@@ -50,8 +50,7 @@ class WriteExamples(Step):
     """Writes a file of examples for each TokenBlock, its rejected records, and its report.
 
     Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run, kept in each report.
+        output, run: As in `WriteBlocks`.
         files: How examples are written; into `output`.
     """
 
@@ -65,11 +64,7 @@ class WriteExamples(Step):
 
 @dataclass
 class KeepExamples(Step):
-    """Writes the examples of TokenBlocks and passes the blocks on; their reports name the files.
-
-    Attributes:
-        files: How examples are written.
-    """
+    """Writes the examples of TokenBlocks and passes the blocks on; their reports name the files."""
 
     files: ExampleFiles
 

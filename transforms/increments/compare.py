@@ -1,14 +1,26 @@
 """Compares the keys of the input with those of earlier outputs and with each other."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
+import numpy as np
 
-from transforms.increments.check_ids import CheckIds
-from transforms.increments.read_keys import KeySettings, ReadKeys
+from transforms.increments.keys import (
+    Duplicates,
+    InputKeys,
+    add_duplicates,
+    duplicates,
+    reader_number,
+)
+from transforms.increments.read_keys import KeySettings, ReadKeys, input_keys, rejected_ids
 from transforms.increments.skip_existing import SkipExisting
 from transforms.records.spec import BlockSpec
 from transforms.records.step import Step
+from transforms.redact import RedactErrors
+
+_EXAMPLES = 5
 
 
 @dataclass
@@ -17,9 +29,6 @@ class CompareKeys(Step):
 
     Gives a dict: `specs`, the BlockSpecs with the documents to skip, and `facts`, dicts to
     be added to the run's record.
-
-    Attributes:
-        settings: How keys are compared.
     """
 
     settings: KeySettings
@@ -34,3 +43,57 @@ class CompareKeys(Step):
             specs = found["specs"]
             facts += [found["facts"]] if self.settings.list_removed else []
         return {"specs": specs, "facts": facts | beam.Flatten()}
+
+
+@dataclass
+class CheckIds(Step):
+    """Counts the ids that occur twice or more, in one dict for the run's record.
+
+    Takes BlockSpecs and the keys of the input. Rejected records count, too, if their id is known.
+    """
+
+    settings: KeySettings
+
+    def expand(
+        self, collections: tuple[beam.PCollection, beam.PCollection]
+    ) -> beam.PCollection[dict[str, Any]]:
+        specs, keys = collections
+        found = (
+            keys
+            | "Group" >> beam.GroupByKey()
+            | "Count"
+            >> beam.MapTuple(lambda _, each: duplicates(InputKeys.joined(each), _EXAMPLES))
+            | "Sum" >> beam.CombineGlobally(add_duplicates, examples=_EXAMPLES)
+        )
+        names = specs | "Name" >> beam.FlatMap(
+            _names, self.settings, beam.pvalue.AsSingleton(found)
+        )
+        return found | "Fact" >> beam.Map(_duplicates_fact, beam.pvalue.AsList(names))
+
+
+def _names(
+    spec: BlockSpec, settings: KeySettings, found: Duplicates
+) -> Iterator[tuple[tuple[int, int], str]]:
+    """The ids of the examples in a block: the few blocks with an example are read again."""
+    reader = reader_number(spec.number, spec.stripe)
+    ours = np.array(sorted(place for each, place in found.examples if each == reader), np.int64)
+    left = len(ours)
+    if left == 0:
+        return
+    with RedactErrors("read ids"):
+        for block in settings.blocks(spec):
+            place = input_keys(spec, block).place
+            ids = [*block.ids.to_pylist(), *rejected_ids(block)]
+            rows = np.flatnonzero(np.isin(place, ours)).tolist()
+            for row in rows:
+                yield (reader, int(place[row])), ids[row]
+            left -= len(rows)
+            if left == 0:
+                return
+
+
+def _duplicates_fact(found: Duplicates, names: list[tuple[tuple[int, int], str]]) -> dict[str, Any]:
+    examples = [name for _, name in sorted(names)]
+    return {
+        "duplicate_ids": {"ids": found.ids, "surplus": found.surplus, "examples": examples},
+    }

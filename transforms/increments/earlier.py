@@ -48,12 +48,10 @@ class EarlierFile:
     """One file of an earlier output, or some rows of a table.
 
     Attributes:
-        output: Number of the output.
-        number: Number of the file in it.
+        output, number: Number of the output, and of the file in it.
         folder: The output's folder, or the table.
         path: The file; None for rows of a table.
-        start: First row of a table's.
-        stop: The row after the last, None for the table's end.
+        start, stop: First row of a table's, and the row after the last, None for the table's end.
     """
 
     output: int

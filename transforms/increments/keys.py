@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,7 @@ _STRIPE_BITS = 16  # of a reader are the stripe; the bits above them are the blo
 class _Columns:
     """A dataclass of arrays of one length."""
 
-    @classmethod
-    def empty(cls) -> Self:
-        return cls(*(np.empty(0, kind) for kind in cls.dtypes()))
-
-    @classmethod
-    def dtypes(cls) -> list[Any]:
-        """NumPy types of the columns, in their order."""
-        raise NotImplementedError
+    DTYPES: ClassVar[tuple[Any, ...]]  # of the columns, in their order
 
     def __len__(self) -> int:
         return len(next(iter(vars(self).values())))
@@ -36,7 +29,7 @@ class _Columns:
     @classmethod
     def joined(cls, several: Iterable[Self]) -> Self:
         """Rows end to end."""
-        return join([cls.empty(), *several])
+        return join([cls(*(np.empty(0, dtype) for dtype in cls.DTYPES)), *several])
 
 
 _C = TypeVar("_C", bound=_Columns)
@@ -44,37 +37,34 @@ _C = TypeVar("_C", bound=_Columns)
 
 @dataclass(frozen=True)
 class InputKeys(_Columns):
-    """The keys of the input.
+    """The keys of the input, a row a record.
 
     Attributes:
-        id_hash: uint64 `[records]`.
-        text_hash: int64 `[records]`, as in the output.
-        reader: int64 `[records]`, see `reader_number`.
-        place: int64 `[records]`, part and row of the document; below 0 for a rejected record, see
+        id_hash: uint64, XXH3 of the id.
+        text_hash: int64, as in the output.
+        reader: int64, see `reader_number`.
+        place: int64, part and row of the document; below 0 for a rejected record, see
             `rejected_places`.
     """
 
+    DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
     id_hash: np.ndarray
     text_hash: np.ndarray
     reader: np.ndarray
     place: np.ndarray
 
-    @classmethod
-    def dtypes(cls) -> list[Any]:
-        return [np.uint64, np.int64, np.int64, np.int64]
-
 
 @dataclass(frozen=True)
 class EarlierKeys(_Columns):
-    """The keys of earlier outputs.
+    """The keys of earlier outputs, a row a document.
 
     Attributes:
-        id_hash: uint64 `[rows]`.
-        text_hash: int64 `[rows]`.
-        output: int32 `[rows]`, number of the output; a later one replaces an earlier one.
-        file: int32 `[rows]`, number of the file in it.
+        id_hash, text_hash: As in `InputKeys`.
+        output: int32, number of the output; a later one replaces an earlier one.
+        file: int32, number of the file in it.
     """
 
+    DTYPES: ClassVar = (np.uint64, np.int64, np.int32, np.int32)
     id_hash: np.ndarray
     text_hash: np.ndarray
     output: np.ndarray
@@ -85,10 +75,6 @@ class EarlierKeys(_Columns):
         """int64 `[rows]`: one number for the file, as `file_number` gives it."""
         return self.output.astype(np.int64) << ROW_BITS | self.file
 
-    @classmethod
-    def dtypes(cls) -> list[Any]:
-        return [np.uint64, np.int64, np.int32, np.int32]
-
 
 _K = TypeVar("_K", InputKeys, EarlierKeys)
 
@@ -97,12 +83,9 @@ _K = TypeVar("_K", InputKeys, EarlierKeys)
 class Places(_Columns):
     """Places of documents in the input: columns of `InputKeys`."""
 
+    DTYPES: ClassVar = (np.int64, np.int64)
     reader: np.ndarray
     place: np.ndarray
-
-    @classmethod
-    def dtypes(cls) -> list[Any]:
-        return [np.int64, np.int64]
 
 
 def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:

@@ -5,7 +5,7 @@ distributed to buckets by the hash of the id, so that each bucket is compared wi
 memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,7 +28,6 @@ from transforms.read.columns import Columns
 from transforms.read.reader import document_blocks
 from transforms.records.documents import DocumentBlock
 from transforms.records.finished import finished_parts
-from transforms.records.report import BlockReport
 from transforms.records.skip import places
 from transforms.records.spec import BlockSpec
 from transforms.redact import RedactErrors
@@ -50,10 +49,7 @@ class KeySettings:
         list_removed: Whether to list documents that only the earlier outputs have.
         buckets: How many groups of ids are compared, each by itself.
         folder: Of the run's output.
-        run: Fingerprint of the run.
-        columns: Which fields of a record are read.
-        part_docs: As `ReadBlocks` has it.
-        block_bytes: Likewise.
+        run, columns, part_docs, block_bytes: As in `ReadBlocks`.
     """
 
     earlier: tuple[EarlierOutput, ...]
@@ -66,11 +62,9 @@ class KeySettings:
     part_docs: int
     block_bytes: int
 
-    def blocks(
-        self, spec: BlockSpec, done: dict[int, BlockReport] | None = None
-    ) -> Iterator[DocumentBlock]:
+    def blocks(self, spec: BlockSpec, done: Container[int] = ()) -> Iterator[DocumentBlock]:
         """The documents of a block, without the parts in `done`."""
-        return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done or {})
+        return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done)
 
     @property
     def needs_every_key(self) -> bool:
@@ -114,7 +108,7 @@ class ReadKeys(_HeldKeys):
 
     def process(self, spec: BlockSpec) -> Iterator[Keyed]:
         ours = self._settings
-        done = {} if ours.needs_every_key else finished_parts(ours.folder, ours.run, spec)
+        done = () if ours.needs_every_key else finished_parts(ours.folder, ours.run, spec)
         with RedactErrors("read ids"):
             for block in ours.blocks(spec, done):
                 yield from self._hold(input_keys(spec, block))

@@ -18,9 +18,6 @@ class SkipBlocks(Step):
 
     For blocks that crash or hang every worker that takes them: the rest of the run can finish, and
     the files of rejected records name the documents.
-
-    Attributes:
-        blocks: Their numbers.
     """
 
     blocks: tuple[int, ...]

@@ -35,9 +35,6 @@ class SkipExisting(Step):
 
     Gives a dict: `specs`, and, with `list_removed`, `facts`: how many documents only the earlier
     outputs have.
-
-    Attributes:
-        settings: How keys are compared.
     """
 
     settings: KeySettings

@@ -106,12 +106,9 @@ def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> 
 def files_to_read(
     listed: Sequence[InputFile], text_column: str, limit: int | None = None
 ) -> list[InputFile]:
-    """The files of a listing with the facts that a plan needs.
+    """The files that `input_files` gave, with the facts that a plan needs.
 
-    Args:
-        listed: As `input_files` gave them.
-        text_column: Whose bytes count in Parquet files.
-        limit: Records of a trial run, None for all.
+    Of Parquet files the bytes of the text column count. A trial run reads `limit` records.
 
     Raises:
         ValueError: A file is not Parquet, or not CSV.

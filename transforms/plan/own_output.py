@@ -15,14 +15,10 @@ _RECORD_KEYS = {"format", "run", "status"}
 
 
 def check_no_output(pattern: str, files: Iterable[FileInfo]) -> None:
-    """Rejects an input that includes the output of another run.
+    """Rejects an input pattern whose files include the output of another run.
 
     A glob or path that points into such a folder is accepted, and so is the folder of a
     `tokenize`, whose examples are input.
-
-    Args:
-        pattern: As given by `--input`.
-        files: The files that it names.
 
     Raises:
         ValueError: Some of the files belong to the output of a run; the message names the folder.

@@ -59,6 +59,11 @@ class Columns:
         pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
         return [(flag, name) for flag, name in pairs if name is not None]
 
+    @property
+    def names(self) -> list[str]:
+        """The fields that are read, each once."""
+        return list(dict.fromkeys(name for _, name in self.requested))
+
 
 def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputError:
     """Returns the error for a missing column, which names the nearest one that exists.

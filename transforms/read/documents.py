@@ -14,20 +14,13 @@ from transforms.records.rejected import Rejected
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents as columns, and the records that give none.
+    """Documents as columns, which are those of `DocumentBlock`, and the records that give none.
 
     Attributes:
-        ids: Arrow strings `[documents]`.
-        texts: The texts, none of them blank.
-        sources: Arrow strings `[documents]`, file and position of each.
-        line_numbers: int64 `[documents]`, number of each one's line in its file, from 0; without
-            meaning where the number of the first line is not known.
+        line_numbers: int64 `[documents]`, without meaning where the number of the first line is not
+            known.
         rejected: The rejected records, in their order.
-        texts_b: The second texts, "" for a document without; None if no record can have one.
-        words: The words of a text that came as a list of words, None for any other; None if no
-            text came so.
-        spans: Code points `[start, stop)` in the text; None if no record can have any.
-        extra: The extra columns; None if no record can have any.
+        texts_b, spans, extra: None if no record can have any.
     """
 
     ids: pa.StringArray
@@ -49,10 +42,8 @@ _NO_DOCUMENTS = Documents(
 def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
     """Joins the documents of several files end to end.
 
-    Args:
-        several: The documents of each file.
-        columns: What the run reads. A file may lack a column: its documents then get "" for a
-            second text, no spans, and null in the extra columns.
+    A file may lack a column: its documents then get "" for a second text, no spans, and null in the
+    extra columns.
     """
     listed = any(each.words is not None for each in several)
     return join([_completed(each, columns, listed) for each in (_NO_DOCUMENTS, *several)])

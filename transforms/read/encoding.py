@@ -14,16 +14,9 @@ _LONGEST_MARK = 4
 
 
 def check_encoding(path: str, start: bytes) -> None:
-    """Rejects a file that begins with the byte order mark of UTF-16 or UTF-32.
+    """Rejects a file whose first bytes, decompressed, are the byte order mark of UTF-16 or UTF-32.
 
     Much of such a file would be valid UTF-8 by chance.
-
-    Args:
-        path: The file.
-        start: Its first bytes, decompressed.
-
-    Raises:
-        ValueError: It is in such an encoding.
 
     >>> check_encoding("/in/a.txt", b"\\xff\\xfea\\x00")
     Traceback (most recent call last):

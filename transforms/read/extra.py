@@ -19,6 +19,7 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
 }
+CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
     [
@@ -38,12 +39,10 @@ def type_name(kind: pa.DataType) -> str | None:
 
 
 class ExtraValues:
-    """Reads the values of extra columns from records.
+    """Reads the values of extra columns, each of one of `TYPES`, from records.
 
-    Args:
-        schema: Names and types; each of `TYPES`.
-        as_text: Whether the values are texts, as those of CSV are; an empty one is then null,
-            except in a column of strings.
+    With `as_text` the values are texts, as those of CSV are; an empty one is then null, except in
+    a column of strings.
     """
 
     def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:

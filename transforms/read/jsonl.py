@@ -1,6 +1,7 @@
 """Parses JSON lines: an object a line, with text, id and the like in named fields."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -47,19 +48,19 @@ def parse_record(line: str | bytes, columns: Columns, extra: ExtraValues | None)
 
 
 def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
-    try:
-        record = orjson.loads(line)
-        return id_of(record, columns.id or "") if isinstance(record, dict) else None
-    except (orjson.JSONDecodeError, BadRecordError):
-        return None
+    with suppress(BadRecordError):
+        return id_of(_object(line) or {}, columns.id or "")
+    return None
 
 
 def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
     """The lines that are JSON objects; they show which fields a file has."""
-    for line in line_texts(lines)[0]:
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record
+    found = map(_object, line_texts(lines)[0])
+    return (record for record in found if record is not None)
+
+
+def _object(line: str | bytes) -> dict[str, Any] | None:
+    with suppress(orjson.JSONDecodeError):
+        record = orjson.loads(line)
+        return record if isinstance(record, dict) else None
+    return None

@@ -63,10 +63,7 @@ def parts_read_through(
 ) -> Iterator[ReadPart[AnyContent]]:
     """The parts of a reader's stripe, then an empty one that marks its end of the file.
 
-    Args:
-        spec: A block that each reader reads from start to end.
-        contents: All of the file; each ends a part.
-        part_docs: Most records of a part.
+    Each of the contents, which are all of the file, ends a part, and so do `part_docs` records.
     """
     parts = records = 0
     for each in contents:

@@ -2,9 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -61,12 +60,12 @@ class ReadBlocks(Step):
     examples: str | None = None
 
     def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
-        read = partial(
-            _new_documents,
-            columns=self.columns,
-            part_docs=self.part_docs,
-            block_bytes=self.block_bytes,
-        )
+        settings = self.columns, self.part_docs, self.block_bytes
+
+        def read(spec: BlockSpec, done: Container[int]) -> Iterator[DocumentBlock]:
+            for block in document_blocks(spec, *settings, done):
+                yield without_skipped(block, spec.skipped)
+
         folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(specs, folder, self.run, read, DocumentBlock)
         return {"documents": documents, "finished": finished}
@@ -89,8 +88,8 @@ def read_unfinished(
         elements: BlockSpecs, or what `spec_of` takes.
         folder: Of the run's output.
         run: Fingerprint of the run; reports of another run do not count.
-        read: Reads an element, without the parts in its second argument, which has their numbers.
-        block: Type of what it reads.
+        read: Reads an element to blocks of this type, without the parts of these numbers.
+        block: The type.
         spec_of: Gives the BlockSpec of an element.
 
     Returns:
@@ -130,23 +129,8 @@ class _Read(beam.DoFn):
                 yield from self._read(element, done)
 
 
-def _new_documents(
-    spec: BlockSpec,
-    done: dict[int, BlockReport],
-    columns: Columns,
-    part_docs: int,
-    block_bytes: int,
-) -> Iterator[DocumentBlock]:
-    for block in document_blocks(spec, columns, part_docs, block_bytes, done):
-        yield without_skipped(block, spec.skipped)
-
-
 def document_blocks(
-    spec: BlockSpec,
-    columns: Columns,
-    part_docs: int,
-    block_bytes: int,
-    done: dict[int, BlockReport],
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int, done: Container[int]
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, without those in `done`."""
     started = time.perf_counter()
@@ -172,11 +156,7 @@ def parse_part(
 ) -> DocumentBlock:
     """Parses the records of a part; one that gives no document is rejected with its place.
 
-    Args:
-        spec: The block.
-        content: The part's records.
-        columns: Which fields are read.
-        started: Clock when its reading began.
+    `started` is the clock when the part's reading began.
     """
     parsed = [_parse(spec.format, each, columns) for each in content.contents]
     documents = join_documents(parsed, columns)

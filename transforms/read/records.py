@@ -22,13 +22,7 @@ Record = tuple[str | None, str, str, list[str] | None, Sequence[Span], tuple[Any
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that gives no document, and why.
-
-    Attributes:
-        reason: Why.
-        record: The record.
-        id: Its id, if it has one.
-    """
+    """A record that gives no document, why, and its id, if it has one."""
 
     reason: str
     record: str | bytes
@@ -36,12 +30,7 @@ class BadRecord:
 
 
 def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...] = ()) -> Record:
-    """The document that the fields of one record give.
-
-    Args:
-        fields: By name.
-        columns: Which of them are read.
-        extra: The values of the extra columns.
+    """The document that the fields of one record give, with the values of its extra columns.
 
     Raises:
         BadRecordError: They give no document.

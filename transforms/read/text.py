@@ -1,6 +1,7 @@
 """Parses plain text: each line is a document, or a pair; its id is the place of the line."""
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -60,12 +61,7 @@ def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
 
 
 def parse_text(lines: Lines, columns: Columns) -> Documents:
-    """Parses lines; those that are blank or not UTF-8 are rejected.
-
-    Args:
-        lines: Of a text file.
-        columns: Says what stands between the two texts of a line, if lines are pairs.
-    """
+    """Parses lines, or pairs; those that are blank or not UTF-8 are rejected."""
     found, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
     texts, texts_b = found, None
@@ -77,11 +73,11 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     first = lines.number or 0
     bad = [row for row in suspects if _is_bad(texts[row])]
     if not bad:
-        return Documents(places, _only_texts(texts), places, rows + first, [], texts_b)
+        return Documents(places, cast("list[str]", texts), places, rows + first, [], texts_b)
     rejected = [_rejected(places[row].as_py(), found[row]) for row in bad]
     rows = np.delete(rows, bad)
     ids = places.take(pa.array(rows))
-    good = _only_texts([texts[row] for row in rows])
+    good = cast("list[str]", [texts[row] for row in rows])
     if texts_b is not None:
         texts_b = [texts_b[row] for row in rows]
     return Documents(ids, good, ids, rows + first, rejected, texts_b)
@@ -142,7 +138,3 @@ def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:
     rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
     none = pa.array([], pa.string())
     return Documents(none, [], none, np.empty(0, np.int64), [rejected])
-
-
-def _only_texts(texts: Sequence[str | bytes]) -> list[str]:
-    return list(texts)  # type: ignore[arg-type]  # the caller has taken the bytes out

@@ -50,14 +50,10 @@ class Problem:
 
 @dataclass
 class CheckFiles(Step):
-    """Adds a problem to a Verdict if the files are not those that the reports name.
+    """Adds a problem to a Verdict if the files are not those that the run's reports name.
 
     The output is listed once, when everything is written, so that files that were removed or
     replaced during the run, and those of earlier attempts, are checked, too.
-
-    Attributes:
-        folder: Of the run's output.
-        run: Fingerprint of the run.
     """
 
     folder: OutputFolder
@@ -133,10 +129,6 @@ def listing_problems(
 
 def output_problems(folder: OutputFolder, record: dict[str, Any]) -> Iterator[Problem]:
     """Checks every file of a run against its report, and the reports against the run's record.
-
-    Args:
-        folder: Of the run's output.
-        record: The run's record.
 
     Yields:
         What is missing, extra, damaged, or does not add up.

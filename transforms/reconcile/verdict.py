@@ -31,11 +31,7 @@ class Verdict:
 
 @dataclass
 class ReconcileBlocks(Step):
-    """Compares BlockReports with the PlannedWork; gives one Verdict.
-
-    Attributes:
-        planned: The PlannedWork of `PlanBlocks`.
-    """
+    """Compares BlockReports with the PlannedWork of `PlanBlocks`; gives one Verdict."""
 
     planned: beam.PCollection
 

@@ -23,10 +23,8 @@ _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 def take(block: _Block, rows: np.ndarray) -> _Block:
     """Takes some rows of every column; a value that is no column stays as it is.
 
-    Args:
-        block: A dataclass of columns of one length.
-        rows: int64 `[taken]`, numbers of the rows in their new order; or, if all columns are NumPy
-            arrays, bool `[rows]`.
+    `rows` are int64 `[taken]`, numbers of the rows in their new order; or, if all columns are NumPy
+    arrays, bool `[rows]`.
     """
     columns: Any = block
     return replace(columns, **{name: _taken(each, rows) for name, each in vars(block).items()})

@@ -18,13 +18,9 @@ def complete_readers(
 ) -> Iterator[tuple[BlockSpec, tuple[BlockReport, ...]]]:
     """Yields each reader with the reports of all its parts, or none if a part is not finished.
 
-    One listing finds the reports, another checks their files; then the reports are read, many at
-    once. If there are very many, none is read here: the worker of each block looks for its reports.
-
-    Args:
-        folder: Of the run.
-        run: Its fingerprint; reports of another run do not count.
-        specs: The plan.
+    One listing finds the reports of the run, another checks their files; then the reports are read,
+    many at once. If there are very many, none is read here: the worker of each block looks for its
+    reports.
     """
     parts = _listed_parts(folder)
     if not 0 < len(parts) <= MOST_READ_HERE:
@@ -60,14 +56,9 @@ def _has_files(report: BlockReport, sizes: dict[str, int]) -> bool:
 
 
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
-    """The reports of a reader's finished parts, by part number.
+    """The reports that a reader's finished parts have of the run, by part number.
 
     A report does not count if one of its files is missing or cut: the part is written again.
-
-    Args:
-        folder: Of the run.
-        run: Fingerprint of the run.
-        spec: The block, with the stripe of its reader.
     """
     found: dict[int, BlockReport] = {}
     number = spec.stripe

@@ -1,14 +1,11 @@
 """Leaves out the documents of a block that an earlier output has."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from transforms.records.columnar import take
-
-if TYPE_CHECKING:
-    from transforms.records.documents import DocumentBlock
+from transforms.records.documents import DocumentBlock
 
 ROW_BITS = 32  # of a place are the row; the bits above them are the part
 
@@ -28,13 +25,8 @@ def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
     return places[first:last] - (part << ROW_BITS)
 
 
-def without_skipped(block: "DocumentBlock", skipped: bytes) -> "DocumentBlock":
-    """The documents of a part that are not skipped; the part counts the others.
-
-    Args:
-        block: What was read.
-        skipped: `BlockSpec.skipped` of its block.
-    """
+def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
+    """The documents of a part without those of `BlockSpec.skipped`, which the part counts."""
     rows = rows_of_part(np.frombuffer(skipped, np.int64), block.part.number)
     if len(rows) == 0:
         return block

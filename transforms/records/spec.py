@@ -15,12 +15,7 @@ READ_THROUGH_FORMATS = ("tfrecord",)  # no reader can begin in the middle of the
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a Parquet file.
-
-    Attributes:
-        rows: How many.
-        size: Bytes of their texts, not compressed.
-    """
+    """A row group of a Parquet file: its rows, and the bytes of their texts, not compressed."""
 
     rows: int
     size: int
@@ -28,12 +23,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Footer:
-    """The facts in the footer of a Parquet file.
-
-    Attributes:
-        schema: Its columns.
-        groups: Its row groups, in their order.
-    """
+    """The facts in the footer of a Parquet file: its columns, and its row groups in their order."""
 
     schema: pa.Schema
     groups: tuple[RowGroup, ...]

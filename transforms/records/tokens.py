@@ -18,16 +18,11 @@ class TokenBlock:
     """The rows of a part that the model runs on, as columns.
 
     Attributes:
-        part: What was read and rejected so far.
-        ids: Arrow strings `[documents]`.
-        sources: Arrow strings `[documents]`, file and position of each.
+        part, ids, sources, line_numbers, extra: As in `DocumentBlock`.
         text_hash: int64 `[documents]`, XXH3 of each text's UTF-8.
         layout: How the documents were cut into rows: one each, or windows.
         row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
         rows: The distinct rows, with [CLS] and [SEP].
-        line_numbers: int64 `[documents]`, number of each line in its file, from 0; None if lines
-            were not counted.
-        extra: Extra columns, a row a document; None if not requested.
     """
 
     part: Part

@@ -16,8 +16,7 @@ class KeptWindows:
     Attributes:
         document: int32 `[windows]`, the place of each window's document; never decreasing.
         window: int32 `[windows]`, its number in the document, from 0.
-        starts: int32 `[windows]`, code point of the text where it begins.
-        stops: int32 `[windows]`, code point after its last.
+        starts, stops: int32 `[windows]`, code points of the text, from its first to after its last.
         num_tokens: int32 `[windows]`, its tokens, special tokens included.
     """
 
@@ -36,8 +35,7 @@ class TokenVectors:
         splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
         tokens: Arrow strings `[tokens]`, special tokens included.
         segments: int32 `[tokens]`, 0 for the first text and 1 for the second.
-        starts: int32 `[tokens]`, code points in the text; -1 for special tokens.
-        stops: int32 `[tokens]`, likewise.
+        starts, stops: int32 `[tokens]`, code points in the text; -1 for special tokens.
         vectors: float32 `[tokens, width]`.
     """
 
@@ -56,8 +54,7 @@ class UnitVectors:
     Attributes:
         splits: int64 `[documents + 1]`, where each document begins and ends in the rest.
         texts: Arrow strings `[units]`, or None where units have no text of their own.
-        starts: int32 `[units]`, code points in the text.
-        stops: int32 `[units]`, likewise.
+        starts, stops: int32 `[units]`, code points in the text.
         truncated: bool `[units]`, whether tokens of it were cut off.
         missing: bool `[units]`, whether all its tokens were cut off, so that it has no vector.
         vectors: float32 `[units, width]`; without meaning where `missing`.
@@ -77,20 +74,13 @@ class EmbeddingBlock:
     """The vectors of a part, as columns in the order of its documents.
 
     Attributes:
-        part: What was read and rejected so far.
-        ids: Arrow strings `[documents]`.
-        num_tokens: int32 `[documents]`.
-        truncated: bool `[documents]`.
-        text_hash: int64 `[documents]`.
+        part, ids, num_tokens, truncated, text_hash, line_numbers, extra: As in `TokenBlock`.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
             vectors of whole texts are requested.
         windows: Which windows the vectors are of, None if they are of documents.
         tokens: Vectors of tokens, None if not requested.
         words: Vectors of words, likewise.
         spans: Vectors of spans, likewise.
-        line_numbers: int64 `[documents]`, number of each document's line in its file, from 0; None
-            if lines were not counted.
-        extra: Extra columns, a row a document; None if not requested.
         computed_tokens: Tokens the model ran on.
         padded_tokens: The same with padding.
         batches: Batches it ran.

@@ -1,5 +1,7 @@
 """Makes an Arrow table of each kind of vectors of an EmbeddingBlock."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,18 +48,13 @@ def token_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
     return _nested(block, "tokens", tokens.splits, fields)
 
 
-def word_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
-    """Columns: id, words (list of word, start, stop, truncated, embedding, [scale]), the facts."""
-    words = block.words
-    assert words is not None
-    return _nested(block, "words", words.splits, {"word": words.texts} | _unit_fields(words, dtype))
-
-
-def span_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
-    """Columns: id, spans (list of start, stop, truncated, embedding, [scale]), the facts."""
-    spans = block.spans
-    assert spans is not None
-    return _nested(block, "spans", spans.splits, _unit_fields(spans, dtype))
+def unit_table(block: EmbeddingBlock, dtype: str, name: str) -> pa.Table:
+    """Columns: id, words or spans (list of [word], start, stop, truncated, …), the facts."""
+    units: UnitVectors = getattr(block, name)
+    fields = {} if units.texts is None else {"word": units.texts}
+    fields |= _places(units) | {"truncated": pa.array(units.truncated, pa.bool_())}
+    fields |= _embeddings(units.vectors, dtype, units.missing)
+    return _nested(block, name, units.splits, fields)
 
 
 def _nested(
@@ -69,12 +66,7 @@ def _nested(
 
 
 def extra_columns(block: EmbeddingBlock, rows: np.ndarray | None = None) -> dict[str, pa.Array]:
-    """The extra columns, by name.
-
-    Args:
-        block: May have some.
-        rows: int32 `[rows]`, the document of each row; None if a row is a document.
-    """
+    """The extra columns, by name; `rows` are the documents of the rows if there are several."""
     if block.extra is None:
         return {}
     table = block.extra if rows is None else block.extra.take(pa.array(rows))
@@ -94,11 +86,6 @@ def _places(units: TokenVectors | UnitVectors) -> dict[str, pa.Array]:
         "start": pa.array(units.starts, pa.int32()),
         "stop": pa.array(units.stops, pa.int32()),
     }
-
-
-def _unit_fields(units: UnitVectors, dtype: str) -> dict[str, pa.Array]:
-    truncated = {"truncated": pa.array(units.truncated, pa.bool_())}
-    return _places(units) | truncated | _embeddings(units.vectors, dtype, units.missing)
 
 
 def _embeddings(
@@ -133,9 +120,9 @@ def _scattered(scale: np.ndarray, missing: np.ndarray | None) -> pa.Array:
     return pa.array(spread, mask=missing)
 
 
-TABLES = {
+TABLES: dict[str, Callable[[EmbeddingBlock, str], pa.Table]] = {
     "sentence": sentence_table,
     "token": token_table,
-    "word": word_table,
-    "span": span_table,
+    "word": partial(unit_table, name="words"),
+    "span": partial(unit_table, name="spans"),
 }

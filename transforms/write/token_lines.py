@@ -17,12 +17,8 @@ def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict
 
     A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
     gives each layer its entry; layers that were combined share one, whose index is the list of
-    them, or the one layer that was taken. `linex_index` is null where lines were not counted.
-
-    Args:
-        block: Has token vectors.
-        metadata: `output_dtype`, `layers`, `layer_combine`, `tokens_with_ids`, and for `last` of
-            several layers `num_hidden_layers`.
+    them, or the one layer that was taken. `linex_index` is null where lines were not counted. The
+    metadata are those of a run with token vectors.
     """
     tokens = block.tokens
     assert tokens is not None

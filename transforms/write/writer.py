@@ -63,10 +63,7 @@ class WriteBlocks(Step):
 class WriteParts(beam.DoFn):
     """Writes parts, of vectors or of examples, with their rejected records and reports.
 
-    Args:
-        output: Folder of the run's output.
-        run: Fingerprint of the run, kept in each report.
-        write_files: Writes the data files of a block.
+    `write_files` writes the data files of a block; each report keeps the fingerprint of the run.
     """
 
     def __init__(self, output: str, run: str, write_files: Callable[[Any], Files]) -> None:

@@ -13,9 +13,6 @@ class RecordCutter:
 
     A quote opens a field only where a field begins, as in Python's csv module; within quotes,
     two quotes mean one. The ends are then the line feeds outside quotes.
-
-    Args:
-        delimiter: Between the fields.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -24,10 +21,9 @@ class RecordCutter:
         self.is_open = False
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]`, the places after the line feeds that end records.
+        """int64 `[ends]`, the places after the line feeds that end records in the next piece.
 
-        Args:
-            data: The next piece; it ends in a quote only if the file does.
+        A piece ends in a quote only if the file does.
         """
         if not data:
             return np.empty(0, np.int64)

@@ -94,13 +94,7 @@ def read_csv_parts(
 def read_records(
     piece: Slice, compression: str | None, size: int, limit: int | None = None
 ) -> Iterator[CsvRecords]:
-    """Whole records from the start of a file, about `size` bytes at a time.
-
-    Args:
-        piece: A whole file.
-        compression: How it is stored.
-        size: About how many bytes to give at once.
-        limit: Most records to give; None for all.
+    """Whole records from the start of a file, about `size` bytes at a time, at most `limit` in all.
 
     Raises:
         ValueError: There is no header, or a quote is open for more bytes than a record may have.

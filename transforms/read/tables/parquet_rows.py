@@ -138,9 +138,8 @@ def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows
         check_schema(piece.info.path, file.schema_arrow, columns)
         counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         groups, at = _touched(counts, piece)
-        names = list(dict.fromkeys(name for _, name in columns.requested))
         size = min(batch_rows, _MOST_BATCH_ROWS)
-        for batch in file.iter_batches(size, row_groups=groups, columns=names):
+        for batch in file.iter_batches(size, row_groups=groups, columns=columns.names):
             start, stop = max(at, piece.start), min(at + batch.num_rows, piece.stop)
             if start < stop:
                 rows = pa.Table.from_batches([batch.slice(start - at, stop - start)])
@@ -170,7 +169,7 @@ def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
     invalid: set[int] = set()
     for column in rows.table.columns:
         invalid.update(_invalid_rows(column))
-    names = list(dict.fromkeys(name for _, name in columns.requested))
+    names = columns.names
     values = [_plain_values(rows.table[name], invalid) for name in names]
     for number, row in enumerate(zip(*values, strict=True)):
         fields = dict(zip(names, row, strict=True))

@@ -4,6 +4,7 @@ import pyarrow as pa
 
 from storage.errors import SettingError
 from transforms.read.columns import Columns, no_column
+from transforms.read.extra import CAN_BE
 from transforms.records.columnar import is_list
 
 _SCALARS = (
@@ -21,8 +22,7 @@ _REQUIRED = {
     "text_b_column": "must be a string",
     "id_column": "must be a string or an integer",
     "span_columns": "must be an integer, or a list of integers",
-    "extra_columns": "a column has one type in all files of a run, and extra columns can be "
-    "strings, numbers, booleans, dates, times, decimals and flat lists",
+    "extra_columns": f"a column has one type in all files of a run, and {CAN_BE}",
 }
 
 
