@@ -59,6 +59,10 @@ ELSEWHERE = {
 # What a command is given besides, where a small input or this machine asks for it.
 INSTEAD = {"docs/accelerators.md": ("--device gpu", "--device xla_cpu --max_seq_length 8")}
 
+LINES = """{"id": "a", "text": ["the", "", "vault"]}
+{"id": "b", "text": ["money", ""]}
+"""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -125,8 +129,7 @@ def workspace(tmp_path, monkeypatch, model):
     """A folder with all that the commands of the pages name."""
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("the bank of the river\nmoney\n\n", encoding="utf-8")
-    lines = [{"id": "a", "text": ["the", "", "vault"]}, {"id": "b", "text": ["money", ""]}]
-    (tmp_path / "texts" / "b.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (tmp_path / "texts" / "b.jsonl").write_text(LINES)
     (tmp_path / "books.csv").write_text("isbn,title,author,year\n1,the bank,a,1999\n")
     shutil.copytree(model / "source", tmp_path / "path" / "to" / "model")
     shutil.copytree(model / "bundle", tmp_path / "bundle")
@@ -175,9 +178,7 @@ def test_the_command_for_cloud_storage(workspace, gcs):
     assert list(bert.read("gs://bucket/vectors")[0]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "ubinary"])
-def test_every_output_type_is_decoded_as_the_page_says(dtype, workspace):
-    embed_words(dtype)
+def test_every_output_type_is_decoded_as_the_page_says(dtype):
     namespace = {}
     found = [each for each in blocks() if each.page == "docs/output_types.md"]
     decode, texts, footer, words = (each.text for each in found if each.language == "python")
@@ -192,9 +193,22 @@ def test_every_output_type_is_decoded_as_the_page_says(dtype, workspace):
     np.testing.assert_array_equal(namespace["vectors"], kept)
 
 
-def embed_words(dtype):
-    words = ["embed", "--input=texts/*.jsonl", "--output=build/vectors", f"--output_dtype={dtype}"]
+@pytest.fixture(scope="module", params=["float32", "float16", "bfloat16", "int8", "ubinary"])
+def stored(request, model, tmp_path_factory):
+    """A folder with `build/vectors`, and the type in which its vectors of texts and words are."""
+    folder, dtype = tmp_path_factory.mktemp("stored"), request.param
+    (folder / "in.jsonl").write_text(LINES)
+    words = ["embed", f"--input={folder}/in.jsonl", f"--output={folder}/build/vectors"]
+    words += ["--model", f"{model}/bundle", f"--output_dtype={dtype}"]
     run([*words, "--granularity=sentence,word", "--max_seq_length=16"])
+    return folder, dtype
+
+
+@pytest.fixture
+def dtype(stored, monkeypatch):
+    """The type of the vectors in `build/vectors` of the folder that it changes to."""
+    monkeypatch.chdir(stored[0])
+    return stored[1]
 
 
 def query(*names):
@@ -204,9 +218,7 @@ def query(*names):
     return macros, next(each for each in statements if all(name in each for name in names))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "ubinary"])
-def test_duckdb_runs_each_query(dtype, workspace):
-    embed_words(dtype)
+def test_duckdb_runs_each_query(dtype):
     vectors = bert.read("build/vectors")[1]
     database = duckdb.connect()
     macros, settings = query("parquet_kv_metadata")

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.bundle.find import resolve_model
+from bert.importers.huggingface import import_huggingface
+from examples import sts_benchmark
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman
 from tests.support.models.tiny import write_tiny_huggingface
@@ -48,15 +50,9 @@ def overlap(pair):
     return len(first & second) / len(first | second)
 
 
-@pytest.fixture(scope="module")
-def measured(minilm):
-    """What the command prints of our own graded pairs."""
-    done = example("sts_benchmark", PAIRS)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_model_ranks_graded_pairs_as_they_were_written(measured):
+def test_the_model_ranks_graded_pairs_as_they_were_written(minilm, capsys):
+    assert sts_benchmark.main([str(PAIRS)]) == 0
+    measured = capsys.readouterr().out
     assert "60 pairs" in measured
     assert 70 < figure(measured, "Spearman") < 90
     assert 70 < figure(measured, "Pearson") < 90
@@ -182,15 +178,6 @@ def test_a_model_that_splits_the_word_is_refused(tmp_path):
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", *characters]
     vocab += [f"##{one}" for one in characters]
     write_tiny_huggingface(tmp_path / "model", layers=4, vocab=vocab)
-    done = example("bank_cosines", "--model", tmp_path / "model")
-    assert done.returncode == 2
-    assert "must know the word 'bank'" in done.stderr
-
-
-def test_bank_cosines_prints_tokens_and_both_cosines(minilm):
-    done = example("bank_cosines")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^ +6 bank +2924  <$", done.stdout, re.MULTILINE)
-    assert figure(done.stdout, "bank robber and bank vault") > figure(
-        done.stdout, "bank robber and river bank"
-    )
+    bundle = import_huggingface(str(tmp_path / "model"), str(tmp_path / "bundle"))
+    with pytest.raises(ValueError, match="must know the word 'bank'"):
+        banks(bundle)

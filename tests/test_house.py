@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ TRACKED = subprocess.run(
 ).stdout.split()
 
 
+@cache
 def tree(path):
     return ast.parse(path.read_text("utf-8"))
 

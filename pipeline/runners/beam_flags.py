@@ -132,7 +132,21 @@ def pipeline_options(options: EmbedOptions, flags: Sequence[str]) -> PipelineOpt
             DEFAULT_RUNNER,
         )
         name = DEFAULT_RUNNER
-    return PipelineOptions([*flags, f"--runner={name}"])
+    return _JobOptions([*flags, f"--runner={name}"])
+
+
+class _JobOptions(PipelineOptions):
+    """Beam's options with each view built once: Beam asks for some 300 to build one graph."""
+
+    def view_as(self, cls: Any) -> Any:
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the views, so that a copy has views of its own values."""
+        return {**super().__getstate__(), "_views": {}}
 
 
 def has_worker_processes(options: PipelineOptions) -> bool:

@@ -49,6 +49,7 @@ def test_lines_of_other_threads_are_shown_at_once():
     assert done.stdout == "from a thread\n"
 
 
+@pytest.mark.slow  # starts TensorFlow anew
 def test_notes_are_left_out():
     said = stderr_of(
         "import tensorflow as tf\ntf.constant(1) + 1\nos.write(2, b'after all\\n')\nos.write(2, b"

@@ -29,22 +29,18 @@ def test_a_bundle_is_taken_as_it_is(tiny_bundle, cache):
     assert not cache.exists()
 
 
-def test_a_model_folder_is_imported_once_and_again_when_it_changed(source, cache):
+def test_a_model_folder_is_imported_once_and_again_when_it_changed_or_is_damaged(source, cache):
     bundle = resolve_model(str(source))
     assert [str(path) for path in cache.iterdir()] == [bundle.path]
     assert (bundle.source, os.stat(bundle.path).st_mode & 0o777) == (str(source), 0o755)
     written = os.stat(bundle.path).st_mtime_ns
     assert resolve_model(str(source)) == bundle
     assert os.stat(bundle.path).st_mtime_ns == written
-    write_tiny_huggingface(source, seed=5)
-    assert resolve_model(str(source)).fingerprint != bundle.fingerprint
-
-
-def test_a_damaged_import_is_made_again(source, cache):
-    bundle = resolve_model(str(source))
     os.truncate(f"{bundle.path}/vocab.txt", 5)
     assert resolve_model(str(source)).fingerprint == bundle.fingerprint
     assert [str(path) for path in cache.iterdir()] == [bundle.path]
+    write_tiny_huggingface(source, seed=5)
+    assert resolve_model(str(source)).fingerprint != bundle.fingerprint
 
 
 def test_processes_that_import_at_once_agree_and_are_silent(source, cache):

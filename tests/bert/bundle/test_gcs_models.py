@@ -130,24 +130,27 @@ def test_a_bundle_is_used_as_it_lies_there(gcs, cache, tiny_bundle):
     bundle.verify_files()
 
 
-@pytest.mark.parametrize("kind", ["huggingface", "google", "hub"])
-def test_a_model_is_imported_from_there_on_the_way_and_by_command(
-    gcs, cache, tmp_path, kind, capsys
-):
-    folder = tmp_path / {"google": GOOGLE}.get(kind, kind)
-    write = {
-        "huggingface": write_tiny_huggingface,
-        "google": write_tiny_google,
-        "hub": write_tiny_hub,
-    }
-    write[kind](folder)
-    url = gcs.put_folder(folder, f"models-{kind}", f"some/{folder.name}")
+WRITE = {"huggingface": write_tiny_huggingface, GOOGLE: write_tiny_google, "hub": write_tiny_hub}
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_a_model_is_imported_from_there_by_command(gcs, cache, tmp_path, name, capsys):
+    WRITE[name](tmp_path / name)
+    url = gcs.put_folder(tmp_path / name, "models-by-command", f"some/{name}")
+    assert main(["model", "import", url, str(tmp_path / "bundle")]) == 0
+    said = capsys.readouterr().out
+    assert import_model(str(tmp_path / name), str(tmp_path / "local")).fingerprint in said
+
+
+def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path):
+    """One whose importer reads the folder's name."""
+    write_tiny_google(tmp_path / GOOGLE)
+    url = gcs.put_folder(tmp_path / GOOGLE, "models-on-the-way", f"some/{GOOGLE}")
     bundle = resolve_model(url)
     assert bundle.source == url
     assert resolve_model(url) == bundle
-    assert main(["model", "import", url, str(tmp_path / "bundle")]) == 0
-    assert bundle.fingerprint in capsys.readouterr().out
-    assert import_model(str(folder), str(tmp_path / "local")).fingerprint == bundle.fingerprint
+    local = import_model(str(tmp_path / GOOGLE), str(tmp_path / "local"))
+    assert local.fingerprint == bundle.fingerprint
 
 
 def test_two_processes_fetch_at_once_without_tensorflow(gcs, cache, small):

@@ -57,6 +57,14 @@ def change_graph(folder, change):
     path.write_bytes(saved.SerializeToString())
 
 
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """An encoder as TF Hub keeps it, which no test changes."""
+    folder = tmp_path_factory.mktemp("hub") / "hub"
+    write_tiny_hub(folder)
+    return folder
+
+
 @pytest.fixture
 def texts(tmp_path):
     path = tmp_path / "in.txt"
@@ -188,8 +196,8 @@ def hides_an_operation(graph):
         (hides_an_operation, "ReadFile"),
     ],
 )
-def test_whatever_is_no_computation_is_named_wherever_it_stands(tmp_path, change, named):
-    write_tiny_hub(tmp_path / "hub")
+def test_whatever_is_no_computation_is_named_wherever_it_stands(tmp_path, hub, change, named):
+    shutil.copytree(hub, tmp_path / "hub")
     check_graph(tmp_path / "hub")
     change_graph(tmp_path / "hub", change)
     with pytest.raises(ValueError, match=rf"no BERT encoder has \([^)]*{named}"):
@@ -197,8 +205,8 @@ def test_whatever_is_no_computation_is_named_wherever_it_stands(tmp_path, change
     check_graph(tmp_path / "hub", trusted=True)
 
 
-def test_a_saver_that_is_called_by_another_name_is_no_saver(tmp_path):
-    write_tiny_hub(tmp_path / "hub")
+def test_a_saver_that_is_called_by_another_name_is_no_saver(tmp_path, hub):
+    shutil.copytree(hub, tmp_path / "hub")
 
     def change(graph):
         saver = next(
@@ -225,10 +233,10 @@ def test_what_is_allowed_has_no_effect_but_on_variables_and_chance():
     assert stateful == variables | control | chance | rest
 
 
-def test_a_vocabulary_outside_of_the_model_is_not_read(tmp_path):
+def test_a_vocabulary_outside_of_the_model_is_not_read(tmp_path, hub):
     secret = tmp_path / "secret.txt"
     secret.write_text("[PAD]\n")
-    write_tiny_hub(tmp_path / "hub")
+    shutil.copytree(hub, tmp_path / "hub")
 
     def change(graph):
         graph.asset_file_def[0].filename = "../../secret.txt"

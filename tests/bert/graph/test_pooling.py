@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -33,10 +35,15 @@ def plain(tmp_path_factory):
     return states, [bert.pooled(one[-1]) for one in states]
 
 
+@cache
+def encoder_of(folder, spec):
+    return Encoder(read_bundle(folder), spec)
+
+
 def embed(encoder, spec, rows=(0, 1, 2, 3)):
     """All rows in one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = Encoder(encoder.bundle, spec).embed_rows(
+    done = encoder_of(encoder.bundle.path, spec).embed_rows(
         np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
         np.cumsum([0, *lengths]),
         np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
@@ -92,8 +99,8 @@ def test_the_pooler_reads_the_last_layer_whatever_is_asked(encoder, plain):
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [(0,), (-2,), (0, 2), (2, 0, 1)])
 @pytest.mark.parametrize("combine", ["last", "sum", "mean", "concat", "stack"])
-@pytest.mark.parametrize("pooling", ["mean", "mean_max"])
-def test_each_combination_of_layers_equals_numpy(encoder, plain, layers, combine, pooling):
+def test_each_combination_of_layers_equals_numpy(encoder, plain, layers, combine):
+    pooling = "mean_max"
     found = embed(encoder, VectorSpec(layers=layers, layer_combine=combine, pooling=pooling))
     for vector, states, ids in zip(found, plain[0], ROWS, strict=True):
         chosen = [states[layer] for layer in layers]

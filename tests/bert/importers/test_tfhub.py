@@ -231,17 +231,23 @@ def pack(folder, archive, inside="."):
     return archive
 
 
-@pytest.mark.parametrize("inside", [".", "tiny"])
-def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch, inside):
+def test_an_archive_may_hold_the_models_folder(tmp_path):
+    write_tiny_hub(tmp_path / "hub")
+    archive = pack(tmp_path / "hub", tmp_path / "tiny.tar.gz", inside="tiny")
+    bundle = import_model(str(archive), str(tmp_path / "packed"))
+    assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
+
+
+def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
     write_tiny_hub(tmp_path / "a" / "hub")
-    archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz", inside)
+    archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz")
     bundle = resolve_model(str(archive))
     assert (bundle.source, bundle.kind) == (str(archive), "bert")
     assert resolve_model(str(archive)) == bundle
     assert bundle.fingerprint == imported(tmp_path / "a" / "hub").fingerprint
     write_tiny_hub(tmp_path / "b" / "hub", seed=7)
-    pack(tmp_path / "b" / "hub", archive, inside)
+    pack(tmp_path / "b" / "hub", archive)
     assert resolve_model(str(archive)).fingerprint != bundle.fingerprint
 
 

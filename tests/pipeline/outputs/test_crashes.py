@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,16 @@ import pytest
 
 from bert.graph.load import load_tokenizer
 from pipeline import graph
-from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
+from tests.support.command import (
+    ROOT,
+    embed,
+    files,
+    flags_of,
+    record,
+    rejected,
+    reports,
+    rows,
+)
 from tests.support.engines import load_watched
 from transforms.infer import BertModelHandler
 
@@ -88,7 +98,7 @@ def test_a_hanging_block_is_named_and_can_be_left_out(
     assert "Traceback" not in told
     assert record(tmp_path / "out")["status"] == "failed"
     assert not list((tmp_path / "out").glob("_state/working/*")), "the process lived on"
-    done = len(list((tmp_path / "out").glob("_state/blocks/0*.json")))
+    done = len(reports(tmp_path / "out"))
 
     flags["skip_blocks"] = str(poison)
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
@@ -105,7 +115,7 @@ def test_a_hanging_block_is_named_and_can_be_left_out(
 
 
 def run_deadly(bundle, *words, seconds=0.0):
-    """The command line with a model that dies within so long; its exit code and what it said."""
+    """The command line with a model that dies within so long; returns what it said."""
     program = KILLER.replace("POISON_ID", str(poison_id(bundle)))
     done = subprocess.run(
         [sys.executable, "-c", program, "embed", *words],
@@ -116,23 +126,34 @@ def run_deadly(bundle, *words, seconds=0.0):
         timeout=300,
         check=False,
     )
-    return done.returncode, done.stderr
+    assert done.returncode == -9, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def deaths(corpus, tiny_bundle, tmp_path_factory):
+    """A run whose process died once, in `1`, and twice, in `2`; and what the second one said."""
+    folder = tmp_path_factory.mktemp("deaths")
+    flags = flags_of(folder / "2", tiny_bundle, corpus, **SMALL)
+    run_deadly(tiny_bundle, *flags)
+    shutil.copytree(folder / "2", folder / "1")
+    return folder, run_deadly(tiny_bundle, *flags)
+
+
+@pytest.fixture
+def output(deaths, tmp_path):
+    """The output of the run whose process died twice."""
+    return shutil.copytree(deaths[0] / "2", tmp_path / "out")
 
 
 def test_a_block_that_kills_its_process_is_named_left_out_and_taken_up_again(
-    tmp_path, corpus, poison, tiny_bundle, capsys
+    tmp_path, corpus, poison, tiny_bundle, capsys, deaths, output
 ):
-    output = tmp_path / "out"
-    flags = flags_of(output, tiny_bundle, corpus, **SMALL)
-    assert run_deadly(tiny_bundle, *flags)[0] == -9
-    code, told = run_deadly(tiny_bundle, *flags)
-    assert code == -9
     place = f"{corpus}, bytes {1000 * poison} to {1000 * poison + 1000}"
-    assert f"note: a process died on block {poison} ({place})\n" in told
-    done = len(list(output.glob("_state/blocks/0*.json")))
+    assert f"note: a process died on block {poison} ({place})\n" in deaths[1]
+    done = len(reports(output))
 
-    code, told = run_deadly(tiny_bundle, *flags, f"--skip_blocks={poison}")
-    assert code == 0, told
+    assert embed(output, tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
     assert record(output)["counts"]["parts_reused"] == done
     assert {each["reason"] for each in rejected(output)} == {"block skipped on request"}
     assert not (output / "_state" / "working").exists()
@@ -149,37 +170,30 @@ def test_a_block_that_kills_its_process_is_named_left_out_and_taken_up_again(
     assert len(rows(output)["id"]) == 600
 
 
-def test_each_death_counts(tmp_path, corpus, poison, tiny_bundle):
-    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
-    for _ in range(2):
-        assert run_deadly(tiny_bundle, *flags)[0] == -9
-    code, told = run_deadly(tiny_bundle, *flags)
-    assert code == -9
+def test_each_death_counts(output, corpus, poison, tiny_bundle, capsys):
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    told = capsys.readouterr().err
     assert "), 2 times\n" in told
     assert f"skip it with --skip_blocks {poison}\n" in told
 
 
-def test_a_mark_of_another_machine_may_be_of_work_that_goes_on(
-    tmp_path, corpus, poison, tiny_bundle
-):
-    flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SMALL)
-    assert run_deadly(tiny_bundle, *flags)[0] == -9
-    (mark,) = (tmp_path / "out" / "_state" / "working").iterdir()
+def test_a_mark_of_another_machine_may_be_of_work_that_goes_on(deaths, corpus, tiny_bundle, capsys):
+    output = deaths[0] / "1"
+    (mark,) = (output / "_state" / "working").iterdir()
     mark.write_text(json.dumps(json.loads(mark.read_text()) | {"host": "elsewhere"}))
-    _, told = run_deadly(tiny_bundle, *flags)
-    assert "), unless it still runs on another machine" in told
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert "), unless it still runs on another machine" in capsys.readouterr().err
 
 
 def test_deaths_are_told_of_runs_in_cloud_storage(tmp_path, corpus, poison, tiny_bundle, gcs):
     gcs.client.create_bucket("deaths")
     flags = flags_of("gs://deaths/out", tiny_bundle, corpus, **SMALL)
-    assert run_deadly(tiny_bundle, *flags, seconds=2)[0] == -9
-    code, told = run_deadly(tiny_bundle, *flags, f"--skip_blocks={poison}")
-    assert code == 0, told
+    run_deadly(tiny_bundle, *flags, seconds=2)
+    told = run_deadly(tiny_bundle, *flags, seconds=2)
+    assert f"note: a process died on block {poison} (" in told
+    assert embed("gs://deaths/out", tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
     left = [each.name for each in gcs.client.list_blobs("deaths", prefix="out/_state/working/")]
     assert left == []
-    assert run_deadly(tiny_bundle, *flags, seconds=2)[0] == -9
-    assert f"note: a process died on block {poison} (" in run_deadly(tiny_bundle, *flags)[1]
 
 
 def test_a_block_the_run_does_not_have_cannot_be_left_out(tmp_path, corpus, tiny_bundle, capsys):

@@ -5,17 +5,15 @@ import shutil
 
 import pytest
 
+from bert.bundle.bundle import read_bundle
+from bert.importers.huggingface import import_huggingface
 from pipeline.cli import main
 from pipeline.parser import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows
-from tests.support.days import counts, removed_ids, two_days, write
+from tests.support.days import counts, removed_ids, write
+from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def days(tmp_path):
-    return two_days(tmp_path)
 
 
 def test_of_several_outputs_the_last_with_an_id_decides(tmp_path, tiny_bundle):
@@ -68,32 +66,28 @@ def test_a_glob_of_runs_leaves_out_the_run_itself(tmp_path, days, tiny_bundle, c
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_other_settings_are_refused_before_work(
-    tmp_path, days, tiny_bundle, capsys, flags, message
+    tmp_path, days, one, tiny_bundle, capsys, flags, message
 ):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+    _, day2 = days
     capsys.readouterr()
-    flags = flags | {"skip_existing": tmp_path / "one"}
+    flags = flags | {"skip_existing": one}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "holds other vectors than this run computes" in error
     assert message in error
     assert not (tmp_path / "two").exists()
-    (tmp_path / "one" / "run.json").unlink()  # the footers tell the same
+    (one / "run.json").unlink()  # the footers tell the same
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 2
     assert message in capsys.readouterr().err
 
 
-def test_another_model_is_refused(tmp_path, days, tiny_bundle, capsys):
-    from bert.bundle.bundle import read_bundle
-    from tests.support.models.tiny import write_tiny_huggingface
-
-    day1, day2 = days
+def test_another_model_is_refused(tmp_path, days, one, tiny_bundle, capsys):
+    _, day2 = days
     write_tiny_huggingface(tmp_path / "model", seed=1)
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    flags = {"skip_existing": tmp_path / "one"}
-    assert embed(tmp_path / "two", str(tmp_path / "model"), day2, **flags) == 2
+    other = import_huggingface(str(tmp_path / "model"), str(tmp_path / "bundle")).path
+    flags = {"skip_existing": one}
+    assert embed(tmp_path / "two", other, day2, **flags) == 2
     message = f'model is "{read_bundle(tiny_bundle).fingerprint}" there and '
     assert message in capsys.readouterr().err
 
@@ -147,19 +141,17 @@ def rows_of(path):
     return pq.read_table(path)["id"].to_pylist()
 
 
-def test_a_damaged_file_is_named(tmp_path, days, tiny_bundle, capsys):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    path = next((tmp_path / "one").glob("embeddings/part-*"))
+def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys):
+    _, day2 = days
+    path = next(one.glob("embeddings/part-*"))
     path.write_bytes(path.read_bytes()[:100])
-    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 1
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 1
     assert f"{path} is damaged; remove it" in capsys.readouterr().err
 
 
-def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, tiny_bundle, capsys):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 0
+def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, tiny_bundle, capsys):
+    _, day2 = days
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 0
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "copy") == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -180,10 +172,9 @@ def test_earlier_outputs_may_stand_in_a_file(tmp_path):
     assert found.skip_existing == ("c", "d")
 
 
-def test_earlier_outputs_on_cloud_storage(tmp_path, days, tiny_bundle, gcs):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    there = gcs.put_folder(tmp_path / "one", "increments", "runs/day1")
+def test_earlier_outputs_on_cloud_storage(tmp_path, days, one, tiny_bundle, gcs):
+    _, day2 = days
+    there = gcs.put_folder(one, "increments", "runs/day1")
     for number, named in enumerate((there, "gs://increments/runs/*", "gs://increments/runs/")):
         output = tmp_path / f"two{number}"
         flags = {"skip_existing": named, "list_removed": True}

@@ -8,15 +8,10 @@ import pytest
 
 from tests.pipeline.outputs.test_resume import wait_for_reports
 from tests.support.command import embed, files, flags_of, record, rows, start, stray
-from tests.support.days import counts, removed_ids, some_texts, two_days, write
+from tests.support.days import counts, removed_ids, some_texts, write
 from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def days(tmp_path):
-    return two_days(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +39,10 @@ def test_new_and_changed_documents_alone_are_embedded(tmp_path, days, tiny_bundl
         assert list(dict.fromkeys(rows(tmp_path / "two")["id"])) == ["d3", "new1", "new2"]
 
 
-def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, tiny_bundle):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
+def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, one, tiny_bundle):
+    _, day2 = days
     assert embed(tmp_path / "whole", tiny_bundle, day2) == 0
-    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=tmp_path / "one") == 0
+    assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 0
     whole, new = rows(tmp_path / "whole"), rows(tmp_path / "two")
     for document, vector in zip(new["id"], new["embedding"], strict=True):
         at = whole["id"].index(document)
@@ -98,10 +92,9 @@ def test_read_through_files_are_joined_by_reader_and_part(tmp_path, tiny_bundle,
     assert record(tmp_path / "two")["duplicate_ids"] == {"ids": 0, "surplus": 0, "examples": []}
 
 
-def test_nothing_new_is_a_run_without_vectors(tmp_path, days, tiny_bundle, capsys):
+def test_nothing_new_is_a_run_without_vectors(tmp_path, days, one, tiny_bundle, capsys):
     day1, _ = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    assert embed(tmp_path / "two", tiny_bundle, day1, skip_existing=tmp_path / "one") == 0
+    assert embed(tmp_path / "two", tiny_bundle, day1, skip_existing=one) == 0
     assert "60 records: 0 embedded, 60 skipped, 0 rejected" in capsys.readouterr().out
     assert list((tmp_path / "two").glob("embeddings/part-*")) == []
     # Such an output says nothing of any id, and is no obstacle either.
@@ -166,10 +159,9 @@ def test_a_finished_run_can_be_asked_of_its_ids_afterwards(tmp_path, tiny_bundle
     assert "warning: 2 ids occur more than once" in capsys.readouterr().out
 
 
-def test_lists_of_vanished_documents_go_with_the_run(tmp_path, days, tiny_bundle):
-    day1, day2 = days
-    assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    flags = {"skip_existing": tmp_path / "one", "list_removed": True}
+def test_lists_of_vanished_documents_go_with_the_run(tmp_path, days, one, tiny_bundle):
+    _, day2 = days
+    flags = {"skip_existing": one, "list_removed": True}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
     assert len(removed_ids(tmp_path / "two")) == 2
     assert embed(tmp_path / "two", tiny_bundle, day2, overwrite=True, dim=3) == 0

@@ -23,17 +23,24 @@ from transforms.read.lines import MOST_RECORD_BYTES
 from transforms.records.report import read_report
 
 
-@pytest.fixture
-def texts(tmp_path):
-    path = tmp_path / "in.txt"
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "in.txt"
     path.write_text("the bank\nof the river\nmoney\n")
     return path
 
 
+@pytest.fixture(scope="module")
+def written(texts, tiny_bundle, tmp_path_factory):
+    """The output of a run, which no test changes."""
+    output = tmp_path_factory.mktemp("written") / "out"
+    assert embed(output, tiny_bundle, texts) == 0
+    return output
+
+
 @pytest.fixture
-def output(tmp_path, texts, tiny_bundle):
-    assert embed(tmp_path / "out", tiny_bundle, texts) == 0
-    return tmp_path / "out"
+def output(tmp_path, written):
+    return shutil.copytree(written, tmp_path / "out")
 
 
 def report_of(output):
@@ -288,6 +295,7 @@ def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
         assert len(bert.read(output)[0]) == 3
 
 
+@pytest.mark.slow  # it stands for 600 million rows
 def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     path = output / "embeddings/part-0000000-00000.parquet"
     schema = pq.read_schema(path)
@@ -313,7 +321,10 @@ def archive_of(path, *entries):
         for name, size in entries:
             entry = tarfile.TarInfo(name)
             entry.size = size
-            file.addfile(entry, io.BytesIO(bytes(size)) if size < 1 << 25 else None)
+            if size < 1 << 25:
+                file.addfile(entry, io.BytesIO(bytes(size)))
+            else:  # nothing follows the header
+                file.fileobj.write(entry.tobuf())
     return path
 
 

@@ -99,6 +99,7 @@ def test_a_job_that_runs_is_not_started_twice(tmp_path, tiny_bundle, text, serve
     assert (output / "run.json").read_bytes() == before
 
 
+@pytest.mark.slow  # two processes load Beam
 def test_a_job_server_that_dies_leaves_the_state_unknown(tmp_path, tiny_bundle, text):
     """The server is a process of its own, killed while the job waits for its worker."""
     code = (

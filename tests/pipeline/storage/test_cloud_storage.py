@@ -69,10 +69,10 @@ def assert_same(output, local, url, corpus):
 
 @pytest.mark.parametrize("pattern", ["", "/", "/*", "/*.jsonl*", "/[a-c].jsonl*", "**"])
 def test_globs_and_folders_give_what_they_give_on_a_disk(
-    gcs, url, corpus, local, tiny_bundle, tmp_path, pattern
+    gcs, url, local, tiny_bundle, tmp_path, pattern
 ):
-    assert embed(tmp_path / "out", tiny_bundle, url + pattern, **SMALL) == 0
-    assert_same(tmp_path / "out", local, url, corpus)
+    assert embed(tmp_path / "out", tiny_bundle, url + pattern) == 0
+    assert rows(tmp_path / "out")["id"] == rows(local)["id"]
 
 
 def test_globs_take_backslashes_and_leave_out_hidden_names(gcs, tiny_bundle, tmp_path):
