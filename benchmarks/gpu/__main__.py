@@ -21,7 +21,7 @@ from benchmarks.corpus import FOLDER
 from benchmarks.null_model import BLOCKS, embed, line_file
 from benchmarks.peers import environment
 from bert.bundle.find import resolve_model
-from bert.engines.choose import NVIDIA_DRIVER
+from bert.engines.choose import has_nvidia_driver
 from bert.graph.load import load_tokenizer
 
 _LIST = Path(__file__).parent / "requirements.txt"
@@ -70,7 +70,7 @@ def main() -> None:
 
 def has_gpu() -> bool:
     """Returns whether an NVIDIA driver is at work here."""
-    return shutil.which("nvidia-smi") is not None or NVIDIA_DRIVER.exists()
+    return shutil.which("nvidia-smi") is not None or has_nvidia_driver()
 
 
 def gpu_python() -> Path:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from bert.arguments import one_text
-from bert.bundle.files import METADATA, VOCABULARY, file_sha256
+from bert.bundle.files import LITERT, METADATA, VOCABULARY, file_sha256
 from bert.config import BertConfig, DenseModule
 from bert.specs import VectorSpec
 from storage.errors import InputError, SettingError
 
-FORMAT = 3  # increased when older bundles cannot be read, or would give other vectors
+FORMAT = 4  # increased when older bundles cannot be read, or would give other vectors
 KINDS = ("bert", "saved_model")
-_WEIGHTS = "variables/"  # large: checked on workers and by `model verify`, not at every start
+# Large: checked on workers and by `model verify`, not at every start.
+_WEIGHTS = ("variables/", *LITERT.values())
 AGAIN = "remove the folder and import the model again"
 _BY_NAME = "name:"
 # Fields that are the same in bundle.json.

@@ -1,11 +1,13 @@
 """Chooses the engine for a precision and a device, and checks what this machine can compute."""
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from bert.arguments import one_of
 from bert.bundle.bundle import Bundle
+from bert.bundle.files import LITERT
 from bert.engines.protocol import Engine
 from bert.quiet import quiet_start
 from storage.errors import SettingError
@@ -13,9 +15,11 @@ from storage.errors import SettingError
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
 CPUINFO = Path("/proc/cpuinfo")  # names what the processor supports
-NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # exists where a driver is loaded
+# One of them exists where an NVIDIA driver is loaded: on Linux, in containers, on WSL.
+NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 _LOG = logging.getLogger(__name__)
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
+_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
 # The type of `load_engine`; callers can pass a function of their own.
 EngineLoader = Callable[[Bundle, tuple[int, int], str, str], Engine]
 
@@ -46,7 +50,9 @@ def check_machine(precision: str, device: str = "auto") -> None:
 
     TensorFlow is imported only where the answer depends on the devices that it finds.
     """
-    anywhere = precision in ("float32", "int8") or (precision == "bfloat16" and _has_bfloat16())
+    anywhere = precision in ("float32", "int8") or (
+        precision == "bfloat16" and _has_flag(_BFLOAT16)
+    )
     if device != "auto" or not anywhere:
         find_device(precision, device)
 
@@ -68,7 +74,7 @@ def find_device(precision: str, device: str) -> str:
         )
     if precision == "float16" and found == "cpu":
         raise SettingError("precision", "float16 requires a GPU, and TensorFlow finds none here")
-    if precision == "bfloat16" and found == "cpu" and not _has_bfloat16():
+    if precision == "bfloat16" and found == "cpu" and not _has_flag(_BFLOAT16):
         raise SettingError(
             "precision",
             f"bfloat16 requires a processor with avx512_bf16 or amx_bf16 ({CPUINFO}), this one has "
@@ -78,12 +84,19 @@ def find_device(precision: str, device: str) -> str:
     return found
 
 
+def has_nvidia_driver() -> bool:
+    """Returns whether this machine has an NVIDIA GPU with its driver."""
+    return any(map(os.path.exists, NVIDIA_DRIVER))
+
+
 def _has_gpu() -> bool:
+    if not has_nvidia_driver():
+        return False  # known without TensorFlow, whose import takes seconds
     with quiet_start():
         import tensorflow as tf
 
         seen = bool(tf.config.list_physical_devices("GPU"))
-    if not seen and NVIDIA_DRIVER.exists():
+    if not seen:
         _LOG.warning(
             "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
             "of tensorflow[and-cuda]; the processor computes"
@@ -91,13 +104,32 @@ def _has_gpu() -> bool:
     return seen
 
 
-def _has_bfloat16() -> bool:
+def has_int8_products() -> bool:
+    """Returns whether this processor has instructions for products in int8, which are fast."""
+    return _has_flag(_INT8)
+
+
+def _has_flag(flags: tuple[str, ...]) -> bool:
+    """Returns whether Linux says that this processor has one of these flags."""
     try:
         lines = CPUINFO.read_text("ascii", "replace").splitlines()
     except OSError:
         return False
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return any(flag in flags.split() for flag in _BFLOAT16)
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return not set(flags).isdisjoint(found.split())
+
+
+def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
+    """Returns the name of the engine that computes on a device, "litert", "tensorflow" or "xla".
+
+    Args:
+        bundle: The model.
+        precision: One of `PRECISIONS`.
+        device: What `find_device` returned.
+    """
+    if device != "cpu":
+        return "xla"
+    return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
 
 
 def load_engine(
@@ -117,13 +149,14 @@ def load_engine(
         InputError: The bundle's files are damaged.
     """
     check_model(precision, bundle, device)
-    with quiet_start():
-        found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
-        if precision == "int8":
-            from bert.engines.litert import LiteRTEngine
+    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    name = choose_engine(bundle, precision, found)
+    if name == "litert":
+        from bert.engines.litert import LiteRTEngine
 
-            return LiteRTEngine(bundle, special_ids)
-        if found == "cpu":
+        return LiteRTEngine(bundle, special_ids, precision)
+    with quiet_start():
+        if name == "tensorflow":
             from bert.engines.tensorflow import TensorFlowEngine
 
             return TensorFlowEngine(bundle, special_ids, precision)

@@ -1,24 +1,23 @@
-"""LiteRTEngine: products in int8 on processors, without TensorFlow in the process."""
+"""LiteRTEngine: runs models on processors in float32 or int8, without TensorFlow."""
 
-import queue
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from bert.bundle.bundle import Bundle
+from bert.bundle.files import LITERT
 from bert.engines.batches import CPU_BATCH_TOKENS, AnyShape
-from bert.engines.litert_convert import Request, litert_file
+from bert.engines.pooling import combine_layers, counted_tokens, pool, unit_length
 from bert.quiet import without_notes
 from bert.specs import OutputSpec, VectorSpec
 
 
 class LiteRTEngine:
-    """Runs a converted model with XNNPACK's kernels, each batch on one core.
+    """Runs a bundle's file for LiteRT with XNNPACK's kernels, each batch on one core.
 
     Batches hold rows of equal length: XNNPACK's softmax sums padded rows in another order, and a
     vector must have the same bits whatever its neighbours are.
@@ -27,15 +26,21 @@ class LiteRTEngine:
     at_once: int | None = None
     device: AbstractContextManager = nullcontext()  # models do not wait for each other
 
-    def __init__(self, bundle: Bundle, special_ids: tuple[int, int]) -> None:
-        """Keeps the model, which is converted at the first call of `graph`.
+    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
+        """Checks the model's file, which is loaded at the first call of `graph`.
 
         Args:
-            bundle: The model.
+            bundle: The model, not one of kind "saved_model".
             special_ids: Ids of [CLS] and [SEP].
+            precision: "float32" or "int8".
+
+        Raises:
+            InputError: The file is damaged.
         """
-        self._bundle, self._special = bundle, special_ids
-        self._finishers: dict[VectorSpec, _Graph] = {}
+        bundle.verify_files([LITERT[precision]])
+        self.config, self.special_ids = bundle.config, special_ids
+        self._file = Path(bundle.path, LITERT[precision])
+        self._idle: dict[int, list[_Model]] = {}  # by the highest layer
         self._lock = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
@@ -43,82 +48,110 @@ class LiteRTEngine:
         return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "_Graph":
-        """See `bert.engines.protocol.Engine`.
-
-        Raises:
-            InputError: The model's files are damaged, or the cache cannot be written.
-        """
-        return self._graph_of(Request(spec, output_spec, prompt_tokens, self._special))
+        """See `bert.engines.protocol.Engine`."""
+        return _Graph(self, spec, output_spec, prompt_tokens)
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
         """See `bert.engines.protocol.Engine`."""
-        with self._lock:
-            if spec not in self._finishers:
-                self._finishers[spec] = self._graph_of(Request(spec, None, 0, self._special))
-        return self._finishers[spec].run({"pooled": pooled})["sentences"]
+        layers = np.split(pooled, pooled.shape[1] // spec.pooled_width(self.config), axis=1)
+        if spec.dense:
+            # Every model has these modules, whatever its highest layer.
+            highest = next(iter(self._idle), self.config.num_hidden_layers)
+            with self.model(highest) as model:
+                layers = [model.call("dense", layer) for layer in layers]
+        layers = [layer[:, : spec.dim] for layer in layers]
+        return np.concatenate([unit_length(each) if spec.normalize else each for each in layers], 1)
 
-    def _graph_of(self, request: Request) -> "_Graph":
-        return _Graph(litert_file(self._bundle, request))
+    @contextmanager
+    def model(self, highest: int) -> Iterator["_Model"]:
+        """Lends the model up to its layer `highest` to one thread."""
+        with self._lock:
+            idle = self._idle.setdefault(highest, [])
+            model = idle.pop() if idle else None
+        model = model or _Model(self._file, highest, highest == self.config.num_hidden_layers)
+        try:
+            yield model
+        finally:
+            idle.append(model)
 
 
 class _Graph:
-    """Interpreters of one model; each serves one thread at a time."""
+    """Computes one kind of output."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._idle: queue.LifoQueue[_Loaded] = queue.LifoQueue()
-        first = _Loaded.of(file)
-        self.widths = first.widths
-        self._idle.put(first)
+    def __init__(
+        self, engine: LiteRTEngine, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int
+    ) -> None:
+        self._engine, self._spec, self._output_spec = engine, spec, output_spec
+        self._prompt_tokens, config = prompt_tokens, engine.config
+        self._layers = spec.layer_numbers(config) if output_spec.sentences else ()
+        self._token_layers = spec.token_layer_numbers(config) if output_spec.tokens else ()
+        one = np.ones((1, 1), np.int32)
+        self.widths = {name: each.shape[-1] for name, each in self(one, one, one * 0).items()}
 
     def __call__(
         self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        return self.run({"input_ids": input_ids, "type_ids": type_ids})
+        outputs = {}
+        spec = self._spec
+        with self._engine.model(max(self._layers + self._token_layers)) as model:
+            states = model.states(input_ids, type_ids, {*self._layers, *self._token_layers})
+            if self._output_spec.sentences and spec.pooling == "pooler":
+                pooled = model.call("pooler", states[self._layers[0]][:, 0])
+        if self._output_spec.tokens:
+            layers = combine_layers([states[n] for n in self._token_layers], spec.layer_combine)
+            outputs["tokens"] = np.concatenate([each[:, :, : spec.dim] for each in layers], axis=-1)
+        if not self._output_spec.sentences:
+            return outputs
+        if spec.pooling != "pooler":
+            rest = self._engine.special_ids, spec, self._prompt_tokens
+            counted = counted_tokens(input_ids, *rest)
+            layers = combine_layers([states[n] for n in self._layers], spec.layer_combine)
+            pooled = np.concatenate([pool(each, counted, spec.pooling) for each in layers], axis=1)
+        finished = self._output_spec.finished
+        outputs["sentences"] = self._engine.finish(spec, pooled) if finished else pooled
+        return outputs
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs one batch, in an interpreter that no other thread uses at the same time."""
-        try:
-            loaded = self._idle.get_nowait()
-        except queue.Empty:
-            loaded = _Loaded.of(self._file)
-        try:
-            return loaded.run(inputs)
-        finally:
-            self._idle.put(loaded)
 
+class _Model:
+    """A model in LiteRT, for one thread at a time."""
 
-@dataclass
-class _Loaded:
-    interpreter: Interpreter
-    inputs: dict[str, int]
-    outputs: dict[str, int]
-    widths: dict[str, int]
-    shape: tuple[int, ...] = ()
+    def __init__(self, file: Path, highest: int, whole: bool) -> None:
+        content = None
+        if not whole:
+            from bert.graph.litert_file import cut_model  # imports LiteRT's schema: 0.2 s
 
-    @classmethod
-    def of(cls, file: Path) -> "_Loaded":
+            content = cut_model(file, highest + 1)
         with without_notes():  # it prints a line about XNNPACK
-            interpreter = Interpreter(str(file), num_threads=1)
-            interpreter.allocate_tensors()
-        runner = interpreter.get_signature_runner()
-        inputs, outputs = runner.get_input_details(), runner.get_output_details()
-        return cls(
-            interpreter,
-            {name: details["index"] for name, details in inputs.items()},
-            {name: details["index"] for name, details in outputs.items()},
-            {name: int(details["shape_signature"][-1]) for name, details in outputs.items()},
+            self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
+            self._interpreter.allocate_tensors()
+        self._shape: tuple[int, ...] = ()
+        runner = self._interpreter.get_signature_runner("hidden_states")
+        self._inputs, self._outputs = (
+            {name: each["index"] for name, each in details.items()}
+            for details in (runner.get_input_details(), runner.get_output_details())
         )
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        shape = next(iter(inputs.values())).shape
-        if shape != self.shape:
-            self.shape = ()  # until all inputs are resized
-            for place in self.inputs.values():
-                self.interpreter.resize_tensor_input(place, shape)
-            self.interpreter.allocate_tensors()
-            self.shape = shape
-        for name, place in self.inputs.items():
-            self.interpreter.set_tensor(place, inputs[name])
-        self.interpreter.invoke()
-        return {name: self.interpreter.get_tensor(at) for name, at in self.outputs.items()}
+    def states(
+        self, input_ids: np.ndarray, type_ids: np.ndarray, layers: set[int]
+    ) -> dict[int, np.ndarray]:
+        """Returns float32 `[batch, length, hidden]` for each of the layers."""
+        interpreter, shape = self._interpreter, input_ids.shape
+        if shape != self._shape:
+            self._shape = ()  # until all inputs are resized
+            for place in self._inputs.values():
+                interpreter.resize_tensor_input(place, shape)
+            interpreter.allocate_tensors()
+            self._shape = shape
+        interpreter.set_tensor(self._inputs["input_ids"], input_ids)
+        interpreter.set_tensor(self._inputs["type_ids"], type_ids)
+        interpreter.invoke()
+        found = {layer: self._outputs[f"layer_{layer}"] for layer in layers}
+        return {
+            layer: interpreter.get_tensor(place).reshape(*shape, -1)
+            for layer, place in found.items()
+        }
+
+    def call(self, signature: str, x: np.ndarray) -> np.ndarray:
+        """Returns what the pooler or the Dense modules make of float32 `[rows, width]`."""
+        runner = self._interpreter.get_signature_runner(signature)
+        return runner(x=np.ascontiguousarray(x))["y"]

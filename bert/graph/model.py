@@ -1,13 +1,12 @@
 """Computes the hidden states of a BERT encoder as one graph that is fast on CPUs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from bert.config import BertConfig, DenseModule
-from bert.graph.weight_names import tensor_shapes
+from bert.graph.weight_names import fused_attention, tensor_shapes
 from storage.errors import InputError
 
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
@@ -110,11 +109,6 @@ class BertEncoder(tf.Module):
             if isinstance(module, _LayerNorm):
                 module.standardized = _standardized_by_batch_norm
 
-    def suit_litert(self) -> None:
-        """Uses the form of gelu that LiteRT has a kernel for; it has none for erf."""
-        for layer in self.layers:
-            layer.suit_litert()
-
     def pooled(self, last: tf.Tensor) -> tf.Tensor:
         """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
         if self.pooler is None:
@@ -194,24 +188,20 @@ class _Layer(tf.Module):
         super().__init__()
         self._heads = config.num_attention_heads
         self._head_width = config.hidden_size // config.num_attention_heads
-        self._activation = _ACTIVATIONS[config.hidden_act]
-        self.qkv = _Dense(_fused(tensors, name, self._head_width), "qkv")
+        self.activation = _ACTIVATIONS[config.hidden_act]
+        self.qkv = _Dense(fused_attention(tensors, name, self._head_width), "qkv")
         self.attention_output = _Dense(tensors, f"{name}/attention_output")
         self.attention_norm = _LayerNorm(tensors, f"{name}/attention_norm", config)
         self.intermediate = _Dense(tensors, f"{name}/intermediate")
         self.output = _Dense(tensors, f"{name}/output")
         self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
 
-    def suit_litert(self) -> None:
-        if self._activation is _gelu:
-            self._activation = _gelu_builtin
-
     def __call__(
         self, x: tf.Tensor, hidden_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         attended = self.attention_output(self._attention(x, hidden_scores, batch, length))
         x = self.attention_norm(attended + tf.cast(x, attended.dtype))
-        inner = self.output(self._activation(self.intermediate(x)))
+        inner = self.output(self.activation(self.intermediate(x)))
         return self.output_norm(inner + tf.cast(x, inner.dtype))
 
     def _attention(
@@ -228,25 +218,9 @@ class _Layer(tf.Module):
         return tf.reshape(mixed, tf.shape(x))
 
 
-def _fused(tensors: Mapping[str, np.ndarray], layer: str, head_width: int) -> dict[str, np.ndarray]:
-    """Returns query, key and value side by side, the query divided by sqrt(head width)."""
-    scale = np.float32(1 / math.sqrt(head_width))
-    fused = {}
-    for part in ("kernel", "bias"):
-        query, key, value = (
-            tensors[f"{layer}/{name}/{part}"] for name in ("query", "key", "value")
-        )
-        fused[f"qkv/{part}"] = np.concatenate([query * scale, key, value], axis=-1)
-    return fused
-
-
 def _gelu(x: tf.Tensor) -> tf.Tensor:
     # TensorFlow fuses this form with the product before it; tf.nn.gelu uses erfc.
     return ((tf.math.erf(x * 0.7071067811865476) + 1.0) * 0.5) * x
-
-
-def _gelu_builtin(x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.gelu(x, approximate=False)
 
 
 def _gelu_new(x: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,9 @@
 """Names the tensors of a model, here and in the formats that are imported, and their shapes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from bert.config import BertConfig, DenseModule
 
@@ -111,3 +113,17 @@ def parameter_count(
     109482240
     """
     return sum(math.prod(shape) for shape in tensor_shapes(config, pooler, dense).values())
+
+
+def fused_attention(
+    tensors: Mapping[str, np.ndarray], layer: str, head_width: int
+) -> dict[str, np.ndarray]:
+    """Returns query, key and value side by side, the query divided by sqrt(head width)."""
+    scale = np.float32(1 / math.sqrt(head_width))
+    fused = {}
+    for part in ("kernel", "bias"):
+        query, key, value = (
+            tensors[f"{layer}/{name}/{part}"] for name in ("query", "key", "value")
+        )
+        fused[f"qkv/{part}"] = np.concatenate([query * scale, key, value], axis=-1)
+    return fused

@@ -64,13 +64,15 @@ def _written_encoder(
     tensors: Mapping[str, np.ndarray],
     saved_model: str | os.PathLike[str] | None,
 ) -> Any:
-    """Writes the SavedModel into `bundle.path` and returns the encoder."""
+    """Writes the SavedModel and the files for LiteRT; returns the encoder."""
     if saved_model is not None:
         shutil.copytree(saved_model, bundle.path, dirs_exist_ok=True)
         return load_encoder(bundle)
     from bert.graph.export import save
+    from bert.graph.litert_model import write_litert
     from bert.graph.model import BertEncoder  # imports TensorFlow: 5 s
 
+    write_litert(bundle.path, bundle.config, tensors, bundle.dense)
     encoder = BertEncoder(bundle.config, tensors, bundle.has_pooler, bundle.dense)
     save(encoder, bundle.path)
     return encoder

@@ -37,9 +37,9 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
     ("text", "message"),
     [
         ("{", r"bundle\.json is not JSON"),
-        ("[]", "must have format 3, has None"),
-        ('{"format": 99}', "must have format 3, has 99"),
-        ('{"format": 3}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+        ("[]", "must have format 4, has None"),
+        ('{"format": 99}', "must have format 4, has 99"),
+        ('{"format": 4}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):
@@ -76,7 +76,7 @@ def test_a_wrong_field_is_named(copied, name, value, message):
 def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
     path = copied / "bundle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(ValueError, match="must have format 3, has 1; import the model again"):
+    with pytest.raises(ValueError, match="must have format 4, has 1; import the model again"):
         read_bundle(copied)
 
 

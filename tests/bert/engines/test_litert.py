@@ -1,10 +1,7 @@
-"""Int8 on processors: near to float32, and a vector that its neighbours cannot change."""
+"""LiteRT on processors: int8 near to float32, and a vector that its neighbours cannot change."""
 
-import pkgutil
 import re
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pydoc_data.topics import topics
 
@@ -12,9 +9,9 @@ import numpy as np
 import pytest
 
 from bert.bundle.bundle import read_bundle
+from bert.bundle.files import LITERT
 from bert.encoder import Encoder
-from bert.engines import litert as litert_engine
-from bert.engines import litert_convert as litert_model
+from bert.engines.litert import LiteRTEngine
 from bert.specs import POOLINGS, OutputSpec, VectorSpec
 from examples.sts_benchmark import cosines, read_pairs, spearman
 from tests.support.command import ROOT, embed, rows, vectors
@@ -40,6 +37,11 @@ def int8(minilm):
     return Encoder(minilm, precision="int8")
 
 
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def encoder(request, float32, int8):
+    return {"float32": float32, "int8": int8}[request.param]
+
+
 def similar(one, other):
     # Sums of int8 products are exact integers whatever kernel adds them up: rounding of float32
     # moves a number by one step of int8 at the most, and the cosines below are those of the steps.
@@ -56,22 +58,22 @@ def test_vectors_are_near_those_of_float32(float32, int8, sentences):
 
 
 @pytest.mark.parametrize("count", [1, 3, 32])
-def test_a_vector_is_the_same_bits_whatever_its_neighbours(int8, sentences, count):
+def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder, sentences, count):
     by_length = sorted(sentences, key=len)
     chosen = by_length[: 8 * count : 8]
-    wanted = int8.encode(by_length, batch_tokens=2048)[: 8 * count : 8]
-    alone = np.concatenate([int8.encode([one]) for one in chosen])
+    wanted = encoder.encode(by_length, batch_tokens=2048)[: 8 * count : 8]
+    alone = np.concatenate([encoder.encode([one]) for one in chosen])
     # The longest sentence in one batch with the others: these are filled up to its length.
-    padded = int8.encode([*chosen, by_length[-1]], batch_tokens=1 << 20)[:-1]
-    for found in (alone, padded, int8.encode(chosen, batch_tokens=64)):
+    padded = encoder.encode([*chosen, by_length[-1]], batch_tokens=1 << 20)[:-1]
+    for found in (alone, padded, encoder.encode(chosen, batch_tokens=64)):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_token_vectors_are_the_same_bits_whatever_their_neighbours(int8, sentences):
+def test_token_vectors_are_the_same_bits_whatever_their_neighbours(encoder, sentences):
     chosen = sentences[:12]
-    together = int8.encode_tokens(chosen, layers=[2, -1], layer_combine="concat")
+    together = encoder.encode_tokens(chosen, layers=[2, -1], layer_combine="concat")
     for one, wanted in zip(chosen, together, strict=True):
-        (found,) = int8.encode_tokens([one], layers=[2, -1], layer_combine="concat")
+        (found,) = encoder.encode_tokens([one], layers=[2, -1], layer_combine="concat")
         np.testing.assert_array_equal(found.vectors, wanted.vectors)
 
 
@@ -95,16 +97,6 @@ def test_graded_pairs_rank_as_in_float32(float32, int8):
     assert abs(ranks[0] - ranks[1]) < 1
 
 
-@pytest.fixture
-def in_this_process(monkeypatch, tmp_path):
-    """Conversions in this process, where TensorFlow is loaded already, and a cache of their own."""
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        litert_model, "call_apart", lambda what, name, *rest: pkgutil.resolve_name(name)(*rest)
-    )
-
-
-@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("pooling", [*POOLINGS, "cls,mean"])
 def test_every_pooling_is_the_one_of_float32(tiny_bundle, pooling):
     bundle = read_bundle(tiny_bundle)
@@ -120,7 +112,6 @@ def test_every_pooling_is_the_one_of_float32(tiny_bundle, pooling):
     assert similar(found[:2], wanted[1:]).max() < 0.99  # texts are told apart
 
 
-@pytest.mark.usefixtures("in_this_process")
 def test_merged_windows_are_finished_as_rows_are(tiny_bundle):
     spec = VectorSpec(normalize=True, dim=20)
     encoder = Encoder(read_bundle(tiny_bundle), spec, precision="int8")
@@ -133,8 +124,7 @@ def test_merged_windows_are_finished_as_rows_are(tiny_bundle):
     assert similar(merged, wanted).min() > 0.999
 
 
-def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle):
     lines = "".join(f"the bank number {n} of the river\n" for n in range(300))
     (tmp_path / "in.txt").write_text(lines, "utf-8")
     for name, flags in (("a", {}), ("b", {"batch_tokens": 33, "threads": 3})):
@@ -143,44 +133,24 @@ def test_the_command_line_computes_in_int8(tmp_path, tiny_bundle, monkeypatch):
     assert rows(tmp_path / "a")["embedding"] == rows(tmp_path / "b")["embedding"]
     wanted = Encoder(read_bundle(tiny_bundle)).encode(lines.splitlines())
     assert similar(vectors(tmp_path / "a"), wanted).min() > 0.999
-    assert len(list((tmp_path / "cache" / "int8").glob("*.tflite"))) == 1
     # Not a run to go on with in float32.
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 2
 
 
-def test_a_process_in_int8_never_loads_tensorflow(int8):
-    code = (
-        "import sys, bert\n"
-        "vectors = bert.load('minilm', precision='int8').encode(['a text'])\n"
-        "sys.exit(int('tensorflow' in sys.modules) + 2 * (vectors.shape != (1, 384)))"
-    )
-    int8.encode(["a text"])  # made, if it was not yet
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_damaged_model_is_named(tiny_bundle, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+@pytest.mark.parametrize("precision", LITERT)
+def test_a_damaged_model_is_named(tiny_bundle, tmp_path, precision):
     folder = tmp_path / "damaged"
     shutil.copytree(tiny_bundle, folder)
-    data = next((folder / "variables").glob("variables.data*"))
-    data.write_bytes(data.read_bytes()[::-1])
-    with pytest.raises(ValueError, match=f"{folder}: the model's variables cannot"):
-        Encoder(read_bundle(folder), precision="int8").encode(["a"])
+    file = folder / LITERT[precision]
+    data = bytearray(file.read_bytes())
+    data[-1000] ^= 1  # a bit of a weight
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=f"{folder}: {LITERT[precision]} is damaged"):
+        Encoder(read_bundle(folder), precision=precision)
 
 
-def test_a_cache_that_cannot_be_written_is_named(tiny_bundle, tmp_path, monkeypatch):
-    (tmp_path / "cache").write_text("a file", "utf-8")
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(ValueError, match="set BERT_EMBED_CACHE to a folder that can be written"):
-        Encoder(read_bundle(tiny_bundle), precision="int8").encode(["a"])
-
-
-def test_threads_have_an_interpreter_each(tiny_bundle, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
-    engine = litert_engine.LiteRTEngine(read_bundle(tiny_bundle), (2, 3))
+def test_threads_have_an_interpreter_each(tiny_bundle):
+    engine = LiteRTEngine(read_bundle(tiny_bundle), (2, 3), "float32")
     graph = engine.graph(VectorSpec(), OutputSpec(), 0)
     ids = np.array([[2, 40, 41, 3]], np.int32)
     wanted = graph(ids, ids * 0 + 1, ids * 0)["sentences"]

@@ -226,7 +226,7 @@ def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(tmp_path, monkeypatch, 
     if not without_gpu():
         pytest.skip("this machine has one that it sees")
     (tmp_path / "version").write_text("NVRM version")
-    monkeypatch.setattr(engine, "NVIDIA_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(engine, "NVIDIA_DRIVER", (tmp_path / "version",))
     assert find_device("float32", "auto") == "cpu"
     assert "TensorFlow does not see it" in caplog.text
     caplog.clear()

@@ -1,0 +1,167 @@
+"""Writes models in LiteRT's file format: a header with the operations, then the weights."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+_ALIGNMENT = 64  # bytes; weights are mapped into memory and used where they are
+_IDENTIFIER, _VERSION = b"TFL3", 3  # of the format
+_TYPES = {"float32": "FLOAT32", "int32": "INT32", "int8": "INT8"}
+
+
+class ModelFile:
+    """A model under construction: one graph or several."""
+
+    def __init__(self) -> None:
+        # Tensors without a value have buffer 0.
+        self._model = schema.ModelT(_VERSION, [], [], buffers=[schema.BufferT()], signatureDefs=[])
+        self._arrays: list[np.ndarray] = []
+        self._operators: dict[tuple[str, int], int] = {}
+
+    def graph(self, name: str) -> "Graph":
+        """Adds a graph, which LiteRT calls as the signature of this name."""
+        graph = schema.SubGraphT([], [], [], [], name)
+        signature = schema.SignatureDefT([], [], name, len(self._model.subgraphs))
+        self._model.subgraphs.append(graph)
+        self._model.signatureDefs.append(signature)
+        return Graph(self, graph, signature)
+
+    def operator(self, name: str, version: int) -> int:
+        """Returns the number in this file of one of LiteRT's operators."""
+        if (name, version) not in self._operators:
+            self._operators[name, version] = len(self._operators)
+            code = getattr(schema.BuiltinOperator, name)
+            # The first field is for old readers, and holds at most 127.
+            self._model.operatorCodes.append(
+                schema.OperatorCodeT(min(code, 127), version=version, builtinCode=code)
+            )
+        return self._operators[name, version]
+
+    def buffer(self, array: np.ndarray) -> int:
+        """Adds weights and returns the number of their buffer."""
+        self._arrays.append(np.ascontiguousarray(array))
+        self._model.buffers.append(schema.BufferT(offset=_ALIGNMENT, size=array.nbytes))
+        return len(self._arrays)
+
+    def write(self, path: Path) -> None:
+        """Writes the file."""
+        start = place = _aligned(len(_packed(self._model)))  # the same length whatever the offsets
+        for buffer, array in zip(self._model.buffers[1:], self._arrays, strict=True):
+            buffer.offset, place = place, place + _aligned(array.nbytes)
+        with open(path, "wb") as file:
+            file.write(_packed(self._model).ljust(start, b"\0"))
+            for array in self._arrays:
+                file.write(array.tobytes().ljust(_aligned(array.nbytes), b"\0"))
+
+
+class Graph:
+    """A graph under construction, whose tensors are numbers."""
+
+    def __init__(self, file: ModelFile, graph: Any, signature: Any) -> None:
+        self._file, self._graph, self._signature = file, graph, signature
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> int:
+        """Adds an input; -1 in `shape` is any size."""
+        tensor = self._tensor(dtype, shape)
+        self._graph.inputs.append(tensor)
+        self._signature.inputs.append(schema.TensorMapT(name, tensor))
+        return tensor
+
+    def output(self, name: str, tensor: int) -> None:
+        """Makes a tensor an output."""
+        self._graph.outputs.append(tensor)
+        self._signature.outputs.append(schema.TensorMapT(name, tensor))
+
+    def constant(self, array: np.ndarray, scales: np.ndarray | None = None) -> int:
+        """Adds weights; int8 ones count times `scales`, one for all or one for each row."""
+        buffer = self._file.buffer(array)
+        return self._tensor(array.dtype.name, array.shape, scales, buffer)
+
+    def numbers(self, *values: int) -> int:
+        """Adds an int32 constant `[values]`, such as axes or a shape."""
+        return self.constant(np.array(values, np.int32))
+
+    def add(
+        self,
+        operator: str,
+        *inputs: int,
+        options: Any = None,
+        version: int = 1,
+        outputs: int = 1,
+        shape: Sequence[int] | None = None,
+        dtype: str = "float32",
+        scales: np.ndarray | None = None,
+    ) -> Any:
+        """Adds an operation.
+
+        Args:
+            operator: LiteRT's name of it.
+            *inputs: Tensors.
+            options: Its options, an object of `schema`.
+            version: Version of the operator; types other than float32 may need a later one.
+            outputs: How many outputs it has.
+            shape: Their shape, -1 for any size; None for that of the first input. XNNPACK leaves
+                out operations on values of unknown rank.
+            dtype: Their type.
+            scales: Their scale, if they are int8.
+
+        Returns:
+            Its output, or a list of several.
+        """
+        if shape is None:
+            shape = self._graph.tensors[inputs[0]].shapeSignature
+        made = [self._tensor(dtype, shape, scales) for _ in range(outputs)]
+        kind = type(options).__name__.removesuffix("T") if options else "NONE"
+        self._graph.operators.append(
+            schema.OperatorT(
+                self._file.operator(operator, version),
+                list(inputs),
+                made,
+                getattr(schema.BuiltinOptions, kind),
+                options,
+            )
+        )
+        return made[0] if outputs == 1 else made
+
+    def _tensor(
+        self, dtype: str, shape: Sequence[int], scales: np.ndarray | None = None, buffer: int = 0
+    ) -> int:
+        tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer, name="")
+        tensor.type, tensor.shapeSignature = getattr(schema.TensorType, _TYPES[dtype]), list(shape)
+        if scales is not None:
+            zeros = np.zeros(len(scales), np.int64)
+            tensor.quantization = schema.QuantizationParametersT(scale=scales, zeroPoint=zeros)
+        self._graph.tensors.append(tensor)
+        return len(self._graph.tensors) - 1
+
+
+def cut_model(path: str | Path, outputs: int) -> bytes:
+    """Returns a model whose first graph ends as soon as its first outputs are computed.
+
+    Args:
+        path: A file that `ModelFile` wrote.
+        outputs: How many outputs to keep.
+    """
+    data = Path(path).read_bytes()
+    model = schema.ModelT.InitFromPackedBuf(data)
+    graph, signature = model.subgraphs[0], model.signatureDefs[0]
+    last = graph.outputs[outputs - 1]
+    needed = next(n for n, each in enumerate(graph.operators, 1) if last in each.outputs)
+    graph.outputs, graph.operators = graph.outputs[:outputs], graph.operators[:needed]
+    signature.outputs = signature.outputs[:outputs]
+    start = min(buffer.offset for buffer in model.buffers[1:])
+    return _packed(model).ljust(start, b"\0") + data[start:]
+
+
+def _packed(model: Any) -> bytes:
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
