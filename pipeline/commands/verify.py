@@ -8,7 +8,7 @@ from pipeline.commands.start import start
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError
 from pipeline.options import EmbedOptions
-from pipeline.outputs.run_record import mark_incomplete, read_record
+from pipeline.outputs.run_record import mark_incomplete, read_record, written
 from pipeline.parser import Parser
 from pipeline.prepare import prepare
 from pipeline.run import EmbedRun
@@ -45,8 +45,8 @@ def run_verify(arguments: list[str]) -> int:
         advice = "" if given.repair else "; --repair computes missing and damaged parts again"
         warn(f"error: {len(problems):,} problems in {folder.path}{advice}")
         return ExitCode.FAILED
-    counts = record["counts"]
-    say(f"{folder.path}: {counts['files']:,} files, {counts['bytes']:,} bytes, all as written")
+    files, size = written(record, "files"), written(record, "bytes")
+    say(f"{folder.path}: {files:,} files, {size:,} bytes, all as written")
     return ExitCode.DONE
 
 

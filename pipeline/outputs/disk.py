@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 
 from pipeline.errors import UsageError
-from pipeline.outputs.run_record import read_record
+from pipeline.outputs.run_record import read_record, written
 from pipeline.run import EmbedRun
 from storage.errors import StorageError
 from storage.files import absolute, check_writable, is_remote
@@ -29,7 +29,7 @@ def check_output(run: EmbedRun, example_bytes: int) -> None:
     begun = record is not None and record["run"] == run.fingerprint
     if begun or run.earlier:  # an increment may be a small part of the estimate
         return
-    freed = record.get("counts", {}).get("bytes", 0) if record and options.overwrite else 0
+    freed = written(record, "bytes") if record and options.overwrite else 0
     needed: Counter[int] = Counter()
     for flag, given, path, size in folders:
         if is_remote(path):

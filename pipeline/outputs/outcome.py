@@ -81,8 +81,6 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
             "skipped": counts["skipped"],
             "blank_lines": counts["blank"],
             "truncated": counts["truncated"],
-            "files": counts["files"],
-            "bytes": counts["bytes"],
             "parts": counts["reports"],
             "parts_reused": counts["reused"],
         },

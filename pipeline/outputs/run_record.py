@@ -202,6 +202,11 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     )
 
 
+def written(record: dict[str, Any], number: str) -> int:
+    """The "files", "bytes" or "rows" of all kinds together; 0 while the run has not ended."""
+    return sum(kind[number] for kind in record.get("written", {}).values())
+
+
 def _first_record(run: EmbedRun) -> dict[str, Any]:
     extra = run.columns.extra
     given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}

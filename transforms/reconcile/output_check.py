@@ -20,13 +20,14 @@ from transforms.output_folder import (
     parse_name,
     report_name,
 )
-from transforms.reconcile.totals import listing_hash
+from transforms.reconcile.totals import listing_hash, written_counts
 from transforms.reconcile.verdict import Verdict
 from transforms.records.report import BlockReport, read_report
 from transforms.records.step import Step
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
+_COUNTED = ("records", "embedded", "skipped", "rejected", "parts")
 _PIECE = 4 << 20
 
 
@@ -207,9 +208,12 @@ def _count_problems(
     sums: Counter = Counter()
     for report in reports.values():
         sums.update(records=report.records, embedded=report.embedded, skipped=report.skipped)
-        sums.update(rejected=sum(report.rejected.values()), files=len(report.files), parts=1)
-        sums["bytes"] += sum(file.bytes for file in report.files.values())
-    for name in ("records", "embedded", "skipped", "rejected", "files", "bytes", "parts"):
-        if sums[name] != record["counts"][name]:
-            said = record["counts"][name]
-            yield Problem(RUN_FILE, f"counts {said} {name}, the reports {sums[name]}")
+        sums.update(rejected=sum(report.rejected.values()), parts=1)
+        sums.update(written_counts(report.files))
+    said = {name: record["counts"][name] for name in _COUNTED}
+    for kind, numbers in record["written"].items():
+        said |= {(kind, name): number for name, number in numbers.items()}
+    for name in sorted(said.keys() | sums.keys(), key=str):
+        if sums[name] != said.get(name, 0):
+            what = name if isinstance(name, str) else f"{name[1]} in {name[0]}"
+            yield Problem(RUN_FILE, f"counts {said.get(name, 0)} {what}, the reports {sums[name]}")

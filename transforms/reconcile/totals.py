@@ -56,9 +56,7 @@ class SumReports(beam.CombineFn):
     def add_input(self, totals: Totals, report: BlockReport) -> Totals:
         totals.counts.update({name: getattr(report, name) for name in SUMMED})
         totals.counts["reports"] += 1
-        totals.counts["files"] += len(report.files)
-        totals.counts["bytes"] += sum(file.bytes for file in report.files.values())
-        totals.written.update(_written(report.files))
+        totals.written.update(written_counts(report.files))
         sizes = {name: file.bytes for name, file in report.files.items()}
         totals.listing = (totals.listing + listing_hash(sizes)) % _HASHES
         totals.counts["reused"] += report.reused
@@ -117,7 +115,8 @@ def listing_hash(sizes: dict[str, int]) -> int:
     return sum(int.from_bytes(each, "big") for each in hashes) % _HASHES
 
 
-def _written(files: dict[str, OutputFile]) -> Counter:
+def written_counts(files: dict[str, OutputFile]) -> Counter:
+    """Files, bytes and rows of each kind, as `Totals.written`."""
     found: Counter = Counter()
     for name, file in files.items():
         kind = name.partition("/")[0]

@@ -50,7 +50,7 @@ def test_what_overwrite_frees_counts(tmp_path, tiny_bundle, text, disk):
     disk["/"] = 1 << 40
     assert embed(tmp_path / "out", tiny_bundle, text) == 0
     estimate = LINES * (32 * 4 + 60)
-    disk["/"] = estimate - record(tmp_path / "out")["counts"]["bytes"] + 1000
+    disk["/"] = estimate - record(tmp_path / "out")["written"]["embeddings"]["bytes"] + 1000
     assert embed(tmp_path / "new", tiny_bundle, text, pooling="cls") == 2
     assert embed(tmp_path / "out", tiny_bundle, text, pooling="cls", overwrite=True) == 0
 
