@@ -328,6 +328,7 @@ def archive_of(path, *entries):
     return path
 
 
+@pytest.mark.slow  # it holds 100,001 files
 def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
     source = tmp_path / "model"
     write_tiny_huggingface(source)
