@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, fields
 
 from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
-from pipeline.options import EmbedOptions
+from pipeline.options import EXAMPLES, EmbedOptions
 from pipeline.outputs.disk import check_output
 from pipeline.resolve.columns import input_columns
 from pipeline.resolve.earlier import check_formats, earlier_outputs
@@ -31,7 +31,7 @@ from pipeline.run import EmbedRun, Work
 from pipeline.runners.beam_flags import configure_storage
 from pipeline.runners.job_server import check_job_server
 from pipeline.runners.local_runners import check_local_runner
-from pipeline.runners.worker_model import check_precision
+from pipeline.runners.worker_model import check_precision, engine_of
 from storage.files import absolute
 from transforms.examples.settings import ExampleSettings
 from transforms.increments.earlier import EarlierOutput
@@ -67,6 +67,7 @@ def prepare(options: EmbedOptions) -> EmbedRun:
             estimated_bytes=output_bytes,
             earlier=earlier,
             load=find_load(options, work.output, fingerprint, work.metadata, windows, extra),
+            engine=engine_of(options, work.bundle) if work.kind != EXAMPLES else None,
         )
         _check_skip_blocks(run)
         check_output(run, example_bytes)

@@ -173,12 +173,14 @@ class EmbedRun(Work):
         estimated_bytes: Estimated size of the output.
         earlier: Earlier outputs, whose documents are skipped.
         load: The BigQuery table that the vectors are loaded into; None if they stay in files.
+        engine: Name of what computes the vectors; None for examples, and where workers choose it.
     """
 
     fingerprint: str
     estimated_bytes: int
     earlier: tuple[EarlierOutput, ...]
     load: TableLoad | None
+    engine: str | None
 
     @property
     def written_examples(self) -> ExampleSettings:

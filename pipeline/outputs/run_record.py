@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _FORMAT = 2
 _PACKAGES = (
     "apache-beam",
+    "ai-edge-litert",
     "tensorflow",
     "tensorflow-cpu",  # this and the next may be installed in place of tensorflow
     "tensorflow-tpu",
@@ -222,6 +223,7 @@ def _first_record(run: "EmbedRun") -> dict[str, Any]:
             "fingerprint": run.bundle.fingerprint,
             "source": hide_secrets(run.bundle.source),
         },
+        "engine": run.engine,
         run.kind: run.metadata,
         "input": {
             "patterns": hide_in(run.request.patterns),

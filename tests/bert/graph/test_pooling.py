@@ -1,12 +1,15 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 from bert.bundle.bundle import read_bundle
 from bert.encoder import Encoder
 from bert.specs import POOLINGS, VectorSpec
+from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import assert_near, relative_error
+from tests.support.rounding import TINY, assert_near, relative_error
 
 pytestmark = pytest.mark.numeric
 
@@ -16,9 +19,10 @@ ROWS = [[CLS, 40, 41, SEP, 50, SEP], [CLS, 60, 61, 62, SEP], [CLS, 70, SEP], [CL
 TYPES = [[0, 0, 0, 0, 1, 1], [0] * 5, [0] * 3, [0] * 2]
 
 
-@pytest.fixture(scope="module")
-def encoder(tiny_bundle):
-    return Encoder(read_bundle(tiny_bundle))
+@pytest.fixture(scope="module", params=ENGINES)
+def encoder(tiny_bundle, request):
+    """A function that gives the encoder of a spec."""
+    return partial(Encoder, read_bundle(tiny_bundle), load_engine=ENGINES[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +38,16 @@ def plain(tmp_path_factory):
 
 
 def embed(encoder, spec, rows=(0, 1, 2, 3)):
-    """All rows in one padded batch."""
+    """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = Encoder(encoder.bundle, spec).embed_rows(
+    done = encoder(spec).embed_rows(
         np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
         np.cumsum([0, *lengths]),
         np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
     )
-    assert done.batches == 1
-    assert done.padded_tokens == max(lengths) * len(lengths)
+    if encoder.keywords["load_engine"] is load_tensorflow:
+        assert done.batches == 1
+        assert done.padded_tokens == max(lengths) * len(lengths)
     return done.vectors
 
 
@@ -119,7 +124,7 @@ def test_dim_cuts_before_vectors_are_scaled(encoder, plain):
 
 def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(encoder, plain):
     spec = VectorSpec(layers=(0, 2), layer_combine="stack", dim=5, normalize=True)
-    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(encoder.bundle.config))
+    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(TINY))
     np.testing.assert_allclose(np.linalg.norm(found, axis=2), 1, atol=relative_error())
     wanted = plain[0][0][2].mean(0)[:5]
     assert_near(found[0, 1], wanted / np.linalg.norm(wanted))
