@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from bert.bundle.bundle import Bundle, read_bundle
+from bert.bundle.bundle import FORMAT, Bundle, read_bundle
 from bert.bundle.cache import cache_folder, made_once
 from bert.bundle.files import METADATA
 from storage.errors import InputError
@@ -19,7 +19,7 @@ _COPIES = 4  # at once: each is held in memory
 
 
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
-    """Copies a bundle to `<temp_location>/bundles/<fingerprint>`, once, for workers to fetch.
+    """Copies a bundle to `<temp_location>/bundles/<fingerprint>-<format>`, once, for workers.
 
     `bundle.json` is copied last and shows that the copy is complete. A complete copy of any run is
     used as it is.
@@ -27,7 +27,7 @@ def publish_bundle(bundle: Bundle, temp_location: str) -> str:
     Returns:
         The copy's address.
     """
-    folder = join(temp_location, f"bundles/{bundle.fingerprint}")
+    folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
     if read_bytes(join(folder, METADATA)) is None:
         names = sorted(bundle.files)
         for _ in in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES):

@@ -22,7 +22,7 @@ from pipeline.runners.dataflow import for_dataflow
 from pipeline.runners.dataflow_plan import dataflow_lines
 from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message, was_interrupted
 from pipeline.runners.portable_jobs import earlier_job_lines
-from pipeline.runners.worker_model import runs_here
+from pipeline.runners.worker_model import precision_lines, runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
 from transforms.crash_markers import clear_crash_markers
 
@@ -36,7 +36,7 @@ def start(options: EmbedOptions) -> ExitCode:
     """
     check_contradictions(options)
     run = prepare(for_dataflow(options))
-    plan = [*plan_lines(run), *dataflow_lines(run)]
+    plan = [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
     if options.dry_run:
         say(*plan)
         return ExitCode.DONE

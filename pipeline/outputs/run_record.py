@@ -33,6 +33,7 @@ from transforms.records.report import read_report
 _FORMAT = 2
 _PACKAGES = (
     "apache-beam",
+    "ai-edge-litert",
     "tensorflow",
     "tensorflow-cpu",  # this and the next may be installed in place of tensorflow
     "tensorflow-tpu",
@@ -221,6 +222,7 @@ def _first_record(run: EmbedRun) -> dict[str, Any]:
             "fingerprint": run.bundle.fingerprint,
             "source": hide_secrets(run.bundle.source),
         },
+        "engine": run.engine,
         run.kind: run.metadata,
         "input": {
             "patterns": hide_in(run.request.patterns),

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 from bert.bundle.bundle import Bundle
 from bert.bundle.files import METADATA
-from bert.engines.choose import check_machine, check_model
+from bert.engines.choose import (
+    check_machine,
+    check_model,
+    choose_engine,
+    find_device,
+    has_int8_products,
+)
 from pipeline.options import EmbedOptions
 from pipeline.runners.beam_flags import BeamFlags
 from storage.files import absolute, is_remote, join, read_bytes
@@ -24,6 +30,24 @@ def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
     check_model(options.precision, bundle, options.device)
     if runs_here(options):
         check_machine(options.precision, options.device)
+
+
+def engine_of(options: EmbedOptions, bundle: Bundle) -> str | None:
+    """Name of the engine that computes; None for workers, which choose it by their devices."""
+    if not runs_here(options):
+        return None
+    device = "cpu" if bundle.kind == "saved_model" else options.device
+    return choose_engine(bundle, options.precision, find_device(options.precision, device))
+
+
+def precision_lines(options: EmbedOptions) -> list[str]:
+    """Says if this machine, which computes, is no faster in int8."""
+    if options.precision != "int8" or not runs_here(options) or has_int8_products():
+        return []
+    return [
+        "note: --precision int8 is no faster than float32 on this processor, which has no "
+        "products in int8 (AVX-512 VNNI, AVX-VNNI, AMX, or asimddp on Arm)"
+    ]
 
 
 def bundle_for_workers(bundle: Bundle, options: EmbedOptions) -> Bundle:

@@ -5,8 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from bert.bundle.bundle import Bundle
 from bert.engines.choose import load_engine
 from bert.engines.protocol import Engine
+
+
+def load_tensorflow(
+    bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str
+) -> Engine:
+    """Loads TensorFlow's engine in float32, with the graph of GPUs and of bfloat16."""
+    from bert.engines.tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(bundle, special_ids, "float32")
+
+
+ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
 
 
 class WatchedEngine:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle.bundle import read_bundle
+from bert.bundle.bundle import FORMAT, read_bundle
 from pipeline.cli import main
 from pipeline.errors import UsageError
 from pipeline.parser import parse_embed
@@ -54,7 +54,7 @@ def files_below(folder):
 def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     place = publish_bundle(bundle, temp_location(gcs, "once-tmp"))
-    assert place == f"gs://once-tmp/tmp/bundles/{bundle.fingerprint}"
+    assert place == f"gs://once-tmp/tmp/bundles/{bundle.fingerprint}-{FORMAT}"
     proxied.forget()
     assert publish_bundle(bundle, "gs://once-tmp/tmp") == place
     assert proxied.counts()["write"] == 0
@@ -92,7 +92,9 @@ def test_what_arrives_damaged_is_fetched_once_more(gcs, proxied, cache, tiny_bun
         return None
 
     # The copy itself is damaged: its sha256 is not the one that bundle.json tells.
-    blob = gcs.client.bucket("damaged-tmp").blob(f"tmp/bundles/{bundle.fingerprint}/vocab.txt")
+    blob = gcs.client.bucket("damaged-tmp").blob(
+        f"tmp/bundles/{bundle.fingerprint}-{FORMAT}/vocab.txt"
+    )
     whole = blob.download_as_bytes()
     blob.upload_from_string(whole[:-1] + b"?")
     with pytest.raises(ValueError, match=r"the model arrived damaged: .*vocab\.txt is damaged"):
@@ -111,7 +113,7 @@ def test_another_model_is_refused(gcs, cache, tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         worker_bundle(tiny_bundle, "0" * 32)
-    gone = f"{temp_location(gcs, 'gone-tmp')}/bundles/{bundle.fingerprint}"
+    gone = f"{temp_location(gcs, 'gone-tmp')}/bundles/{bundle.fingerprint}-{FORMAT}"
     with pytest.raises(ValueError, match="the model's copy for workers was removed"):
         worker_bundle(gone, bundle.fingerprint)
     with pytest.raises(ValueError, match="give temp_location a folder in Cloud Storage"):
@@ -128,7 +130,7 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
         for_dataflow(options)
         return bundle_for_workers(bundle, options).path
 
-    copy = f"{temporary}/bundles/{bundle.fingerprint}"
+    copy = f"{temporary}/bundles/{bundle.fingerprint}-{FORMAT}"
     flink = "--runner=FlinkRunner"
     assert place(tiny_bundle) == tiny_bundle
     assert place(tiny_bundle, "--runner=PrismRunner", f"--temp_location={temporary}") == tiny_bundle

@@ -71,3 +71,25 @@ def test_a_saved_model_used_as_it_is_has_no_weights_to_store_otherwise(tiny_bund
 def test_an_unknown_precision_is_refused(tiny_bundle):
     with pytest.raises(ValueError, match="precision must be one of float32, int8, bfloat16"):
         check_model("int4", read_bundle(tiny_bundle))
+
+
+@pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("flags\t\t: fpu avx2 fma", True),
+        ("flags\t\t: fpu avx512f avx512_vnni", False),
+        ("flags\t\t: fpu avx2 avx_vnni", False),
+        ("Features\t: fp asimd asimddp", False),
+    ],
+)
+def test_int8_that_gains_nothing_is_noted_once(
+    processor, line, noted, tmp_path, tiny_bundle, capsys
+):
+    processor(line)
+    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
+    flags = {"precision": "int8", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("--precision int8 is no faster than float32 on this processor") == noted
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", dry_run=True) == 0
+    assert "--precision" not in "".join(capsys.readouterr())

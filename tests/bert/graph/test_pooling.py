@@ -1,4 +1,4 @@
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ import pytest
 from bert.bundle.bundle import read_bundle
 from bert.encoder import Encoder
 from bert.specs import POOLINGS, VectorSpec
+from tests.support.engines import ENGINES, load_tensorflow
 from tests.support.models.plain_bert import PlainBert, gelu
 from tests.support.models.tiny import write_tiny_huggingface
-from tests.support.rounding import assert_near, relative_error
+from tests.support.rounding import TINY, assert_near, relative_error
 
 pytestmark = pytest.mark.numeric
 
@@ -18,9 +19,11 @@ ROWS = [[CLS, 40, 41, SEP, 50, SEP], [CLS, 60, 61, 62, SEP], [CLS, 70, SEP], [CL
 TYPES = [[0, 0, 0, 0, 1, 1], [0] * 5, [0] * 3, [0] * 2]
 
 
-@pytest.fixture(scope="module")
-def encoder(tiny_bundle):
-    return Encoder(read_bundle(tiny_bundle))
+@pytest.fixture(scope="module", params=ENGINES)
+def encoder(tiny_bundle, request):
+    """A function that gives the encoder of a spec, each once."""
+    load = ENGINES[request.param]
+    return cache(partial(Encoder, read_bundle(tiny_bundle), load_engine=load))
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +38,17 @@ def plain(tmp_path_factory):
     return states, [bert.pooled(one[-1]) for one in states]
 
 
-@cache
-def encoder_of(folder, spec):
-    return Encoder(read_bundle(folder), spec)
-
-
 def embed(encoder, spec, rows=(0, 1, 2, 3)):
-    """All rows in one padded batch."""
+    """The rows in one call: in TensorFlow one padded batch."""
     lengths = [len(ROWS[row]) for row in rows]
-    done = encoder_of(encoder.bundle.path, spec).embed_rows(
+    done = encoder(spec).embed_rows(
         np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
         np.cumsum([0, *lengths]),
         np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
     )
-    assert done.batches == 1
-    assert done.padded_tokens == max(lengths) * len(lengths)
+    if encoder.__wrapped__.keywords["load_engine"] is load_tensorflow:
+        assert done.batches == 1
+        assert done.padded_tokens == max(lengths) * len(lengths)
     return done.vectors
 
 
@@ -126,7 +125,7 @@ def test_dim_cuts_before_vectors_are_scaled(encoder, plain):
 
 def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(encoder, plain):
     spec = VectorSpec(layers=(0, 2), layer_combine="stack", dim=5, normalize=True)
-    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(encoder.bundle.config))
+    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(TINY))
     np.testing.assert_allclose(np.linalg.norm(found, axis=2), 1, atol=relative_error())
     wanted = plain[0][0][2].mean(0)[:5]
     assert_near(found[0, 1], wanted / np.linalg.norm(wanted))

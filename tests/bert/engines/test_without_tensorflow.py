@@ -1,0 +1,61 @@
+"""What computes on processors does so without TensorFlow in the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command import ROOT, record
+
+pytestmark = pytest.mark.slow
+
+_RUN = """
+import sys
+from pipeline.cli import main
+code = main(sys.argv[1:])
+loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
+sys.exit(code or (f"{loaded} were imported" if loaded else 0))
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle, precision):
+    (tmp_path / "in.txt").write_text(
+        "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
+    )
+    flags = {
+        "input": tmp_path / "in.txt",
+        "output": tmp_path / "out",
+        "model": tiny_bundle,
+        "precision": precision,
+        "granularity": "sentence,token,word",
+        "long_text": "window",
+        "layers": "-1,1",
+        "layer_combine": "concat",
+        "normalize": "true",
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, "embed", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert record(tmp_path / "out")["engine"] == "litert"
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
+    code = (
+        "import sys, bert\n"
+        f"encoder = bert.load({tiny_bundle!r}, precision={precision!r})\n"
+        "encoder.encode(['a text'], ['another'], pooling='pooler')\n"
+        "encoder.encode_tokens(['a text'], layers=[0, 1], layer_combine='stack')\n"
+        "sys.exit(int('tensorflow' in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
