@@ -30,12 +30,8 @@ from pipeline.resolve.tables import TableInput, find_input
 from pipeline.run import EmbedRun
 from pipeline.runners.beam_flags import configure_storage
 from pipeline.runners.local_runners import check_local_runner
-<<<<<<< HEAD
 from pipeline.runners.portable_jobs import check_job_server
-from pipeline.runners.worker_model import check_precision
-=======
 from pipeline.runners.worker_model import check_precision, engine_of
->>>>>>> litert
 from storage.files import absolute
 from transforms.examples.settings import ExampleSettings
 from transforms.plan.cut import plan_blocks
@@ -63,22 +59,10 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         run = replace(run, fingerprint=run_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
-<<<<<<< HEAD
             run.estimated_documents, run.input_bytes, options, widths
-=======
-            work.estimated_documents, work.input_bytes, options, widths
         )
-        windows, extra = work.text_spec.keeps_windows, work.columns.extra
-        run = EmbedRun(
-            **{field.name: getattr(work, field.name) for field in fields(work)},
-            fingerprint=fingerprint,
-            estimated_bytes=output_bytes,
-            earlier=earlier,
-            load=find_load(options, work.output, fingerprint, work.metadata, windows, extra),
-            engine=engine_of(options, work.bundle) if work.kind != EXAMPLES else None,
->>>>>>> litert
-        )
-        run = replace(run, estimated_bytes=output_bytes, load=find_load(run))
+        engine = engine_of(options, run.bundle) if run.kind != EXAMPLES else None
+        run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         check_output(run, example_bytes)
         return run

@@ -61,6 +61,7 @@ class EmbedRun:
         estimated_bytes: Estimated size of the output.
         earlier: Earlier outputs, whose documents are skipped.
         load: The BigQuery table that the vectors are loaded into; None if they stay in files.
+        engine: Name of what computes the vectors; None for examples, and where workers choose it.
     """
 
     options: EmbedOptions
@@ -82,6 +83,7 @@ class EmbedRun:
     estimated_bytes: int = 0
     earlier: tuple[EarlierOutput, ...] = ()
     load: TableLoad | None = None
+    engine: str | None = None
 
     @property
     def kind(self) -> str:
@@ -172,33 +174,6 @@ class EmbedRun:
             **self.text_spec.to_dict(),
         }
 
-<<<<<<< HEAD
-=======
-
-@dataclass(frozen=True)
-class EmbedRun(Work):
-    """A run that can start.
-
-    Attributes:
-        fingerprint: Of everything that changes rows or how files are cut.
-        estimated_bytes: Estimated size of the output.
-        earlier: Earlier outputs, whose documents are skipped.
-        load: The BigQuery table that the vectors are loaded into; None if they stay in files.
-        engine: Name of what computes the vectors; None for examples, and where workers choose it.
-    """
-
-    fingerprint: str
-    estimated_bytes: int
-    earlier: tuple[EarlierOutput, ...]
-    load: TableLoad | None
-    engine: str | None
-
-    @property
-    def written_examples(self) -> ExampleSettings:
-        """How the examples are tokenized that this run writes."""
-        return self.examples_of(self.fingerprint)
-
->>>>>>> litert
     @property
     def keys(self) -> KeySettings | None:
         """How the ids of the documents are compared; None if they are not."""
