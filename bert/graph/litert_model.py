@@ -185,5 +185,7 @@ def _activated(graph: Graph, activation: str, x: int) -> int:
 def _quantized(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns int8 rows, and the scale of each, whose products are nearest to float32 `rows`."""
     largest = np.abs(rows).max(axis=1)
-    scales = np.where(largest > 0, largest, 1).astype(np.float32) / np.float32(127)
-    return np.rint(rows / scales[:, None]).astype(np.int8), scales
+    # A weight that is not finite makes the scale so, and with it the vectors, which then fail.
+    scales = np.where(largest == 0, 1, largest).astype(np.float32) / np.float32(127)
+    with np.errstate(invalid="ignore"):
+        return np.rint(rows / scales[:, None]).astype(np.int8), scales

@@ -110,7 +110,7 @@ def test_transforms_run_alone_in_other_pipelines(tiny_bundle):
             | EmbedBlocks(handler)
             | beam.Map(lambda block: (block.vectors.shape, block.ids.to_pylist(), block.batches))
         )
-        assert_that(found, equal_to([((3, 4), ["a", "b", "c"], 1), ((0, 4), [], 0)]))
+        assert_that(found, equal_to([((3, 4), ["a", "b", "c"], 2), ((0, 4), [], 0)]))
 
 
 def test_a_bundle_that_was_exchanged_is_refused(tiny_bundle):
