@@ -13,20 +13,20 @@ from pipeline.secrets import hide_secrets
 from storage.errors import InputError, StorageError
 
 _HELP = """\
-usage: python -m pipeline COMMAND [flags]      (or: bert-embed COMMAND [flags])
+usage: {program} COMMAND [flags]
 
 Embeds a corpus of text with BERT.
 
 commands:
   embed      --input GLOB --output DIR       text to vectors
-  search     --embeddings DIR --query TEXT   the nearest documents in a run's output
+  search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
   model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
 
-python -m pipeline COMMAND --help lists the flags of a command, --version prints the version.
+{program} COMMAND --help lists the flags of a command, --version prints the version.
 """
 
 
@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        say(*_HELP.splitlines())
+        from pipeline.parser import program
+
+        say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
         say(bert.__version__)
@@ -109,15 +111,21 @@ def _tokenize(arguments: list[str]) -> int:
 
 
 def _search(arguments: list[str]) -> int:
+    from pipeline.parser import parse_search
+
+    given = parse_search(arguments)
     from pipeline.commands.search import run_search
 
-    return run_search(arguments)
+    return run_search(given)
 
 
 def _verify(arguments: list[str]) -> int:
+    from pipeline.parser import parse_verify
+
+    given = parse_verify(arguments)
     from pipeline.commands.verify import run_verify
 
-    return run_verify(arguments)
+    return run_verify(given)
 
 
 def _model(arguments: list[str]) -> int:
