@@ -194,7 +194,7 @@ def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) 
     if file is None:
         if record.get("status") != "done":
             return False
-        if not _has_reports(folder):
+        if not has_reports(folder):
             return True
         raise InputError(_damage(path, "no report of its run names it"))
     if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
@@ -215,7 +215,8 @@ def _reported(folder: _Folder, record: dict[str, Any], name: str) -> dict[str, A
         return None
 
 
-def _has_reports(folder: _Folder) -> bool:
+def has_reports(folder: _Folder) -> bool:
+    """Returns whether a run's folder has reports, with which its files are compared."""
     place = join(os.fspath(folder), REPORT_FOLDER)
     with store_errors():
         return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)

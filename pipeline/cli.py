@@ -1,7 +1,6 @@
 """Dispatches a command line to its command and turns errors into exit codes."""
 
 import difflib
-import importlib
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,28 +14,21 @@ from pipeline.secrets import hide_secrets
 from storage.errors import InputError, StorageError
 
 _HELP = """\
-usage: python -m pipeline COMMAND [flags]      (or: bert-embed COMMAND [flags])
+usage: {program} COMMAND [flags]
 
 Embeds a corpus of text with BERT.
 
 commands:
   embed      --input GLOB --output DIR       text to vectors
-  search     --embeddings DIR --query TEXT   the nearest documents in a run's output
+  search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
   model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
 
-python -m pipeline COMMAND --help lists the flags of a command, --version prints the version.
+{program} COMMAND --help lists the flags of a command, --version prints the version.
 """
-
-# Each command is imported when it is called: `--help` must not wait for Beam.
-_OTHERS = {
-    "search": ("pipeline.commands.search", "run_search"),
-    "verify": ("pipeline.commands.verify", "run_verify"),
-    "model": ("pipeline.commands.models", "run_model"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        say(*_HELP.splitlines())
+        from pipeline.parser import program
+
+        say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
         say(bert.__version__)
@@ -72,18 +66,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(name: str) -> Callable[[list[str]], int]:
-    if name in ("embed", "tokenize"):
-        return partial(_start, name)
-    if name in _OTHERS:
-        module, function = _OTHERS[name]
-        run: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
-        return run
-    commands = ["embed", "tokenize", *_OTHERS]
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "embed": partial(_start, "embed"),
+        "tokenize": partial(_start, "tokenize"),
+        "search": _search,
+        "verify": _verify,
+        "model": _model,
+    }
+    if name in commands:
+        return commands[name]
     nearest = difflib.get_close_matches(name, commands, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
     raise UsageError(f"unknown command {name}; {hint}")
 
 
+# What runs a command is imported only when its flags are right: neither `--help` nor a mistyped
+# flag waits for Beam.
 def _start(command: str, arguments: list[str]) -> int:
     from pipeline.parser import command_parser, parse_embed, parse_tokenize
 
@@ -98,3 +96,27 @@ def _start(command: str, arguments: list[str]) -> int:
     from pipeline.commands.start import start
 
     return start(options)
+
+
+def _search(arguments: list[str]) -> int:
+    from pipeline.parser import parse_search
+
+    given = parse_search(arguments)
+    from pipeline.commands.search import run_search
+
+    return run_search(given)
+
+
+def _verify(arguments: list[str]) -> int:
+    from pipeline.parser import parse_verify
+
+    given = parse_verify(arguments)
+    from pipeline.commands.verify import run_verify
+
+    return run_verify(given)
+
+
+def _model(arguments: list[str]) -> int:
+    from pipeline.commands.models import run_model
+
+    return run_model(arguments)

@@ -25,6 +25,7 @@ from transforms.increments.compare import CompareKeys
 from transforms.increments.skip_blocks import SkipBlocks
 from transforms.infer import BertModelHandler, EmbedBlocks
 from transforms.plan.plan import PlanBlocks
+from transforms.read.cut_files import CutFiles
 from transforms.read.reader import ReadBlocks
 from transforms.reconcile.output_check import CheckFiles
 from transforms.reconcile.verdict import ReconcileBlocks, Verdict
@@ -157,11 +158,13 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     # Where every id counts, finished blocks are read again: no fingerprint finds them finished.
     finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
     plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)
-    specs, facts = plan["specs"], []
+    cut = run.part_docs, run.request.block_bytes
+    shared = plan["shared"] | "Cut" >> CutFiles(run.output, finished, *cut, run.example_folder)
+    specs = (plan["specs"], shared) | "Specs" >> beam.Flatten()
+    facts = []
     if keys is not None:
         compared = specs | "Keys" >> CompareKeys(keys)
         specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
-    cut = run.part_docs, run.request.block_bytes
     if run.reading is not None:
         read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut, run.options.skip_blocks)
         tokens = read["tokens"]

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from pipeline.options import (
 
 MOST_CONFIG = 1 << 20  # characters of a --config file
 _NEGATIVE_LIST = re.compile(r"-\d+(,-?\d+)*")
+_TYPO = 0.8  # no flag of Beam is so similar to one of ours
 _SWITCHES = {name for name, flag in FLAGS.items() if flag.switch}
 _DESCRIPTIONS = {
     "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
@@ -31,12 +33,18 @@ _MISSING = {
 }
 
 
+def program() -> str:
+    """How this program was called."""
+    name = os.path.basename(sys.argv[0])
+    return name if name.startswith("bert-embed") else "python -m pipeline"
+
+
 class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print its usage and exit."""
 
     def __init__(self, command: str = "", description: str | None = None, **more: Any) -> None:
         settings: dict[str, Any] = {
-            "prog": f"python -m pipeline {command}",
+            "prog": f"{program()} {command}",
             "allow_abbrev": False,
         } | more
         super().__init__(description=description, **settings)
@@ -96,7 +104,7 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     parser = Parser(
         command,
         _DESCRIPTIONS[command],
-        usage=f"python -m pipeline {command} --input GLOB --output DIR [flags]",
+        usage=f"{program()} {command} --input GLOB --output DIR [flags]",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument(
@@ -154,6 +162,54 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
         raise UsageError("--input is empty: " + _MISSING["input"])
     _check_runner(options.runner)
     return options
+
+
+def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line of `search`: `embeddings`, and either `query` or `queries`.
+
+    Raises:
+        UsageError: The arguments are wrong.
+    """
+    parser = Parser(
+        "search",
+        "Prints the documents whose vectors are nearest to a query's.",
+        usage=f"{program()} search DIR QUERY [flags]",
+    )
+    parser.add_argument("words", nargs="*", metavar="DIR QUERY", help="as the next two flags")
+    parser.add_argument("--embeddings", metavar="DIR", action=Once, help="a run's output")
+    parser.add_argument("--query", metavar="TEXT", action=Once)
+    parser.add_argument("--queries", metavar="FILE", action=Once, help="with one query a line")
+    parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
+    parser.add_argument("--model", help="where the model is, if it was moved")
+    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
+    add_flag(parser, "allow_untrusted_model")
+    given = parser.parse_intermixed_args(arguments)
+    words = list(given.words)
+    if given.embeddings is None and words:
+        given.embeddings = words.pop(0)
+    if given.query is None and given.queries is None and words:
+        given.query = words.pop(0)
+    if words:
+        parser.error(f"{words[0]} stands alone: give DIR and QUERY once, the query in quotes")
+    if given.embeddings is None:
+        parser.error("--embeddings is missing: give the output of a run")
+    if given.queries is None and not (given.query or "").strip():
+        parser.error("--query must not be blank" if given.query else "--query is missing")
+    if given.queries is not None and given.query is not None:
+        parser.error("--query conflicts with --queries")
+    if given.k < 1:
+        parser.error(f"--k must be at least 1, got {given.k}")
+    return given
+
+
+def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line of `verify`: `output` and `repair`; UsageError if it is wrong."""
+    parser = Parser("verify", "Compares every file of an output with the report of its run.")
+    parser.add_argument("output", metavar="DIR", help="a run's output")
+    parser.add_argument(
+        "--repair", action="store_true", help="compute missing and damaged parts again"
+    )
+    return parser.parse_args(arguments)
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:
@@ -266,6 +322,12 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     """Refuses flags that neither this program nor Beam has."""
     if not options.beam_args or options.is_portable:
         return
+    flags = list(parser._option_string_actions)
+    for word in options.beam_args:
+        name = word.partition("=")[0]
+        nearest = difflib.get_close_matches(name, flags, n=1, cutoff=_TYPO)
+        if nearest:  # so nobody waits for the import of Beam
+            raise UsageError(f"unknown flag {name}; did you mean {nearest[0]}?")
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(options.beam_args))
     if not unknown:
@@ -275,8 +337,7 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
         raise UsageError(
             f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
         )
-    flags = [flag for each in (parser, beam_parser) for flag in each._option_string_actions]
-    nearest = difflib.get_close_matches(name, flags, n=1)
+    nearest = difflib.get_close_matches(name, [*flags, *beam_parser._option_string_actions], n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
     raise UsageError(f"unknown flag {name}; {hint}")
 

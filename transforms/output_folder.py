@@ -36,11 +36,14 @@ EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{_STATE}/working"
+_TEXTS = f"{_STATE}/texts"
 _VECTORS = (*KINDS.values(), WINDOWS)
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
 _REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
+_TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
-_PRIVATE = {REJECTED: 0o600}  # these files hold records as they were read
+_PRIVATE_MODE = 0o600  # of files that hold records as they were read
+_PRIVATE = {REJECTED: _PRIVATE_MODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,10 @@ class OutputFolder:
         """Path of a crash marker; `unique` is twelve hexadecimal digits."""
         return join(self.working, f"{part_name(block, stripe)}-{unique}.json")
 
+    def text(self, block: int, part: int) -> str:
+        """Path of a part's text, kept while the run is not complete."""
+        return join(self.path, f"{_TEXTS}/{part_name(block, part)}.zst")
+
     def path_of(self, name: str) -> str:
         """Path of a file by its name."""
         return join(self._root_of(name.partition("/")[0]), name)
@@ -146,6 +153,23 @@ class OutputFolder:
         make_folder(self.reports)
         write_bytes(self.report(block, part), data, join(self.path, _STATE))
 
+    def write_text(self, block: int, part: int, data: bytes) -> None:
+        """Keeps the compressed text of a part until the run is complete."""
+        make_folder(join(self.path, _TEXTS))
+        state = join(self.path, _STATE)
+        write_whole(self.text(block, part), lambda out: out.write(data), state, _PRIVATE_MODE)
+
+    def remove_texts(self) -> None:
+        """Removes the texts of parts.
+
+        Raises:
+            ValueError: A folder is a link.
+        """
+        self._check_links()
+        folder = join(self.path, _TEXTS)
+        remove([join(folder, name) for name in names_in(folder) if _TEXT.fullmatch(name)])
+        self._remove_empty([_TEXTS])
+
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, sorted by name."""
         found = [(name, size) for name, size in self._listed() if _is_ours(name)]
@@ -176,7 +200,7 @@ class OutputFolder:
 
     def links(self) -> list[str]:
         """Local folders of the layout that are links, and so lead out of the output."""
-        inner = (*_KINDS, _STATE, REPORT_FOLDER, _WORKING)
+        inner = (*_KINDS, _STATE, REPORT_FOLDER, _WORKING, _TEXTS)
         paths = [join(root, each) for root in self._roots for each in inner]
         return [path for path in paths if not is_remote(path) and os.path.islink(path)]
 
@@ -210,6 +234,7 @@ class OutputFolder:
         self.remove_reports(self.report_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
+        self.remove_texts()
         remove([join(root, SETTINGS_FILE) for root in self._roots])
         remove([self.record])
 

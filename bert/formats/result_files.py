@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
+_BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
 _DAMAGE = (
     ArithmeticError,
     AttributeError,
@@ -100,6 +101,80 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
         if ".tfrecord" in path.name:
             return _sentence_records(path, coding)
         return _sentence_lines(_lines(path), coding)
+
+
+@dataclass(frozen=True)
+class SentencePlace:
+    """What a row of `embeddings/` or `windows/` is the vector of.
+
+    Attributes:
+        id: The document's id.
+        start: Code point of the text where the window begins; None for a whole document.
+        stop: Code point after its last, likewise.
+    """
+
+    id: Any
+    start: int | None = None
+    stop: int | None = None
+
+
+def sentence_batches(
+    path: Path, settings: Mapping[str, Any], rows: int, check_pages: bool
+) -> Iterator[np.ndarray]:
+    """Reads the vectors of a file of `embeddings/` or `windows/`, without the rest.
+
+    Args:
+        path: As `read_sentences` takes it.
+        settings: Likewise.
+        rows: Vectors of a batch of Parquet; other files come as a whole.
+        check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
+            if the file's own checksum was compared.
+
+    Yields:
+        float32 `[rows, width]`.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    if path.suffix != ".parquet":
+        yield read_sentences(path, settings).vectors
+        return
+    import pyarrow.parquet as pq
+
+    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    with (
+        _damage_named(path),
+        pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=check_pages) as file,
+    ):
+        _check_size(file)
+        names = [name for name in ("embedding", "scale") if name in file.schema_arrow.names]
+        for batch in file.iter_batches(rows, columns=names, use_threads=False):
+            scale = batch["scale"] if "scale" in names else None
+            yield _column_vectors(batch["embedding"], scale, coding)
+
+
+def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> list[SentencePlace]:
+    """Reads what some rows of a file of `embeddings/` or `windows/` are the vectors of.
+
+    Args:
+        path: As `read_sentences` takes it.
+        settings: Likewise.
+        rows: int64 `[rows]`, their numbers.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    if not len(rows):
+        return []
+    if path.suffix == ".parquet":
+        with _damage_named(path):
+            table = _table(path, "id", "start", "stop").take(rows).to_pylist()
+        return [SentencePlace(**row) for row in table]
+    found = read_sentences(path, settings)
+    places: Any = [found.ids]
+    if found.starts is not None and found.stops is not None:
+        places += [found.starts.tolist(), found.stops.tolist()]
+    return [SentencePlace(*(column[row] for column in places)) for row in rows.tolist()]
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:

@@ -1,8 +1,10 @@
-"""Finds the documents of an output that are nearest to a query."""
+"""Finds the documents of an output that are nearest to queries."""
 
+import argparse
+import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,102 +12,83 @@ import numpy as np
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
 from bert.encoder import Encoder
-from bert.formats.output_files import parse_name
-from bert.formats.result_files import read_sentences
-from bert.results import granular_settings, read_run, vector_files
+from bert.formats.output_files import RUN_FILE, parse_name
+from bert.nearest import Hit, nearest
+from bert.results import granular_settings, read_run
 from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
-from pipeline.parser import Once, Parser, add_flag
 from pipeline.resolve.example_input import are_examples
-from storage.files import absolute, is_remote
+from storage.files import absolute, is_remote, read_bytes
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
 from transforms.read.columns import Columns
 from transforms.read.reader import document_blocks
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A document, or a window of one where windows were kept, that is near the query.
+def run_search(given: argparse.Namespace) -> int:
+    """Prints the hits of each query, best first.
 
-    Attributes:
-        score: Cosine of its vector and the query's.
-        id: The document's id.
-        file: Name of the file that holds its vector, below the folder.
-        text: The document or window, None where the input has changed.
-        start: Code point of the document where the window begins, None for a whole document.
-        stop: Code point after the window's last one, likewise.
-    """
-
-    score: float
-    id: str
-    file: str
-    text: str | None = None
-    start: int | None = None
-    stop: int | None = None
-
-    @property
-    def place(self) -> str:
-        """The id, and the code points of a window.
-
-        >>> Hit(0.5, "a", "f").place, Hit(0.5, "a", "f", None, 120, 240).place
-        ('a', 'a 120:240')
-        """
-        return self.id if self.start is None else f"{self.id} {self.start}:{self.stop}"
-
-
-def run_search(arguments: Sequence[str]) -> int:
-    """Prints the hits of a query, best first.
+    Args:
+        given: As `parse_search` gives it.
 
     Raises:
-        UsageError: The arguments are wrong, or as for `search`.
+        UsageError: As for `search`, or the file of queries is none.
     """
-    parser = Parser("search", "Prints the documents whose vectors are nearest to a query's.")
-    parser.add_argument(
-        "--embeddings", required=True, metavar="DIR", action=Once, help="a run's output"
-    )
-    parser.add_argument("--query", required=True, metavar="TEXT", action=Once)
-    parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
-    parser.add_argument("--model", help="where the model is, if it was moved")
-    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
-    add_flag(parser, "allow_untrusted_model")
-    given = parser.parse_args(arguments)
-    if given.k < 1:
-        parser.error(f"--k must be at least 1, got {given.k}")
-    if not given.query.strip():
-        parser.error("--query must not be blank")
+    queries = [given.query] if given.queries is None else read_queries(given.queries)
     trusted = bool(given.allow_untrusted_model)
-    hits = search(given.embeddings, given.query, given.k, given.model, given.prompt, trusted)
-    problem = output_problem(given.embeddings, hits)
+    found = search(given.embeddings, queries, given.k, given.model, given.prompt, trusted)
+    problem = output_problem(given.embeddings, [hit for hits in found for hit in hits])
     if problem:
         warn(f"note: {problem}")
-    for rank, hit in enumerate(hits, 1):
-        say(f"{rank:3d}. {hit.score:.4f}  {hit.place}")
-        if hit.text is not None:
-            say(f"             {excerpt(hit.text, 200)}")
+    for number, (query, hits) in enumerate(zip(queries, found, strict=True), 1):
+        if given.queries is not None:
+            say(f"query {number}: {excerpt(query, 200)}")
+        for rank, hit in enumerate(hits, 1):
+            say(f"{rank:3d}. {hit.score:.4f}  {hit.place}")
+            if hit.text is not None:
+                say(f"             {excerpt(hit.text, 200)}")
     return ExitCode.DONE
+
+
+def read_queries(path: str) -> list[str]:
+    """The lines of a file, a query each.
+
+    Raises:
+        UsageError: It cannot be read, or a line is blank.
+    """
+    with usage_errors():
+        data = read_bytes(absolute(path))
+    try:
+        lines = (data or b"").decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--queries {path} is not UTF-8") from error
+    blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
+    if blank or not lines:
+        where = f"line {blank[0]} is blank" if blank else "it is empty or does not exist"
+        raise UsageError(f"--queries {path} must hold one query a line, but {where}")
+    return lines
 
 
 def search(
     folder: str,
-    query: str,
+    queries: Sequence[str],
     k: int,
     model: str | None = None,
     prompt: str | None = None,
     allow_untrusted: bool = False,
-) -> list[Hit]:
-    """Finds the documents nearest to a query, exactly, one file of vectors at a time.
+) -> list[list[Hit]]:
+    """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
-    The query is embedded with the model and options that the output records.
+    Queries are embedded with the model and options that the output records.
 
     Args:
         folder: Output folder of a run.
-        query: Text.
-        k: Number of hits.
+        queries: Texts.
+        k: Number of hits of each.
         model: Where the model is now; None for its place at the run.
-        prompt: The text before the query, or `name:` and one of the model's prompts; None is the
+        prompt: The text before a query, or `name:` and one of the model's prompts; None is the
             model's prompt called "query", else its default one.
         allow_untrusted: Whether the model's SavedModel may hold any operation.
 
@@ -114,11 +97,17 @@ def search(
             model.
     """
     with usage_errors():
-        settings, record = granular_settings(folder, "sentence"), read_run(folder)
+        record = read_run(folder)
+        parent = os.path.dirname(folder.rstrip("/"))
+        if record is None and parent and read_bytes(f"{absolute(parent)}/{RUN_FILE}") is not None:
+            raise UsageError(
+                f"--embeddings {folder} is a folder within a run's output; did you mean {parent}?"
+            )
+        settings = granular_settings(folder, "sentence")
         place = model or (record or {}).get("model", {}).get("name") or DEFAULTS["model"]
         bundle = resolve_model(place, allow_untrusted)
     try:
-        return _found(folder, settings, record, bundle, (query, prompt), k)
+        return _found(folder, settings, record, bundle, queries, prompt, k)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
 
@@ -128,32 +117,35 @@ def _found(
     settings: dict[str, Any],
     record: dict[str, Any] | None,
     bundle: Bundle,
-    query: tuple[str, str | None],
+    queries: Sequence[str],
+    prompt: str | None,
     k: int,
-) -> list[Hit]:
-    """The hits of a query and its prompt."""
+) -> list[list[Hit]]:
+    """The hits of each query."""
     if bundle.fingerprint != settings["model"]:
         raise UsageError(
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
             f"{folder} come from {settings['model']} ({settings['model_source']})"
         )
     with usage_errors():
-        vector = query_vector(bundle, settings, *query)
-        hits = nearest(folder, settings, vector, k)
-    return with_texts(hits, record, folder) if record is not None else hits
+        hits = nearest(folder, settings, query_vectors(bundle, settings, queries, prompt), k)
+    return hits if record is None else with_texts(hits, record, folder)
 
 
-def query_vector(
-    bundle: Bundle, settings: dict[str, Any], query: str, prompt: str | None = None
+def query_vectors(
+    bundle: Bundle, settings: dict[str, Any], queries: Sequence[str], prompt: str | None = None
 ) -> np.ndarray:
-    """float32 `[width]` of unit length; ValueError if the model has no prompt of that name."""
+    """float32 `[queries, width]` of unit length; ValueError if the model has no such prompt."""
     names = [field.name for field in fields(VectorSpec) if field.name in settings]
     spec = VectorSpec.from_dict({name: settings[name] for name in names})
     # This processor may lack the other precisions, which differ by a rounding only.
     precision = "int8" if settings.get("precision") == "int8" else "float32"
     prompt = query_prompt(bundle, prompt)
     encoder = Encoder(bundle, spec, prompt=prompt, precision=precision, device="cpu")
-    return _unit(encoder.encode([query], max_seq_length=settings["max_seq_length"]))[0]
+    vectors = encoder.encode(list(queries), max_seq_length=settings["max_seq_length"])
+    vectors = vectors.reshape(len(queries), -1)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
 def query_prompt(bundle: Bundle, given: str | None) -> str:
@@ -163,34 +155,7 @@ def query_prompt(bundle: Bundle, given: str | None) -> str:
     return bundle.prompt_text(given)
 
 
-def nearest(folder: str, settings: dict[str, Any], vector: np.ndarray, k: int) -> list[Hit]:
-    """The `k` best cosines; of equal ones the first in the input's order.
-
-    Args:
-        folder: Output folder of a run.
-        settings: The description of its vectors.
-        vector: float32 `[width]`, the query's, of unit length.
-        k: Number of hits.
-    """
-    hits: list[Hit] = []
-    for path in vector_files(folder, partial=True):
-        found = read_sentences(path, settings)
-        scores = _unit(found.vectors) @ vector
-        for row in np.argsort(-scores, kind="stable")[:k]:
-            hit = Hit(float(scores[row]), str(found.ids[row]), f"{path.parent.name}/{path.name}")
-            if found.starts is not None and found.stops is not None:
-                hit = replace(hit, start=int(found.starts[row]), stop=int(found.stops[row]))
-            hits.append(hit)
-        hits = sorted(hits, key=lambda hit: -hit.score)[:k]
-    return hits
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-
-
-def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list[Hit]:
+def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> list[list[Hit]]:
     """Adds the documents' texts, by planning and reading their blocks again.
 
     An output holds no text; the plan is the same every time, so a file's name gives its block.
@@ -202,15 +167,15 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
             source["patterns"], source["format"], absolute(folder), look_inside=False
         )
         if listing_digest(files) != source["listing"] or are_examples(files):
-            return list(hits)
+            return found
         files = files_to_read(files, source["text_column"], source["limit"])
     except (ValueError, OSError):
-        return list(hits)
-    ids: dict[int, set[str]] = {}
-    for hit in hits:
-        found = parse_name(hit.file)
-        if found is not None:
-            ids.setdefault(found.block, set()).add(hit.id)
+        return found
+    wanted: dict[int, dict[int, set[str]]] = {}  # ids by block and part
+    for hit in itertools.chain.from_iterable(found):
+        name = parse_name(hit.file)
+        if name is not None:
+            wanted.setdefault(name.block, {}).setdefault(name.part, set()).add(str(hit.at.id))
     spans = source["span_columns"]
     columns = Columns(
         source["text_column"],
@@ -221,17 +186,21 @@ def with_texts(hits: Sequence[Hit], record: dict[str, Any], folder: str) -> list
     )
     texts: dict[str, str] = {}
     for spec in plan_blocks(files, cut["block_bytes"], source["read_through"]):
-        if spec.number not in ids:
+        parts = wanted.get(spec.number)
+        if parts is None or spec.stripe > 0:
             continue
-        for block in document_blocks(spec, columns, cut["part_docs"], cut["block_bytes"], {}):
+        one = replace(spec, stripes=1)  # not each of a file's readers, which would all read it
+        for block in document_blocks(one, columns, cut["part_docs"], cut["block_bytes"], {}):
+            ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
-                if document in ids[spec.number]:
+                if document in ids:
                     texts.setdefault(document, text)
-    return [replace(hit, text=_shown(texts.get(hit.id), hit)) for hit in hits]
+    return [[replace(hit, text=_shown(texts, hit)) for hit in hits] for hits in found]
 
 
-def _shown(text: str | None, hit: Hit) -> str | None:
-    return None if text is None else text[hit.start : hit.stop]
+def _shown(texts: dict[str, str], hit: Hit) -> str | None:
+    text = texts.get(str(hit.at.id))
+    return None if text is None else text[hit.at.start : hit.at.stop]
 
 
 def excerpt(text: str, width: int) -> str:

@@ -1,5 +1,6 @@
 """Compares an output with the reports of its run, and repairs it."""
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,7 +10,6 @@ from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError
 from pipeline.options import EmbedOptions
 from pipeline.outputs.run_record import mark_incomplete, read_record, written
-from pipeline.parser import Parser
 from pipeline.prepare import prepare
 from pipeline.run import EmbedRun
 from pipeline.secrets import HIDDEN
@@ -18,21 +18,18 @@ from transforms.output_folder import OutputFolder, parse_name
 from transforms.reconcile.output_check import Problem, output_problems
 
 
-def run_verify(arguments: list[str]) -> int:
+def run_verify(given: argparse.Namespace) -> int:
     """Runs `verify DIR`, with `--repair` a job too.
+
+    Args:
+        given: As `parse_verify` gives it.
 
     Returns:
         DONE if every file is as its run wrote it; FAILED if not: these files are listed.
 
     Raises:
-        UsageError: The arguments are wrong, there is no run, or it cannot be repaired.
+        UsageError: There is no run, or it cannot be repaired.
     """
-    parser = Parser("verify", "Compares every file of an output with the report of its run.")
-    parser.add_argument("output", metavar="DIR", help="a run's output")
-    parser.add_argument(
-        "--repair", action="store_true", help="compute missing and damaged parts again"
-    )
-    given = parser.parse_args(arguments)
     folder, record = read_folder(given.output)
     problems = find_problems(folder, record)
     say(*(f"{folder.path}: {problem}" for problem in problems))

@@ -283,6 +283,7 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
     if not verdict.problems:
         with suppress(ValueError):  # links are left alone
             clear_crash_markers(output)
+            OutputFolder(output).remove_texts()
     return record
 
 

@@ -1,9 +1,15 @@
 """Usage errors: what is wrong is a sentence with flags, a bug keeps its traceback; under 5 s."""
 
+import difflib
+import subprocess
+import sys
+
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cli import main
 from pipeline.errors import flag_message
+from pipeline.options import FLAGS
 from storage.errors import InputError, SettingError
 
 
@@ -69,3 +75,37 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
     (source / "bert_config.json").write_text("[]")
     assert main(["model", "inspect", str(source)]) == 2
     assert "bert_config.json: must hold an object, got a list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["search", "--help"], "usage: bert-embed search DIR QUERY"),
+        (["verify", "--help"], "usage: bert-embed verify"),
+        (["search", "DIR", "--q"], "error: unrecognized arguments: --q"),
+        (["verify", "DIR", "--repiar"], "error: unrecognized arguments: --repiar"),
+        (["embed", "--outptu=x"], "error: unknown flag --outptu; did you mean --output?"),
+        ([], "usage: bert-embed COMMAND [flags]"),
+    ],
+)
+def test_help_and_mistyped_flags_do_not_wait_for_beam(words, shown):
+    code = (
+        "import sys\n"
+        "from pipeline.cli import main\n"
+        f"sys.argv = ['/bin/bert-embed', *{words}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print('apache_beam' in sys.modules)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown in found.stdout + found.stderr
+    assert found.stdout.endswith("False\n")
+
+
+def test_no_flag_of_beam_is_taken_for_one_of_ours_mistyped():
+    for name in PipelineOptions([]).get_all_options().keys() - FLAGS.keys():
+        assert not difflib.get_close_matches(
+            f"--{name}", [f"--{ours}" for ours in FLAGS], cutoff=0.8
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import apache_beam as beam
@@ -12,7 +13,7 @@ from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
 from transforms.records.finished import complete_readers
 from transforms.records.report import BlockReport
-from transforms.records.spec import BlockSpec, InputFile, PlannedWork
+from transforms.records.spec import READ_THROUGH_FORMATS, BlockSpec, InputFile, PlannedWork
 from transforms.records.step import Step
 
 
@@ -45,8 +46,9 @@ class PlanRequest:
 class PlanBlocks(Step):
     """Plans the BlockSpecs of a run and distributes them to workers; retries get the same plan.
 
-    Gives a dict: `specs`, the BlockSpecs that are not finished; `finished`, the reports that an
-    earlier attempt wrote; and `planned`, one PlannedWork of all. Workers list the input again, as
+    Gives a dict: `specs`, the BlockSpecs that are not finished; `shared`, tuples of such specs, the
+    several readers of one file, for `CutFiles`; `finished`, the reports that an earlier attempt
+    wrote; and `planned`, one PlannedWork of all. Workers list the input again, as
     a plan would be too large for the job request; the listing must equal that of the command line.
 
     Attributes:
@@ -65,11 +67,12 @@ class PlanBlocks(Step):
             | "Request" >> beam.Create([self.request])
             | "Plan"
             >> beam.ParDo(_Plan(self.run, self.examples)).with_outputs(
-                "planned", "finished", main="specs"
+                "planned", "finished", "shared", main="specs"
             )
         )
         return {
             "specs": plan.specs | "Spread" >> beam.Reshuffle(),
+            "shared": plan.shared | "SpreadFiles" >> beam.Reshuffle(),
             "finished": plan.finished,
             "planned": plan.planned,
         }
@@ -85,17 +88,26 @@ class _Plan(beam.DoFn):
         BlockSpec
         | beam.pvalue.TaggedOutput[Literal["planned"], PlannedWork]
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
+        | beam.pvalue.TaggedOutput[Literal["shared"], tuple[BlockSpec, ...]]
     ]:
         files = list_again(request)
         specs = CountedSpecs(plan_blocks(files, request.block_bytes, request.read_through))
+        readers: Iterable[tuple[BlockSpec, tuple[BlockReport, ...]]] = (
+            (each, ()) for each in specs
+        )
         if self._run and request.output is not None:
             folder = OutputFolder(request.output, self._examples)
-            for spec, reports in complete_readers(folder, self._run, specs):
+            readers = complete_readers(folder, self._run, specs)
+        for _, block in groupby(readers, lambda reader: reader[0].number):
+            unfinished = []
+            for spec, reports in block:
                 yield from (beam.pvalue.TaggedOutput("finished", each) for each in reports)
                 if not reports:
-                    yield spec
-        else:
-            yield from specs
+                    unfinished.append(spec)
+            if len(unfinished) > 1 and unfinished[0].format not in READ_THROUGH_FORMATS:
+                yield beam.pvalue.TaggedOutput("shared", tuple(unfinished))
+            else:
+                yield from unfinished
         yield beam.pvalue.TaggedOutput("planned", specs.planned(files))
 
 

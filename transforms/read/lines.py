@@ -63,6 +63,10 @@ class Lines:
             end = self.data.index(b"\n", end + 1)
         return _piece_of(self, 0, end + 1, 0), _piece_of(self, end + 1, len(self.data), most)
 
+    def with_data(self, data: bytes) -> "Lines":
+        """The same lines with these bytes: theirs, or none while they are stored elsewhere."""
+        return replace(self, data=data)
+
     @property
     def text(self) -> bytes:
         """The data without a byte order mark."""

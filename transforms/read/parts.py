@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from transforms.records.spec import BlockSpec
 
@@ -38,12 +38,14 @@ class ReadPart(Generic[AnyContent]):
         contents: In the input's order.
         last: Whether the reader has no further part.
         end_of_file: In the part that marks the end of a file read through: records of the file.
+        seconds: Spent on it before, where the file was cut.
     """
 
     number: int
     contents: tuple[AnyContent, ...]
     last: bool
     end_of_file: int | None = None
+    seconds: float = 0.0
 
 
 def parts_in_order(
@@ -72,8 +74,13 @@ def parts_read_through(
                 yield ReadPart(parts, content, last=False)
             records += sum(each.count for each in content)
             parts += 1
-    mark = parts + (spec.stripe - parts) % spec.stripes  # the next number of this stripe
-    yield ReadPart(mark, (), last=True, end_of_file=records)
+    yield end_mark(spec, parts, records)
+
+
+def end_mark(spec: BlockSpec, parts: int, records: int) -> ReadPart[Any]:
+    """The empty part with which a reader ends, after `parts` of all readers."""
+    number = parts + (spec.stripe - parts) % spec.stripes  # the next one of its stripe
+    return ReadPart(number, (), last=True, end_of_file=records)
 
 
 def close_parts(contents: Iterable[AnyContent], most: int) -> Iterator[tuple[AnyContent, ...]]:

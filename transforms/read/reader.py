@@ -11,11 +11,12 @@ import apache_beam as beam
 from transforms.crash_markers import crash_marker
 from transforms.output_folder import OutputFolder
 from transforms.read.columns import Columns
+from transforms.read.cut_files import parts_of_cut, read_records
 from transforms.read.documents import Documents, join_documents
 from transforms.read.jsonl import parse_jsonl
-from transforms.read.lines import Lines, read_parts
+from transforms.read.lines import Lines
 from transforms.read.parts import ReadPart
-from transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
+from transforms.read.tables.csv_records import CsvRecords, parse_csv
 from transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from transforms.read.text import parse_text, reject_large
 from transforms.records.block_coder import passed_as_block
@@ -134,7 +135,7 @@ def document_blocks(
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, without those in `done`."""
     started = time.perf_counter()
-    for part in _parts(spec, columns, part_docs, block_bytes):
+    for part in _parts(spec, columns, part_docs, block_bytes, done):
         if part.number in done:
             continue
         yield parse_part(spec, part, columns, started)
@@ -142,13 +143,17 @@ def document_blocks(
 
 
 def _parts(
-    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
+    spec: BlockSpec,
+    columns: Columns,
+    part_docs: int,
+    block_bytes: int,
+    done: Container[int],
 ) -> Iterator[ReadPart[Any]]:
-    if spec.format == "csv":
-        return read_csv_parts(spec, part_docs, block_bytes)
+    if spec.cut is not None:
+        return parts_of_cut(spec, spec.cut, done)
     if spec.format == "parquet":
         return read_row_parts(spec, columns, part_docs, block_bytes)
-    return read_parts(spec, part_docs, block_bytes)
+    return read_records(spec, part_docs, block_bytes)
 
 
 def parse_part(
@@ -171,7 +176,7 @@ def parse_part(
         covered={} if spec.read_through else dict(covered),
         end_of_file=content.end_of_file,
         rejected=tuple(documents.rejected),
-        seconds={"read": time.perf_counter() - started},
+        seconds={"read": content.seconds + time.perf_counter() - started},
     )
     return document_block(part, documents, spec.numbered)
 

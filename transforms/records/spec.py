@@ -2,12 +2,15 @@
 
 import pickle
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import zstandard
 
 from storage.files import FileInfo
+
+if TYPE_CHECKING:
+    from transforms.read.cut_files import FileCut
 
 _PICKLE = 5  # the first that stores long strings of bytes well
 READ_THROUGH_FORMATS = ("tfrecord",)  # no reader can begin in the middle of these
@@ -102,6 +105,8 @@ class BlockSpec:
         uncut: Whether a file that is not compressed is read through, too, to number its lines or
             to find its quotes.
         skipped: int64 numbers as bytes, sorted: the places of documents to skip.
+        cut: Where this reader's parts are, once the file was cut for all its readers; None: each
+            reader goes through the file itself.
     """
 
     number: int
@@ -114,6 +119,7 @@ class BlockSpec:
     numbered: bool = False
     uncut: bool = False
     skipped: bytes = b""
+    cut: "FileCut | None" = None
 
     @property
     def read_through(self) -> bool:

@@ -33,9 +33,9 @@ def output(request, minilm, tmp_path_factory):
     ("query", "name"), [("how do I bake a loaf", "bread"), ("a boat on the ocean", "sea")]
 )
 def test_the_nearest_document_comes_first(output, query, name):
-    hits = search(str(output), query, k=3)
+    hits = search(str(output), [query], k=3)[0]
     assert len(hits) == 3
-    assert hits[0].id == name
+    assert hits[0].at.id == name
     assert hits[0].text == TEXTS[name]
     encoder = bert.load("minilm")
     expected = encoder.encode([TEXTS[name]])[0] @ encoder.encode([query])[0]
@@ -48,7 +48,8 @@ def test_hits_equal_a_plain_computation_over_all_vectors(output):
     ids, vectors = bert.read(output)
     query = bert.load("minilm").encode(["kneading"])[0]
     order = np.argsort(-(vectors @ query), kind="stable")
-    assert [hit.id for hit in search(str(output), "kneading", k=99)] == [ids[n] for n in order]
+    (hits,) = search(str(output), ["kneading"], k=99)
+    assert [hit.at.id for hit in hits] == [ids[n] for n in order]
 
 
 def test_the_command_prints_rank_score_and_text(output, capsys):
@@ -70,7 +71,7 @@ def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
     kept = source.read_text()
     try:
         source.write_text(kept + "\n")
-        assert search(str(output), "baking", k=1)[0].text is None
+        assert search(str(output), ["baking"], k=1)[0][0].text is None
         assert main(["search", "--embeddings", str(output), "--query", "baking"]) == 0
         assert "note: no texts are shown: the run's input has changed" in capsys.readouterr().err
     finally:
@@ -95,3 +96,36 @@ def test_a_second_folder_is_refused_not_taken_silently(output, capsys):
     words = ["search", "--embeddings", str(output), "--embeddings", str(output), "--query", "a"]
     assert main(words) == 2
     assert "--embeddings takes one value, it was given twice" in capsys.readouterr().err
+
+
+def test_the_folder_and_the_query_may_stand_alone(output, capsys):
+    for words in ([str(output), "baking"], ["baking", "--embeddings", str(output)]):
+        assert main(["search", *words, "--k=1"]) == 0
+        assert "bread" in capsys.readouterr().out
+    assert main(["search", str(output), "two", "words"]) == 2
+    assert "words stands alone" in capsys.readouterr().err
+
+
+def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
+    (tmp_path / "queries.txt").write_text("how do I bake a loaf\na boat on the ocean\n")
+    words = ["search", str(output), f"--queries={tmp_path}/queries.txt", "--k=1"]
+    assert main(words) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[0] != " " or "." in line]
+    assert [line for line in lines if line.startswith("query")] == [
+        "query 1: how do I bake a loaf",
+        "query 2: a boat on the ocean",
+    ]
+    assert [name for line in lines for name in TEXTS if line.endswith(f"  {name}")] == [
+        "bread",
+        "sea",
+    ]
+    assert main([*words, "--query=a"]) == 2
+    assert "--query conflicts with --queries" in capsys.readouterr().err
+    (tmp_path / "queries.txt").write_text("one\n\n")
+    assert main(words) == 2
+    assert "but line 2 is blank" in capsys.readouterr().err
+
+
+def test_a_folder_within_an_output_is_refused_with_the_right_one(output, capsys):
+    assert main(["search", f"{output}/embeddings/", "baking"]) == 2
+    assert f"did you mean {output}?" in capsys.readouterr().err

@@ -68,10 +68,10 @@ def rewrite(embedded, output_format, **changes):
 )
 def test_hits_are_windows_with_their_place_and_text(embedded, dtype, output_format):
     rewrite(embedded, output_format, output_dtype=dtype)
-    hits = search(str(embedded), "a boat on the ocean", k=3)
-    assert (hits[0].id, hits[0].start, hits[0].stop) == ("long", 49, 83)
+    hits = search(str(embedded), ["a boat on the ocean"], k=3)[0]
+    assert (hits[0].at.id, hits[0].at.start, hits[0].at.stop) == ("long", 49, 83)
     assert hits[0].text == "The ship left the harbour at dawn."
-    assert sorted((hit.id, hit.start, hit.stop) for hit in hits) == sorted(WINDOWS)
+    assert sorted((hit.at.id, hit.at.start, hit.at.stop) for hit in hits) == sorted(WINDOWS)
     window, query = encoder().encode([LONG[49:83], "a boat on the ocean"])
     assert abs(hits[0].score - window @ query) < {"int8": 0.01, "ubinary": 0.15}.get(dtype, 0.002)
 
@@ -91,18 +91,18 @@ def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
     assert main(["search", "--embeddings", str(embedded), "--query", "baking"]) == 2
     assert "holds vectors of token, none of sentence" in capsys.readouterr().err
     rewrite(embedded, "parquet", granularity=["sentence", "token"])
-    assert search(str(embedded), "baking", k=1)[0].id == "long"
+    assert search(str(embedded), ["baking"], k=1)[0][0].at.id == "long"
 
 
 def test_windows_of_a_run_are_found_with_their_text(tmp_path):
     (tmp_path / "in.txt").write_text(LONG + "\n" + TEXTS["law"] + "\n")
     flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
-    hit = search(str(tmp_path / "out"), "a boat on the ocean", k=1)[0]
-    assert hit.id == f"{tmp_path}/in.txt:0"
-    assert hit.text == LONG[hit.start : hit.stop]
+    hit = search(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
+    assert hit.at.id == f"{tmp_path}/in.txt:0"
+    assert hit.text == LONG[hit.at.start : hit.at.stop]
     assert "harbour" in hit.text
-    assert hit.start > 0
+    assert hit.at.start > 0
 
 
 def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
@@ -110,15 +110,15 @@ def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", prompt="passage: ") == 0
     document = encoder().encode([LONG], prompt="passage: ")[0]
     for asked, used in ((None, ""), ("query: ", "query: ")):
-        hits = search(str(tmp_path / "out"), "baking", k=1, prompt=asked)
+        hits = search(str(tmp_path / "out"), ["baking"], k=1, prompt=asked)[0]
         expected = document @ encoder().encode(["baking"], prompt=used)[0]
         assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
     with pytest.raises(UsageError, match="--prompt name:passage is none of this model's prompts"):
-        search(str(tmp_path / "out"), "baking", k=1, prompt="name:passage")
+        search(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
 
 
 def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
     (tmp_path / "in.txt").write_text("Bake the bread. || In the oven.\nSail away. || At dawn.\n")
     arguments = {"pair_separator": " || "}
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", **arguments) == 0
-    assert search(str(tmp_path / "out"), "baking", k=1)[0].text == "Bake the bread."
+    assert search(str(tmp_path / "out"), ["baking"], k=1)[0][0].text == "Bake the bread."

@@ -19,6 +19,7 @@ from transforms.plan.limit import limit_files
 from transforms.plan.listing import input_files, listing_digest
 from transforms.plan.plan import PlanBlocks, PlanRequest, planned_work
 from transforms.read.columns import Columns
+from transforms.read.cut_files import CutFiles
 from transforms.read.reader import ReadBlocks, document_blocks
 from transforms.reconcile.verdict import ReconcileBlocks
 from transforms.records.report import BlockReport, part_report
@@ -179,7 +180,9 @@ def test_the_account_holds_the_records_against_what_each_reader_saw(tmp_path, lo
     folder = str(tmp_path / "out")
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         plan = pipeline | PlanBlocks(request)
-        documents = (plan["specs"] | ReadBlocks(folder, "run", Columns(), 50, 100))["documents"]
+        cut = plan["shared"] | CutFiles(folder, "run", 50, 100)
+        specs = (plan["specs"], cut) | beam.Flatten()
+        documents = (specs | ReadBlocks(folder, "run", Columns(), 50, 100))["documents"]
         kept = documents | beam.Filter(lambda block: block.part.number != lost)
         reports = kept | beam.Map(_as_if_embedded)
         judged = reports | ReconcileBlocks(plan["planned"])

@@ -78,6 +78,13 @@ class CsvRecords:
         )
         return first, rest
 
+    def with_data(self, data: bytes) -> "CsvRecords":
+        """The same records with these bytes: theirs, or none while they are stored elsewhere."""
+        if self.too_large:
+            return self
+        starts = np.append(0, RecordCutter(delimiter_of(self.path)).ends(data))
+        return replace(self, data=data, starts=starts[starts < len(data)])
+
 
 def read_csv_parts(
     spec: BlockSpec, part_docs: int, block_bytes: int

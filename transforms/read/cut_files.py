@@ -1,0 +1,176 @@
+"""Cuts files that can only be read from their start, once for all their readers.
+
+The texts of a compressed file are stored part by part, in the run's own folder, where every worker
+finds them; memory holds one part. The parts of a plain file are read from where they are.
+"""
+
+import time
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import zstandard
+
+from storage.files import is_remote, open_listed, read_bytes
+from storage.parallel import in_parallel
+from transforms.output_folder import OutputFolder
+from transforms.read.lines import Lines, read_parts
+from transforms.read.parts import ReadPart, end_mark
+from transforms.read.tables.csv_records import CsvRecords, read_csv_parts
+from transforms.records.finished import finished_parts
+from transforms.records.spec import BlockSpec
+from transforms.records.step import Step
+from transforms.redact import RedactErrors
+
+_LEVEL = 1  # of zstd: as small as gzip, in less time than it takes to read gzip
+
+
+@dataclass(frozen=True)
+class CutPart:
+    """A part of a file that was cut.
+
+    Attributes:
+        part: The part; its records have no bytes.
+        size: How many bytes they had.
+    """
+
+    part: ReadPart[Any]
+    size: int
+
+
+@dataclass(frozen=True)
+class FileCut:
+    """Where the parts of one reader of a file are.
+
+    Attributes:
+        parts: In the file's order, without those that were finished.
+        mark: The empty part that marks the end of the file.
+        folder: Of the run whose `_state` holds the texts; None: they are read from the file.
+    """
+
+    parts: tuple[CutPart, ...]
+    mark: ReadPart[Any]
+    folder: str | None
+
+
+@dataclass
+class CutFiles(Step):
+    """Reads files that several readers share, once, and tells each reader where its parts are.
+
+    Attributes:
+        output: Folder of the run's output.
+        run: Fingerprint of the run, whose finished parts are left out; "" leaves out none.
+        part_docs: As `ReadBlocks` has it.
+        block_bytes: Likewise.
+        examples: Likewise.
+    """
+
+    output: str
+    run: str
+    part_docs: int
+    block_bytes: int
+    examples: str | None = None
+
+    def expand(
+        self, readers: beam.PCollection[tuple[BlockSpec, ...]]
+    ) -> beam.PCollection[BlockSpec]:
+        folder = OutputFolder(self.output, self.examples)
+        cut = _Cut(folder, self.run, self.part_docs, self.block_bytes)
+        return readers | "Cut" >> beam.ParDo(cut) | "Spread" >> beam.Reshuffle()
+
+
+class _Cut(beam.DoFn):
+    def __init__(self, folder: OutputFolder, run: str, part_docs: int, block_bytes: int) -> None:
+        self._folder, self._run = folder, run
+        self._part_docs, self._block_bytes = part_docs, block_bytes
+
+    def process(self, readers: tuple[BlockSpec, ...]) -> Iterator[BlockSpec]:
+        folder, run = self._folder, self._run
+        with RedactErrors("read"):
+            done = {part for spec in readers for part in finished_parts(folder, run, spec)}
+            yield from cut_file(readers, folder, self._part_docs, self._block_bytes, done)
+
+
+def cut_file(
+    readers: Sequence[BlockSpec],
+    folder: OutputFolder,
+    part_docs: int,
+    block_bytes: int,
+    done: Container[int],
+) -> list[BlockSpec]:
+    """Reads a file once and returns its readers with their parts.
+
+    Args:
+        readers: Some or all of those that share the file.
+        folder: Where texts are stored, if the file is compressed.
+        part_docs: Most records of a part.
+        block_bytes: A part is closed at so many bytes of text.
+        done: Numbers of parts that are left out.
+
+    Raises:
+        ValueError: As `lines.read_parts`.
+    """
+    first = readers[0]
+    stored = first.compression is not None
+    parts: dict[int, list[CutPart]] = {spec.stripe: [] for spec in readers}
+    marks: list[ReadPart[Any]] = []
+
+    def found() -> Iterator[tuple[CutPart, bytes]]:
+        started = time.perf_counter()
+        for part in read_records(replace(first, stripe=0, stripes=1), part_docs, block_bytes):
+            if part.last:
+                marks.append(part)
+            elif part.number % first.stripes in parts and part.number not in done:
+                (records,) = part.contents
+                seconds = time.perf_counter() - started
+                bare = replace(part, contents=(records.with_data(b""),), seconds=seconds)
+                yield CutPart(bare, len(records.data)), records.data
+            started = time.perf_counter()
+
+    def store(item: tuple[CutPart, bytes]) -> CutPart:
+        cut, data = item
+        if stored and data:
+            folder.write_text(first.number, cut.part.number, zstandard.compress(data, _LEVEL))
+        return cut
+
+    several = stored and is_remote(folder.path)
+    for each in in_parallel(store, found()) if several else map(store, found()):
+        parts[each.part.number % first.stripes].append(each)
+    (end,) = marks
+    place = folder.path if stored else None
+
+    def cut_of(spec: BlockSpec) -> FileCut:
+        mark = end_mark(spec, end.number, end.end_of_file or 0)
+        return FileCut(tuple(parts[spec.stripe]), mark, place)
+
+    return [replace(spec, cut=cut_of(spec)) for spec in readers]
+
+
+def read_records(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Any]]:
+    """Reads a block of lines or of CSV."""
+    if spec.format == "csv":
+        return read_csv_parts(spec, part_docs, block_bytes)
+    return read_parts(spec, part_docs, block_bytes)
+
+
+def parts_of_cut(spec: BlockSpec, cut: FileCut, done: Container[int]) -> Iterator[ReadPart[Any]]:
+    """The parts of a reader whose file was cut, without those in `done`, then the mark."""
+    for each in cut.parts:
+        if each.part.number not in done:
+            (records,) = each.part.contents
+            data = _data(spec, cut, each, records) if each.size else b""
+            yield replace(each.part, contents=(records.with_data(data),))
+    yield cut.mark
+
+
+def _data(spec: BlockSpec, cut: FileCut, part: CutPart, records: Lines | CsvRecords) -> bytes:
+    if cut.folder is None:
+        with open_listed(spec.slices[0].info) as file:
+            file.seek(records.offset)
+            return file.read(part.size)
+    path = OutputFolder(cut.folder).text(spec.number, part.part.number)
+    stored = read_bytes(path)
+    if stored is None:
+        raise FileNotFoundError(f"{path} is gone; the same command writes it again")
+    return zstandard.decompress(stored)
