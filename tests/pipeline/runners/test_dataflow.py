@@ -137,7 +137,7 @@ def test_a_job_is_described_whole(on_processors, dataflow):
     assert "serviceOptions" not in job["environment"]
     graph = dataflow.graph(job)
     assert set(map(len, environments(graph).values())) == {0}, "no hints"
-    assert vars(handler(graph))["_threads"] == 1, "there is a process a core"
+    assert vars(handler(graph))["threads"] == 1, "there is a process a core"
 
 
 def test_the_model_is_no_part_of_the_graph(on_processors, dataflow, tiny_bundle):
@@ -180,8 +180,8 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     assert set(map(len, environments(graph).values())) == {0}, "never a hint, too"
     # A device makes batches of the few shapes that it compiles, see tests/bert/engines/test_xla.py.
     device = {"t4": "gpu", "v5e": "tpu"}[name]
-    assert vars(handler(graph))["_device"] == device
-    assert vars(handler(graph))["_threads"] is None
+    assert vars(handler(graph))["device"] == device
+    assert vars(handler(graph))["threads"] is None
     assert record(dataflow.gcs.root / "dataflow" / name)["options"].get("device", "auto") == device
     assert (job["labels"]["run"], job["labels"]["team"]) == ("mine", "a")
 
