@@ -159,8 +159,10 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
     plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)
     cut = run.part_docs, run.request.block_bytes
-    shared = plan["shared"] | "Cut" >> CutFiles(run.output, finished, *cut, run.example_folder)
-    specs = (plan["specs"], shared) | "Specs" >> beam.Flatten()
+    specs = plan["specs"]
+    if run.planned.readers > run.planned.blocks:  # each shuffle costs memory of a cluster
+        shared = plan["shared"] | "Cut" >> CutFiles(run.output, finished, *cut, run.example_folder)
+        specs = (specs, shared) | "Specs" >> beam.Flatten()
     facts = []
     if keys is not None:
         compared = specs | "Keys" >> CompareKeys(keys)

@@ -1,6 +1,7 @@
 """The cluster writes what the local runner writes: the packaged model, every kind of input."""
 
 import gzip
+import hashlib
 import json
 
 import pytest
@@ -15,16 +16,20 @@ SUBJECTS = ["the river bank", "a money vault", "seven stars", "an old robber", "
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Lines and JSON lines, one file compressed; some records are none."""
+    """Lines and JSON lines, one compressed file that has several readers; some records are none."""
     folder = tmp_path_factory.mktemp("texts")
     texts = [f"{SUBJECTS[n % 5]} was seen {n} times, {n % 7} of them by day" for n in range(400)]
     lines = [text.encode() for text in texts]
     lines[30], lines[31] = b"", b"\xff\xfe"
     (folder / "lines.txt").write_bytes(b"\n".join(lines))
-    records = [json.dumps({"id": f"r{n}", "text": text}) for n, text in enumerate(texts[:200])]
+    codes = [hashlib.sha256(text.encode()).hexdigest()[:40] for text in texts[:200]]
+    records = [
+        json.dumps({"id": f"r{n}", "text": f"{n} is {code}"}) for n, code in enumerate(codes)
+    ]
     records[7], records[8] = '{"id": "r7", "text": ', '{"id": "r8"}'
     with gzip.open(folder / "records.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(records))
+    assert (folder / "records.jsonl.gz").stat().st_size > SETTINGS["block_bytes"], "several readers"
     return folder
 
 

@@ -72,7 +72,7 @@ class PlanBlocks(Step):
         )
         return {
             "specs": plan.specs | "Spread" >> beam.Reshuffle(),
-            "shared": plan.shared | "SpreadFiles" >> beam.Reshuffle(),
+            "shared": plan.shared,
             "finished": plan.finished,
             "planned": plan.planned,
         }

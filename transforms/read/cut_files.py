@@ -77,7 +77,12 @@ class CutFiles(Step):
     ) -> beam.PCollection[BlockSpec]:
         folder = OutputFolder(self.output, self.examples)
         cut = _Cut(folder, self.run, self.part_docs, self.block_bytes)
-        return readers | "Cut" >> beam.ParDo(cut) | "Spread" >> beam.Reshuffle()
+        return (
+            readers
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "Cut" >> beam.ParDo(cut)
+            | "Spread" >> beam.Reshuffle()
+        )
 
 
 class _Cut(beam.DoFn):
