@@ -70,8 +70,6 @@ def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, mo
     grouping, waiting = gathering(graph(one_file, tmp_path / "out", tiny_bundle, **asked))
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
-        "Plan/SpreadFiles/ReshufflePerKey/GroupByKey",  # likewise of files with several readers
-        "Cut/Spread/ReshufflePerKey/GroupByKey",  # of these readers
         "Reconcile/Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
     }
     assert waiting == {"Reconcile/Sum/InjectDefault", "Reconcile/Check"}
