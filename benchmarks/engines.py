@@ -24,8 +24,7 @@ from benchmarks.sides.engine import OURS, TENSORFLOW
 from bert.engines.batches import CPU_BATCH_TOKENS
 from bert.graph.load import load_tokenizer
 
-_PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "ai-edge-litert", "sentence-transformers")
-_PACKAGES += ("torch",)
+_PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "sentence-transformers", "torch")
 BUDGETS = (256, 512, 1024, 2048, 4096)
 _HEADER = (
     *("engine", "tokens a batch", "tokens/CPU s", "spread", "ours is", "tokens/s", "padding"),

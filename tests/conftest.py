@@ -1,14 +1,15 @@
-"""Fixtures that every room shares: the packaged model and a tiny one, imported once a session."""
+"""Fixtures that all tests share: the packaged model and a tiny one, imported once a session."""
 
 import os
 from collections.abc import Iterator
 
 import hypothesis
+import numpy as np
 import pytest
 
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
-from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
 
@@ -46,6 +47,19 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_huggingface(folder / "source")
+    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+
+
+@pytest.fixture(scope="session")
+def poisoned_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a bundle like `tiny_bundle` whose vector for "vault" is not a number."""
+    from bert.importers.huggingface import import_huggingface
+
+    folder = tmp_path_factory.mktemp("poisoned")
+    name = "embeddings.word_embeddings.weight"
+    words = write_tiny_huggingface(folder / "source")[name]
+    words[small_vocabulary().index("vault")] = np.nan
+    write_tiny_huggingface(folder / "source", changes={name: words})
     return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
 
 

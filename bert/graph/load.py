@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert.bundle.bundle import Bundle
 from bert.bundle.files import VOCABULARY
-from bert.rows.windows import default_stride, window_room
+from bert.rows.windows import default_stride, window_tokens
 from bert.specs import TextSpec
 from storage.errors import SettingError
 
@@ -72,5 +72,5 @@ def fit_texts(
     if text_spec.long_text == "window":
         if text_spec.stride is None:
             text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
-        window_room(length, prompt_tokens, text_spec.stride or 0)
+        window_tokens(length, prompt_tokens, text_spec.stride or 0)
     return text_spec

@@ -31,21 +31,21 @@ class Windows:
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
 
 
-def window_room(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
+def window_tokens(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
     """Returns how many tokens of a text fit a window.
 
     Raises:
         SettingError: Not more than `stride`, so that windows would never advance.
     """
-    room = max_seq_length - prompt_tokens - 2
-    if not 0 <= stride < room:
+    longest = _longest_window(max_seq_length, prompt_tokens)
+    if not 0 <= stride < longest:
         raise SettingError(
             "stride",
-            f"must be at least 0 and below {max(room, 1)}, the tokens of a text that fit a row of "
-            f"max_seq_length {max_seq_length}, got {stride}",
+            f"must be at least 0 and below {max(longest, 1)}, the tokens of a text that fit a row "
+            f"of max_seq_length {max_seq_length}, got {stride}",
             "max_seq_length",
         )
-    return room
+    return longest
 
 
 def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
@@ -54,7 +54,11 @@ def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
     >>> default_stride(512, 0), default_stride(64, 0)
     (64, 31)
     """
-    return max(0, min(_STRIDE, (max_seq_length - prompt_tokens - 2) // 2))
+    return max(0, min(_STRIDE, _longest_window(max_seq_length, prompt_tokens) // 2))
+
+
+def _longest_window(max_seq_length: int, prompt_tokens: int) -> int:
+    return max_seq_length - prompt_tokens - 2  # [CLS] and [SEP]
 
 
 def build_windows(
@@ -82,14 +86,14 @@ def build_windows(
     Raises:
         SettingError: `stride` is too large.
     """
-    room = window_room(max_seq_length, prompt_tokens, stride)
+    longest = window_tokens(max_seq_length, prompt_tokens, stride)
     lengths = np.diff(row_splits) - prompt_tokens
-    step = room - stride
-    counts = np.where(lengths <= room, 1, -(-(lengths - stride) // step))
+    step = longest - stride
+    counts = np.where(lengths <= longest, 1, -(-(lengths - stride) // step))
     splits = splits_of(counts)
     document = np.repeat(np.arange(len(lengths)), counts)
     first = (np.arange(splits[-1]) - splits[document]) * step
-    windows = Windows(splits, first, np.minimum(room, lengths[document] - first))
+    windows = Windows(splits, first, np.minimum(longest, lengths[document] - first))
     borders = splits_of(windows.count + prompt_tokens + 2)
     out = np.full(borders[-1], sep_id, np.int32)
     out[borders[:-1]] = cls_id

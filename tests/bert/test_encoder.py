@@ -9,8 +9,7 @@ import bert
 from bert.bundle.bundle import read_bundle
 from bert.encoder import Encoder
 from bert.engines.retry_halves import NOT_FINITE
-from bert.importers.huggingface import import_huggingface
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import small_vocabulary
 from tests.support.rounding import MINILM, assert_near, relative_error
 
 pytestmark = pytest.mark.numeric
@@ -111,18 +110,8 @@ def test_rows_are_counted_with_their_filling(encoder):
     assert (none.vectors.shape, none.tokens, none.padded_tokens) == ((0, 32), 0, 0)
 
 
-@pytest.fixture(scope="module")
-def poisoned(tmp_path_factory):
-    """A model whose vector for "vault" is not a number."""
-    folder = tmp_path_factory.mktemp("poisoned")
-    name = "embeddings.word_embeddings.weight"
-    words = write_tiny_huggingface(folder / "source")[name]
-    words[small_vocabulary().index("vault")] = np.nan
-    write_tiny_huggingface(folder / "source", changes={name: words})
-    return Encoder(import_huggingface(str(folder / "source"), str(folder / "bundle")))
-
-
-def test_a_row_without_a_finite_vector_fails_alone(poisoned):
+def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
+    poisoned = Encoder(read_bundle(poisoned_bundle))
     vault = small_vocabulary().index("vault")
     ids = np.array([2, 40, 3, 2, vault, 3, 2, 41, 3], np.int32)
     done = poisoned.embed_rows(ids, np.array([0, 3, 6, 9]))
@@ -136,7 +125,8 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned):
         poisoned.encode(["bank " * 80, "vault " * 80, "bank"], long_text="window")
 
 
-def test_a_model_that_fails_on_every_row_is_broken(poisoned):
+def test_a_model_that_fails_on_every_row_is_broken(poisoned_bundle):
+    poisoned = Encoder(read_bundle(poisoned_bundle))
     with pytest.raises(RuntimeError, match="the model failed on all of 2 rows: vector is not"):
         poisoned.encode(["vault", "vault vault"])
 

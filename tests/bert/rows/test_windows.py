@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.rows.windows import build_windows, merge_windows, widest_context, window_room
+from bert.rows.windows import build_windows, merge_windows, widest_context, window_tokens
 
 CLS, SEP = 101, 102
 
@@ -21,33 +21,33 @@ def texts_of(lengths, prompt_tokens):
     )
 
 
-def plain_windows(lengths, room, stride):
+def plain_windows(lengths, longest, stride):
     """Spans of each document, one by one."""
     spans = []
     for length in lengths:
         start, own = 0, []
         while True:
-            own.append((start, min(start + room, length)))
-            if start + room >= length:
+            own.append((start, min(start + longest, length)))
+            if start + longest >= length:
                 break
-            start += room - stride
+            start += longest - stride
         spans.append(own)
     return spans
 
 
 @given(
     lengths=st.lists(st.integers(1, 60), max_size=6),
-    room=st.integers(2, 20),
+    longest=st.integers(2, 20),
     prompt_tokens=st.integers(0, 3),
     data=st.data(),
 )
-def test_windows_cover_each_text_as_asked(lengths, room, prompt_tokens, data):
-    stride = data.draw(st.integers(0, room - 1))
+def test_windows_cover_each_text_as_asked(lengths, longest, prompt_tokens, data):
+    stride = data.draw(st.integers(0, longest - 1))
     ids, splits = texts_of(lengths, prompt_tokens)
     rows, windows = build_windows(
-        ids, splits, room + prompt_tokens + 2, CLS, SEP, stride, prompt_tokens
+        ids, splits, longest + prompt_tokens + 2, CLS, SEP, stride, prompt_tokens
     )
-    wanted = plain_windows(lengths, room, stride)
+    wanted = plain_windows(lengths, longest, stride)
     assert np.diff(windows.splits).tolist() == [len(own) for own in wanted]
     flat = [(n, *span) for n, own in enumerate(wanted) for span in own]
     found = zip(windows.document, windows.first, windows.first + windows.count, strict=True)
@@ -73,15 +73,15 @@ def plain_max_context(spans, token):
 
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    room=st.integers(2, 20),
+    longest=st.integers(2, 20),
     data=st.data(),
 )
-def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, room, data):
-    stride = data.draw(st.integers(0, room - 1))
+def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, data):
+    stride = data.draw(st.integers(0, longest - 1))
     ids, splits = texts_of(lengths, 0)
-    _, windows = build_windows(ids, splits, room + 2, CLS, SEP, stride)
+    _, windows = build_windows(ids, splits, longest + 2, CLS, SEP, stride)
     window, inside = widest_context(windows)
-    spans = plain_windows(lengths, room, stride)
+    spans = plain_windows(lengths, longest, stride)
     wanted = [
         windows.splits[n] + plain_max_context(own, token)
         for n, (length, own) in enumerate(zip(lengths, spans, strict=True))
@@ -106,6 +106,6 @@ def test_merged_vectors_are_means_weighted_by_tokens():
 
 @pytest.mark.parametrize("stride", [-1, 6, 7])
 def test_a_stride_that_leads_nowhere_is_refused(stride):
-    assert window_room(10, 2, 5) == 6
+    assert window_tokens(10, 2, 5) == 6
     with pytest.raises(ValueError, match=r"stride must be at least 0 and below 6, .* got"):
-        window_room(10, 2, stride)
+        window_tokens(10, 2, stride)

@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert
-from bert.importers.huggingface import import_huggingface
 from tests.support.beam_runs import collect
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near
 from transforms import EmbedDocuments
 from transforms.adapters.documents import document, placed
@@ -144,21 +142,12 @@ class _Shuffled(EmbedDocuments):
         ]
 
 
-@pytest.fixture(scope="module")
-def poisoned(tmp_path_factory):
-    """A model whose vector for "vault" is not a number."""
-    folder = tmp_path_factory.mktemp("poisoned")
-    name = "embeddings.word_embeddings.weight"
-    words = write_tiny_huggingface(folder / "source")[name]
-    words[small_vocabulary().index("vault")] = np.nan
-    write_tiny_huggingface(folder / "source", changes={name: words})
-    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
-
-
-def test_a_text_that_the_model_fails_on_fails_alone(poisoned, tmp_path):
-    embedded, rejected = collect(tmp_path, ["bank", "a vault", "river"], EmbedDocuments(poisoned))
+def test_a_text_that_the_model_fails_on_fails_alone(poisoned_bundle, tmp_path):
+    embedded, rejected = collect(
+        tmp_path, ["bank", "a vault", "river"], EmbedDocuments(poisoned_bundle)
+    )
     assert [record["text"] for record in embedded] == ["bank", "river"]
-    wanted = bert.load(poisoned).encode(["bank", "river"])
+    wanted = bert.load(poisoned_bundle).encode(["bank", "river"])
     assert_near(vectors(embedded), wanted)
     assert rejected == [
         {"stage": "infer", "reason": "vector is not finite", "record": "a vault"},

@@ -13,7 +13,7 @@ from apache_beam.transforms import window
 import bert
 from bert.importers.huggingface import import_huggingface
 from tests.support.beam_runs import collect, inference_handlers
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near
 from transforms import BertEmbeddings
 from transforms.adapters.mltransform import document, placed
@@ -101,24 +101,15 @@ def test_too_many_failures_fail_the_pipeline_where_asked(tiny_bundle, tmp_path):
         collect(tmp_path, BAD, transform.with_exception_handling(threshold=0.1))
 
 
-@pytest.fixture(scope="module")
-def poisoned(tmp_path_factory):
-    """A model whose vector for "vault" is not a number."""
-    folder = tmp_path_factory.mktemp("poisoned")
-    name = "embeddings.word_embeddings.weight"
-    words = write_tiny_huggingface(folder / "source")[name]
-    words[small_vocabulary().index("vault")] = np.nan
-    write_tiny_huggingface(folder / "source", changes={name: words})
-    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
-
-
 @pytest.mark.parametrize(
     ("texts", "bad"),
     [(["bank", "a vault", "river"], ["a vault"]), (["vault", "a vault"], ["vault", "a vault"])],
     ids=["one", "all"],
 )
-def test_what_the_model_fails_on_is_given_back(poisoned, tmp_path, texts, bad):
-    transform = written(tmp_path, BertEmbeddings(poisoned, ["text"])).with_exception_handling()
+def test_what_the_model_fails_on_is_given_back(poisoned_bundle, tmp_path, texts, bad):
+    transform = written(
+        tmp_path, BertEmbeddings(poisoned_bundle, ["text"])
+    ).with_exception_handling()
     good, failed = collect(tmp_path, [{"text": text} for text in texts], transform)
     assert [each.element for each in failed] == [{"text": text} for text in bad]
     assert all("vector is not finite" in each.msg for each in failed)
