@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: flink test-flink test-airflow check bench dataflow clean
+.PHONY: flink test-flink test-airflow check docs bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -147,6 +147,9 @@ check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/python -m pytest --doctest-modules storage bert transforms pipeline tests/test_house.py
+
+docs: .venv/dev  ## build the site of docs/ into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run

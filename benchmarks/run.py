@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.headline import headline
 from benchmarks.measure import table_lines
 
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
-PAGES = (_HERE / "README.md", *sorted((_HERE.parent / "docs").glob("*.md")))
+_ROOT = _HERE.parent
+PAGES = (_ROOT / "README.md", _HERE / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
 _MODULES = {
     "end_to_end_passages": ("end_to_end", "--texts=passages", "--count=1500", "--small=64"),
     "engines_int8": ("engines", "--precision=int8"),
@@ -121,7 +123,7 @@ def write_pages() -> None:
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*"))]
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        new = text
+        new = with_section(text, "headline", headline(results))
         for name in sorted(set().union(*results)):
             found = [section(one[name]) for one in results if name in one]
             new = with_section(new, name, "\n\n".join(found))

@@ -34,8 +34,7 @@ ELSEWHERE = {
     ("README.md", "$ .venv/bin/python -m pipeline search"): (
         "test_the_readme_shows_what_its_commands_print"
     ),
-    ("README.md", "import bert"): "test_the_python_of_the_readme_gives_these_shapes",
-    ("README.md", "plan "): "a drawing",
+    ("README.md", "import bert"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
     ("docs/bigquery.md", ".venv/bin/python"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/dataflow.md", "python"): "tests/pipeline/runners/test_dataflow_deploy.py",
@@ -45,9 +44,11 @@ ELSEWHERE = {
     ("docs/output_types.md", "import"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",
+    ("docs/python.md", "import bert"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/quality.md", "$ .venv/bin/python -m examples.sts"): "the ratings are not ours to share",
     ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
     ("docs/quality.md", ".venv/bin/python -m pipeline model"): "needs weights that are not here",
+    ("docs/quickstart.md", "make embed"): "CI runs it",
     ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
     ("docs/schedule.md", "install -o"): "needs root and systemd",
     ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
@@ -281,16 +282,17 @@ def test_the_readme_shows_what_its_commands_print(printed):
     for session in block("README.md", "$ ").text.split("$ ")[1:]:
         command, sample = session.split("\n", 1)
         words = next(commands(command))
-        words[words.index("--embeddings") + 1] = str(printed[1] / "build/language_reference")
+        words[1] = str(printed[1] / words[1])
         hits = masked(python("-m", "pipeline", *words))
         assert len(hits) == len(sample.splitlines())
         assert hits[::2] == masked(sample)[::2], "ranks, scores and the topics' names"
 
 
-def test_the_python_of_the_readme_gives_these_shapes(printed, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_python_of_a_page_gives_these_shapes(page, printed, monkeypatch):
     monkeypatch.chdir(printed[1])
     namespace, checked = {}, 0
-    text = block("README.md", "import bert").text
+    text = block(page, "import bert").text
     exec(text, namespace)
     for line in text.splitlines():
         expression, _, shape = line.partition("  # float32 ")
