@@ -90,14 +90,14 @@ def _given(options: EmbedOptions, *names: str) -> Iterator[str]:
 
 
 def _check_output_table(options: EmbedOptions) -> None:
-    if options.output_format != "bigquery":
+    if not options.loads_table:
         for flag in _given(options, "output_table", "write_disposition"):
             raise UsageError(f"{flag} requires --output_format bigquery")
         return
     if options.output_table is None:
         raise UsageError(
             "--output_format bigquery requires --output_table project:dataset.table; the files "
-            "that are loaded stay in --output"
+            "that are loaded stay in --output, if it is given"
         )
     if options.tfrecord_output is not None:
         raise UsageError(

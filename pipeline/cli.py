@@ -10,6 +10,7 @@ import bert
 from pipeline import console
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, flag_message
+from pipeline.parser import plain_words, program
 from pipeline.secrets import hide_secrets
 from storage.errors import InputError, StorageError
 
@@ -27,7 +28,8 @@ commands:
   model      import SOURCE DEST              a model folder to a bundle
   model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
 
-{program} COMMAND --help lists the flags of a command, --version prints the version.
+{program} COMMAND --help lists the everyday flags of a command, --help all every flag.
+{program} --version prints the version.
 """
 
 
@@ -39,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        from pipeline.parser import program
-
         say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run = _command(words[0])
         console.quiet_logs()
-        return run(words[1:])
+        return run(plain_words(words[1:]))
     except (InputError, StorageError) as error:
         warn(f"error: {hide_secrets(flag_message(error))}")
         # A store that does not answer is not the command's fault, and nothing was started.
@@ -86,7 +86,7 @@ def _start(command: str, arguments: list[str]) -> int:
     from pipeline.parser import command_parser, parse_embed, parse_tokenize
 
     if {"-h", "--help"} & set(arguments):
-        say(*command_parser(command).format_help().splitlines())
+        say(*command_parser(command, "all" in arguments).format_help().splitlines())
         return ExitCode.DONE
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
         from pipeline.commands.tokens import run_tokens

@@ -148,7 +148,9 @@ class EmbedOptions:
     )
     limit: int | None = _flag(INPUT, "read only the first N records", "N", type=_positive)
 
-    output: str = _flag(OUTPUT, "folder of the run", "DIR", "")
+    output: str = _flag(
+        OUTPUT, "folder of the run; with --output_format bigquery it need not be given", "DIR", ""
+    )
     overwrite: bool = _switch(OUTPUT, "first remove the files of another run", False)
     max_rejected: str | None = _flag(
         OUTPUT, "return exit code 3 if more records were rejected", "N|P%", type=_share
@@ -318,6 +320,11 @@ class EmbedOptions:
     def is_dataflow(self) -> bool:
         """Whether the run goes to Dataflow."""
         return self.runner_name == "dataflowrunner"
+
+    @property
+    def loads_table(self) -> bool:
+        """Whether the vectors go to a BigQuery table."""
+        return self.output_format == "bigquery"
 
     @property
     def reads_table(self) -> bool:

@@ -27,6 +27,15 @@ _DESCRIPTIONS = {
     "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
     "of one text. Also takes every option of Apache Beam.",
 }
+# What `--help` lists; `--help all` lists every flag.
+EVERYDAY = {
+    *("input", "query", "text_column", "id_column", "extra_columns", "limit"),
+    *("output", "overwrite", "output_format", "output_table", "output_dtype"),
+    *("skip_existing", "max_rejected"),
+    *("model", "granularity", "layers", "layer_combine", "pooling", "max_seq_length"),
+    *("long_text", "prompt", "normalize", "precision", "runner", "dry_run"),
+}
+_EXAMPLE = "--input books.csv --text_column title --id_column isbn --output vectors"
 _MISSING = {
     "input": "give the files to embed, such as --input 'texts/*.txt'",
     "output": "give a folder for the vectors, such as --output build/out",
@@ -82,12 +91,13 @@ def help_of(name: str) -> str:
     return f"{text} (default: {shown})"
 
 
-def add_flag(group: Any, name: str) -> None:
-    """Adds the flag of an option to an argparse parser or group."""
+def add_flag(group: Any, name: str, shown: bool = True) -> None:
+    """Adds the flag of an option to an argparse parser or group; `--help` lists it if `shown`."""
     flag = FLAGS[name]
+    text = help_of(name) if shown else argparse.SUPPRESS
     if flag.switch:
         names = f"--{name}", f"--no_{name}"
-        group.add_argument(*names, dest=name, action=_Switch, nargs=0, help=flag.help)
+        group.add_argument(*names, dest=name, action=_Switch, nargs=0, help=text)
         return
     group.add_argument(
         f"--{name}",
@@ -95,17 +105,24 @@ def add_flag(group: Any, name: str) -> None:
         type=flag.type,
         choices=flag.choices,
         metavar=flag.metavar,
-        help=help_of(name),
+        help=text,
     )
 
 
-def command_parser(command: str) -> argparse.ArgumentParser:
-    """The parser of `embed` or `tokenize`; options that are not given stay out of its result."""
+def command_parser(command: str, everything: bool = True) -> argparse.ArgumentParser:
+    """The parser of `embed` or `tokenize`; options that are not given stay out of its result.
+
+    Its help lists every flag, or those of `EVERYDAY`.
+    """
+    names = [name for name, flag in FLAGS.items() if command == "embed" or not flag.embed_only]
+    rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
     parser = Parser(
         command,
         _DESCRIPTIONS[command],
         usage=f"{program()} {command} --input GLOB --output DIR [flags]",
         argument_default=argparse.SUPPRESS,
+        epilog=f"example: {program()} {command} {_EXAMPLE}" + ("" if everything else f"\n{rest}"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config", metavar="FILE", help="YAML file with any of these flags; the command line wins"
@@ -113,9 +130,8 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     if command == "tokenize":
         parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
     groups = {None: parser} | {title: parser.add_argument_group(title) for title in GROUPS}
-    for name, flag in FLAGS.items():
-        if command == "embed" or not flag.embed_only:
-            add_flag(groups[flag.group], name)
+    for name in names:
+        add_flag(groups[FLAGS[name].group], name, everything or name in EVERYDAY)
     return parser
 
 
@@ -156,7 +172,10 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
             raise UsageError(f"--config {config}: {error}") from error
         raise
     for name in ("input", "output"):
-        if not getattr(options, name) and not (name == "input" and options.query):
+        found = getattr(options, name) or (
+            options.query if name == "input" else options.loads_table
+        )
+        if not found:
             raise UsageError(f"--{name} is missing: " + _MISSING[name])
     if "" in options.input:
         raise UsageError("--input is empty: " + _MISSING["input"])
@@ -213,14 +232,17 @@ def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:
-    """Rewrites what argparse does not take: negative lists, and switches with a value.
+    """Rewrites what argparse does not take: dashes, negative lists, and switches with a value.
 
-    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize=true"])
-    ['--layers=-1,-2', '--no_overwrite', '--normalize']
+    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize=true", "--dry-run"])
+    ['--layers=-1,-2', '--no_overwrite', '--normalize', '--dry_run']
     """
     words: list[str] = []
     for word in arguments:
         name, given, value = word.removeprefix("--").partition("=")
+        if word.startswith("--"):
+            name = name.replace("-", "_")
+            word = f"--{name}{given}{value}"
         if words and words[-1] == "--layers" and _NEGATIVE_LIST.fullmatch(word):
             words[-1] += "=" + word
         elif given and name in _SWITCHES and word.startswith("--"):

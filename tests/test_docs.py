@@ -59,7 +59,7 @@ def known():
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):
-                main([*command, "--help"])
+                main([*command, "--help", "all"])
     return set(re.findall(r"--\w+", helps.getvalue()))
 
 

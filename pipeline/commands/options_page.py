@@ -17,7 +17,8 @@ Every flag of `embed`. `tokenize` takes those that are marked. This page is gene
 .venv/bin/python -m pipeline embed --input 'texts/*.txt' --output build/vectors --normalize
 ```
 
-- A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`.
+- A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`. In a
+  name, dashes are read as underscores. `--help` lists the everyday flags, `--help all` every flag.
 - `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. Lists are
   joined by commas; where a flag can be repeated, each entry is one flag. The command line wins.
 - Every option of Apache Beam and its runners is a flag, too."""

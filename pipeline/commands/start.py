@@ -17,6 +17,7 @@ from pipeline.outputs.progress import Progress
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
 from pipeline.report_text import crash_lines, load_lines, plan_lines, statements, summary_lines
+from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
 from pipeline.runners.dataflow import for_dataflow
 from pipeline.runners.dataflow_plan import dataflow_lines
@@ -35,7 +36,7 @@ def start(options: EmbedOptions) -> ExitCode:
         StorageError: A store does not answer at this moment.
     """
     check_contradictions(options)
-    run = prepare(for_dataflow(options))
+    run = prepare(for_dataflow(with_folder(options)))
     plan = [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
     if options.dry_run:
         say(*plan)

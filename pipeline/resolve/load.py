@@ -1,7 +1,15 @@
 """Resolves the BigQuery table that the vectors are loaded into."""
 
+import hashlib
+import json
+from dataclasses import replace
+
+from bert.bundle.cache import cache_folder
+from pipeline.options import EmbedOptions
 from pipeline.resolve.tables import job_project
 from pipeline.run import EmbedRun
+from pipeline.runners.beam_flags import BeamFlags
+from storage.files import join
 from transforms.bigquery import load as bigquery
 from transforms.bigquery.client import (
     bigquery_client,
@@ -13,6 +21,20 @@ from transforms.bigquery.client import (
 from transforms.bigquery.load import kind_files
 from transforms.bigquery.table_load import KindLoad, TableLoad
 from transforms.bigquery.tables import check_table
+
+
+def with_folder(options: EmbedOptions) -> EmbedOptions:
+    """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
+
+    The folder is below `--temp_location`, else in this machine's cache. Its name depends on the
+    input and the table, so the same command continues its run.
+    """
+    if options.output or not options.loads_table:
+        return options
+    decisive = [options.input, options.query, options.output_table]
+    name = "loads/" + hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+    place = BeamFlags.of(options.beam_args)["temp_location"] or str(cache_folder())
+    return replace(options, output=join(place, name))
 
 
 def find_load(run: EmbedRun) -> TableLoad | None:

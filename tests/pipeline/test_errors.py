@@ -1,12 +1,15 @@
 """What can be wrong is said before work starts: one sentence, exit code 2, no traceback."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from pipeline.cli import main
+from pipeline.options import FLAGS
+from pipeline.parser import EVERYDAY
 from tests.support.command import ROOT, embed, rows
 
 
@@ -65,6 +68,16 @@ def test_missing_flags(tmp_path, text, capsys):
     assert_one_sentence(capsys.readouterr(), "--input is missing")
     assert main(["embed", f"--input={text}"]) == 2
     assert_one_sentence(capsys.readouterr(), "--output is missing")
+
+
+def test_dashes_are_underscores(tmp_path, text, tiny_bundle, capsys):
+    words = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
+    more = ["--max-seq-length", "8", "--no-normalize", "--pool-special-tokens=false", "--dry-run"]
+    assert main(["embed", *words, *more, "--direct-num-workers=1"]) == 0
+    assert "texts cut at 8 tokens" in capsys.readouterr().out
+    assert main(["embed", *words, "--max-seq-lenght", "8"]) == 2
+    error = "unknown flag --max_seq_lenght; did you mean --max_seq_length?"
+    assert_one_sentence(capsys.readouterr(), error)
 
 
 def test_a_glob_without_quotes(tmp_path, text, capsys):
@@ -235,11 +248,20 @@ def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
         assert_one_sentence(capsys.readouterr(), message)
 
 
+def flags_of(page):
+    """The flags that a help lists, without those that switch something off."""
+    return set(re.findall(r"^  (?:-h, )?--(\w+)", page, re.MULTILINE))
+
+
 def test_help_and_dry_run_do_no_work(tmp_path, text, tiny_bundle, capsys):
     assert main(["--help"]) == 0
     assert "embed" in capsys.readouterr().out
     assert main(["embed", "--help"]) == 0
-    assert "--max_seq_length" in capsys.readouterr().out
+    assert flags_of(capsys.readouterr().out) == EVERYDAY | {"config", "help"}
+    assert main(["embed", "--help", "all"]) == 0
+    assert flags_of(capsys.readouterr().out) == {*FLAGS, "config", "help"}
+    assert main(["tokenize", "--help"]) == 0
+    assert flags_of(capsys.readouterr().out) < EVERYDAY | {"config", "help", "text"}
     assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True) == 0
     assert "1 files" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bert
+from pipeline.cli import main
 from tests.support.command import embed, record, rows
 from tests.support.loads import count, load
 
@@ -65,6 +66,26 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
         "write_disposition": "append",
     }
     assert record(output)["counts"]["rejected"] == 1
+
+
+def test_without_an_output_folder_the_same_command_finds_its_run(
+    bigquery, dataset, corpus, tiny_bundle, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    table = f"test-project:{dataset}.v"
+    words = ["embed", f"--input={corpus}", f"--model={tiny_bundle}"]
+    words += ["--output_format=bigquery", f"--output_table={table}"]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert count(bigquery, dataset) == 4
+    (folder,) = (tmp_path / "cache" / "loads").iterdir()
+    assert len(bert.read(folder)[0]) == 4
+    elsewhere = [*words, f"--temp_location={tmp_path}/temp"]
+    assert main(elsewhere) == 0
+    (folder,) = (tmp_path / "temp" / "loads").iterdir()
+    assert len(bert.read(folder)[0]) == 4
 
 
 def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):
