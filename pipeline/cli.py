@@ -23,6 +23,7 @@ commands:
   embed      --input GLOB --output DIR       text to vectors
   search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
+  card       DIR                             describe an output in README.md and croissant.json
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
@@ -71,6 +72,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "tokenize": partial(_start, "tokenize"),
         "search": _search,
         "verify": _verify,
+        "card": _card,
         "model": _model,
     }
     if name in commands:
@@ -114,6 +116,15 @@ def _verify(arguments: list[str]) -> int:
     from pipeline.commands.verify import run_verify
 
     return run_verify(given)
+
+
+def _card(arguments: list[str]) -> int:
+    from pipeline.parser import parse_card
+
+    given = parse_card(arguments)
+    from pipeline.commands.card import run_card
+
+    return run_card(given)
 
 
 def _model(arguments: list[str]) -> int:

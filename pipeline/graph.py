@@ -24,6 +24,7 @@ from transforms.examples.write import KeepExamples, WriteExamples
 from transforms.increments.compare import CompareKeys
 from transforms.increments.skip_blocks import SkipBlocks
 from transforms.infer import BertModelHandler, EmbedBlocks
+from transforms.lineage import report_lineage
 from transforms.plan.plan import PlanBlocks
 from transforms.read.cut_files import CutFiles
 from transforms.read.reader import ReadBlocks
@@ -141,6 +142,7 @@ class Record(beam.DoFn):
         record = self._record
         for fact in facts:
             record = record | fact
+        report_lineage(*run_record.read_and_written(self._output, record))
         yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
             raise ReconcileError("; ".join(verdict.problems))

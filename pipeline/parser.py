@@ -231,6 +231,14 @@ def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def parse_card(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line of `card`: `output` and `name`; UsageError if it is wrong."""
+    parser = Parser("card", "Writes README.md and croissant.json, which describe a run's vectors.")
+    parser.add_argument("output", metavar="DIR", help="a run's output")
+    parser.add_argument("--name", help="title of the data set (default: the folder's name)")
+    return parser.parse_args(arguments)
+
+
 def plain_words(arguments: Sequence[str]) -> list[str]:
     """Rewrites what argparse does not take: dashes, negative lists, and switches with a value.
 

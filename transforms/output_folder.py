@@ -33,6 +33,7 @@ from storage.files import (
 )
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
+CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{_STATE}/working"
@@ -236,7 +237,7 @@ class OutputFolder:
         self.remove_markers(self.markers())
         self.remove_texts()
         remove([join(root, SETTINGS_FILE) for root in self._roots])
-        remove([self.record])
+        remove([join(self.path, name) for name in (CARD, CROISSANT, RUN_FILE)])
 
     def _check_links(self) -> None:
         if links := self.links():

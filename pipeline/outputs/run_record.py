@@ -287,6 +287,15 @@ def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float
     return record
 
 
+def read_and_written(output: str, record: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Where a run read, its earlier outputs included, and where it wrote: folders and tables."""
+    earlier = [each["output"] for each in record["input"]["skip_existing"] or ()]
+    tables = (record["table"] or {"tables": {}})["tables"].values()
+    examples = record["files"]["examples"]
+    written = [output, *([examples] if examples else []), *(f"bq://{each}" for each in tables)]
+    return [*record["input"]["patterns"], *earlier], written
+
+
 def _present(output: str, record: dict[str, Any]) -> dict[str, Any]:
     """What `run.json` says of the same run at this moment; empty if it says nothing."""
     with suppress(UsageError):

@@ -4,6 +4,7 @@ import json
 
 import apache_beam as beam
 import pytest
+from apache_beam.metrics.metric import Lineage
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.graph import build
@@ -33,6 +34,32 @@ STABLE = {
 }
 
 
+def run_metrics(words):
+    """Runs a command's job; returns Beam's metrics."""
+    run = prepare(parse_embed(words))
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    build(pipeline, run, run_record.start(run))
+    return pipeline.run().metrics()
+
+
+def test_lineage_names_what_is_read_and_written_in_google_cloud(
+    bigquery, gcs, tiny_bundle, tmp_path
+):
+    bucket = gcs.client.create_bucket("lineage")
+    bucket.blob("texts/a.txt").upload_from_string("one\ntwo\n")
+    bigquery.client.create_dataset("test-project.lineage")
+    flags = {"output_format": "bigquery", "output_table": "test-project:lineage.v"}
+    words = flags_of("gs://lineage/out", tiny_bundle, "gs://lineage/texts/*.txt", **flags)
+    metrics = run_metrics(words)
+    assert Lineage.query(metrics, Lineage.SOURCE) == {"gcs:lineage.texts"}
+    assert Lineage.query(metrics, Lineage.SINK) == {
+        "gcs:lineage.out",
+        "bigquery:test-project.lineage.v",
+    }
+    words = flags_of(tmp_path / "out", tiny_bundle, "test-project:lineage.v", text_column="id")
+    assert Lineage.query(run_metrics(words), Lineage.SOURCE) == {"bigquery:test-project.lineage.v"}
+
+
 def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path, tiny_bundle):
     texts = tmp_path / "in.jsonl"
     texts.write_text(
@@ -44,11 +71,7 @@ def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path
         + json.dumps({"id": "none", "text": "\u200b"})
         + "\n"
     )
-    words = flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)
-    run = prepare(parse_embed(words))
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, run_record.start(run))
-    metrics = pipeline.run().metrics().query()
+    metrics = run_metrics(flags_of(tmp_path / "out", tiny_bundle, texts, block_bytes=4000)).query()
     found = {
         each.key.metric.name: each.committed
         for each in metrics["counters"]

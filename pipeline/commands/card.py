@@ -1,0 +1,48 @@
+"""Writes a dataset card and Croissant metadata beside the vectors of a run."""
+
+import argparse
+import json
+import os
+
+import pyarrow.parquet as pq
+
+from bert.results import vector_files
+from pipeline.commands.verify import read_folder
+from pipeline.console import say
+from pipeline.errors import ExitCode, UsageError
+from pipeline.outputs.card import card, croissant
+from storage.files import join, write_bytes
+from transforms.output_folder import CARD, CROISSANT, parse_name
+
+
+def run_card(given: argparse.Namespace) -> int:
+    """Runs `card DIR`.
+
+    Args:
+        given: As `parse_card` gives it.
+
+    Raises:
+        UsageError: The folder is not the output of a complete run of `embed`.
+        InputError: A file of vectors is damaged.
+    """
+    folder, record = read_folder(given.output)
+    if record["status"] != "done" or "vectors" not in record:
+        raise UsageError(f"{given.output} is not the output of a complete run of `embed`")
+    name = given.name or os.path.basename(folder.path.rstrip("/"))
+    parsed = filter(None, map(parse_name, folder.data_files()))
+    files = {each.kind: f"{each.kind}/*{each.ending}" for each in parsed}
+    files = {kind: files[kind] for kind in record["written"] if kind not in ("rejected", "removed")}
+    schemas = {}
+    for granularity in record["vectors"]["granularity"]:
+        for path in vector_files(folder.path, granularity):
+            if path.suffix == ".parquet":
+                schemas[path.parent.name] = pq.read_schema(path)
+            break
+    described = croissant(record, name, files, schemas)
+    for place, text in (
+        (CARD, card(record, name, files)),
+        (CROISSANT, json.dumps(described, indent=2) + "\n"),
+    ):
+        write_bytes(join(folder.path, place), text.encode())
+    say(f"wrote {join(folder.path, CARD)} and {CROISSANT}")
+    return ExitCode.DONE

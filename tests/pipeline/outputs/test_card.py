@@ -1,0 +1,73 @@
+"""`card` describes an output so that others can open it."""
+
+import json
+
+import datasets
+import pytest
+import yaml
+
+import bert
+from pipeline.cli import main
+from tests.support.command import embed
+
+
+@pytest.fixture
+def output(tmp_path, tiny_bundle):
+    """A run of sentences and words, with two blocks."""
+    texts = tmp_path / "in.jsonl"
+    lines = [{"id": n, "text": "the bank of a river", "lang": "en"} for n in range(4)]
+    texts.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    flags = {"granularity": "sentence,word", "extra_columns": "lang", "block_bytes": 100}
+    assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 0
+    return tmp_path / "out"
+
+
+def test_the_card_leads_readers_to_each_kind_of_vectors(output, tmp_path, capsys):
+    assert main(["card", str(output), "--name", "Three rivers"]) == 0
+    assert capsys.readouterr().out == f"wrote {output}/README.md and croissant.json\n"
+    _, front, page = (output / "README.md").read_text("utf-8").split("---\n", 2)
+    assert yaml.safe_load(front) == {
+        "pretty_name": "Three rivers",
+        "tags": ["embeddings", "bert"],
+        "configs": [
+            {"config_name": "embeddings", "data_files": "embeddings/*.parquet"},
+            {"config_name": "words", "data_files": "words/*.parquet"},
+        ],
+    }
+    assert "# Three rivers\n" in page
+    assert "| documents | 4 of 4 records |" in page
+    for kind in ("embeddings", "words"):
+        cache = str(tmp_path / "cache")
+        found = datasets.load_dataset(str(output), kind, split="train", cache_dir=cache)
+        assert found["id"] == [0, 1, 2, 3] or found["id"] == ["0", "1", "2", "3"]
+    assert len(bert.read(output)[0]) == 4
+    assert main(["verify", str(output)]) == 0
+
+
+def test_croissant_lists_every_column(output):
+    assert main(["card", str(output)]) == 0
+    found = json.loads((output / "croissant.json").read_text())
+    assert found["name"] == "out"
+    assert {each["@id"]: each["includes"] for each in found["distribution"]} == {
+        "embeddings-files": "embeddings/*.parquet",
+        "words-files": "words/*.parquet",
+    }
+    types = {
+        field["@id"]: (field["dataType"], field.get("repeated", False))
+        for records in found["recordSet"]
+        for field in records["field"]
+    }
+    assert types["embeddings/embedding"] == ("sc:Float", True)
+    assert types["embeddings/num_tokens"] == ("sc:Integer", False)
+    assert types["embeddings/truncated"] == ("sc:Boolean", False)
+    assert types["embeddings/lang"] == ("sc:Text", False)
+    assert set(types) > {"words/id", "words/words", "words/lang"}
+
+
+def test_only_a_complete_run_is_described(output, tmp_path, capsys):
+    record = json.loads((output / "run.json").read_text())
+    (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))
+    assert main(["card", str(output)]) == 2
+    assert "is not the output of a complete run of `embed`" in capsys.readouterr().err
+    assert main(["card", str(tmp_path)]) == 2
+    assert "it holds no run.json" in capsys.readouterr().err
