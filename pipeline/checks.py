@@ -112,7 +112,7 @@ def _check_output_table(options: EmbedOptions) -> None:
 
 
 def _check_input_table(options: EmbedOptions) -> None:
-    if options.query is None and options.temp_dataset is not None:
+    if options.query is None and options.limit is None and options.temp_dataset is not None:
         raise UsageError("--temp_dataset is for the rows of a query; it requires --query")
     if not options.reads_table:
         return
@@ -121,11 +121,6 @@ def _check_input_table(options: EmbedOptions) -> None:
     if options.query is None and len(options.input) > 1:
         raise UsageError(
             "--input takes one BigQuery table and nothing beside it; a --query can join several"
-        )
-    if options.limit is not None:
-        raise UsageError(
-            "--limit is for files, the rows of a table have no order; use a --query with "
-            "ORDER BY and LIMIT"
         )
     if options.pair_separator is not None:
         raise UsageError("--pair_separator is for plain text; for tables use --text_b_column")

@@ -19,7 +19,7 @@ _KEPT_DAYS = 7
 def query_rows(
     client: "Client", options: EmbedOptions, output: str
 ) -> tuple[TableName, dict[str, Any] | None]:
-    """The rows of a query, which runs unless an earlier attempt of this run did it.
+    """The rows of a `--query`, which runs unless an earlier attempt of this run did it.
 
     The table's name follows from the query and the output folder. While the folder holds an
     unfinished run, the same command reads the same rows again; our own dataset keeps them for
@@ -54,7 +54,8 @@ def query_rows(
         )
     if not exists or found is None or (done and options.overwrite):
         if options.dry_run:
-            raise UsageError("--dry_run would have to run the --query to plan; leave --dry_run out")
+            what = "the --query" if options.limit is None else "a query for --limit"
+            raise UsageError(f"--dry_run would have to run {what} to plan; leave --dry_run out")
         with translate_errors(f"--temp_dataset {name.dataset}"):
             _make_dataset(client, name, location, given=options.temp_dataset is not None)
         with translate_errors("--query"):

@@ -85,14 +85,26 @@ def find_input(options: EmbedOptions, output: str) -> TableInput | None:
             raise UsageError(
                 f"--input {options.input[0]} names a partition; select it with --query"
             )
+    shown = "--query" if name is None else f"--input {name}"
     with bigquery_client(job_project(options, name)) as client:
+        if options.limit is not None:
+            name, options = None, replace(options, query=_first_rows(options, name))
         if name is None:
             name, expired = query_rows(client, options, output)
             if expired is not None:
                 return _expired_input(client, name, expired, options)
-        shown = f"--input {name}" if options.query is None else "--query"
         with translate_errors(f"{shown} cannot be read"):
             return _table_input(client, name, shown, options)
+
+
+def _first_rows(options: EmbedOptions, name: TableName | None) -> str:
+    """A query for as many rows of the table, or of the query, as `--limit` says.
+
+    Which rows these are is up to BigQuery. They are kept like those of any query, so that the same
+    command continues with the same rows.
+    """
+    source = f"`{name.path}`" if name else f"({(options.query or '').rstrip().rstrip(';')})"
+    return f"SELECT * FROM {source} LIMIT {options.limit}"
 
 
 def _table_input(

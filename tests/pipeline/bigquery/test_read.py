@@ -158,6 +158,23 @@ def test_a_query_is_run_once_for_a_run(bigquery, table, tiny_bundle, tmp_path, c
     assert "_bert_embed_us" in datasets
 
 
+@pytest.mark.parametrize("kind", ["table", "query"])
+def test_a_limit_reads_so_many_rows_and_the_same_again(
+    bigquery, table, tiny_bundle, tmp_path, capsys, kind
+):
+    output = tmp_path / "out"
+    inputs = [shown(table)] if kind == "table" else []
+    flags = {} if inputs else {"query": f"SELECT id, text FROM `{table}` WHERE n < 7;\n"}
+    flags |= {"project": "test-project", "limit": 3}
+    assert embed(output, tiny_bundle, *inputs, **flags) == 0
+    found = rows(output)["id"]
+    assert len(set(found)) == 3
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, *inputs, **flags) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert rows(output)["id"] == found
+
+
 def expire(bigquery):
     """Drops the rows of all queries, as BigQuery does after seven days."""
     for each in bigquery.client.list_datasets(include_all=True):
@@ -233,7 +250,7 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ({"input": "{t}", "text_column": "a`b"}, "is not a column of BigQuery"),
         ({"input": "{t}", "extra_columns": "m"}, "--extra_columns m is no column of --input {s}"),
         ({"input": "{t}", "extra_columns": "text_hash"}, "clashes with the output's own column"),
-        ({"input": "{t}", "limit": 5}, "--limit is for files"),
+        ({"input": "{t}", "limit": 5, "dry_run": True}, "would have to run a query for --limit"),
         ({"input": "{t}", "query": "SELECT 1"}, "--query conflicts with --input"),
         ({"input": "{t}", "temp_dataset": "d"}, "--temp_dataset is for the rows of a query"),
         ({"input": "{t}$20260101"}, "names a partition"),
