@@ -73,7 +73,7 @@ class Encoder:
             inference_timeout = seconds("inference_timeout", inference_timeout)
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, device)
+        engine = load_engine(bundle, special, precision, device, self.threads)
         self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
 
     def encode(

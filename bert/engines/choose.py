@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
 _INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
 # The type of `load_engine`; callers can pass a function of their own.
-EngineLoader = Callable[[Bundle, tuple[int, int], str, str], Engine]
+EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int], Engine]
 
 
 def check_model(precision: str, bundle: Bundle, device: str = "auto") -> None:
@@ -133,7 +133,11 @@ def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
 
 
 def load_engine(
-    bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str = "auto"
+    bundle: Bundle,
+    special_ids: tuple[int, int],
+    precision: str,
+    device: str = "auto",
+    threads: int = 1,
 ) -> Engine:
     """Loads a model into an engine.
 
@@ -143,6 +147,7 @@ def load_engine(
         precision: One of `PRECISIONS`.
         device: One of `DEVICES`; "auto" is a GPU if TensorFlow finds one, else the processor; for
             int8 and for SavedModels that are used as they are it is the processor.
+        threads: How many threads will compute at once.
 
     Raises:
         SettingError: This machine or this model does not support precision or device.
@@ -154,7 +159,7 @@ def load_engine(
     if name == "litert":
         from bert.engines.litert import LiteRTEngine
 
-        return LiteRTEngine(bundle, special_ids, precision)
+        return LiteRTEngine(bundle, special_ids, precision, threads)
     with quiet_start():
         if name == "tensorflow":
             from bert.engines.tensorflow import TensorFlowEngine

@@ -26,13 +26,18 @@ class LiteRTEngine:
     at_once: int | None = None
     device: AbstractContextManager = nullcontext()  # models do not wait for each other
 
-    def __init__(self, bundle: Bundle, special_ids: tuple[int, int], precision: str) -> None:
+    def __init__(
+        self, bundle: Bundle, special_ids: tuple[int, int], precision: str, threads: int = 1
+    ) -> None:
         """Checks the model's file, which is loaded at the first call of `graph`.
 
         Args:
             bundle: The model, not one of kind "saved_model".
             special_ids: Ids of [CLS] and [SEP].
             precision: "float32" or "int8".
+            threads: How many threads will compute at once. One maps the file, which then is in
+                memory once for all processes of a machine; several share a copy of their own,
+                because each interpreter would map the file anew.
 
         Raises:
             InputError: The file is damaged.
@@ -40,7 +45,10 @@ class LiteRTEngine:
         bundle.verify_files([LITERT[precision]])
         self.config, self.special_ids = bundle.config, special_ids
         self._file = Path(bundle.path, LITERT[precision])
-        self._idle: dict[int, list[_Model]] = {}  # by the highest layer
+        self._shared = threads > 1
+        # By the highest layer: what models are read from, and those that no thread uses now.
+        self._contents: dict[int, bytes | None] = {}
+        self._idle: dict[int, list[_Model]] = {}
         self._lock = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
@@ -66,13 +74,23 @@ class LiteRTEngine:
     def model(self, highest: int) -> Iterator["_Model"]:
         """Lends the model up to its layer `highest` to one thread."""
         with self._lock:
+            if highest not in self._contents:
+                self._contents[highest] = self._content(highest)
             idle = self._idle.setdefault(highest, [])
             model = idle.pop() if idle else None
-        model = model or _Model(self._file, highest, highest == self.config.num_hidden_layers)
+        model = model or _Model(self._file, self._contents[highest])
         try:
             yield model
         finally:
             idle.append(model)
+
+    def _content(self, highest: int) -> bytes | None:
+        """Returns the model up to a layer; None for the file as it is."""
+        if highest == self.config.num_hidden_layers:
+            return self._file.read_bytes() if self._shared else None
+        from bert.graph.litert_file import cut_model  # imports LiteRT's schema: 0.2 s
+
+        return cut_model(self._file, highest + 1)
 
 
 class _Graph:
@@ -113,14 +131,9 @@ class _Graph:
 
 
 class _Model:
-    """A model in LiteRT, for one thread at a time."""
+    """A model in LiteRT, for one thread at a time; from `content`, else from the file."""
 
-    def __init__(self, file: Path, highest: int, whole: bool) -> None:
-        content = None
-        if not whole:
-            from bert.graph.litert_file import cut_model  # imports LiteRT's schema: 0.2 s
-
-            content = cut_model(file, highest + 1)
+    def __init__(self, file: Path, content: bytes | None) -> None:
         with without_notes():  # it prints a line about XNNPACK
             self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
             self._interpreter.allocate_tensors()
