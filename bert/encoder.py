@@ -268,8 +268,9 @@ class Encoder(RowEncoder):
             done.append(vectors.sentences)
             cut += int(layout.truncated.sum())
         self._warn_of_cuts(cut, len(columns["texts"]), call, text_spec)
-        joined = np.concatenate(done).reshape(-1, *spec.shape(self.bundle.config))
-        return call.form.of(joined[0] if one else joined)
+        joined = np.concatenate(done) if len(done) > 1 else done[0]
+        shaped = joined.reshape(-1, *spec.shape(self.bundle.config))
+        return call.form.of(shaped[0] if one else shaped)
 
     def _encode_units(
         self, kind: str, columns: Columns, settings: UnitSettings, word_pooling: str = "mean"

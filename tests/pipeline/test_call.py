@@ -12,7 +12,6 @@ import pytest
 import bert
 import pipeline
 from tests.support.command import embed, files, record
-from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 
 @pytest.fixture
@@ -107,30 +106,22 @@ def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, tiny_b
     assert pipeline.embed(**call, max_rejected="50%")["counts"]["rejected"] == 1
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory):
-    """A model without a finite vector: every text fails."""
-    folder = tmp_path_factory.mktemp("broken")
-    width = len(small_vocabulary())
-    weights = {"embeddings.word_embeddings.weight": np.full((width, 32), np.nan, np.float32)}
-    write_tiny_huggingface(folder, changes=weights)
-    return folder
-
-
 def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
-    tmp_path, broken, texts, capsys
+    tmp_path, poisoned_bundle, capsys
 ):
+    (tmp_path / "in.txt").write_text("vault\nvault vault\n")
+    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": poisoned_bundle}
     root = logging.getLogger()
     before = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
     with pytest.raises(
         pipeline.RunFailed, match=r"the job failed: .*vector is not finite"
     ) as failed:
-        pipeline.embed(input=texts[0], output=tmp_path / "out", model=broken, show_progress=False)
+        pipeline.embed(**call, show_progress=False)
     assert failed.value.record["status"] == "failed"
     assert failed.value.record["error"] in str(failed.value)
     after = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
     assert after == before
-    assert "river of money" not in capsys.readouterr().err
+    assert "vault" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
