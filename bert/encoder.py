@@ -270,7 +270,7 @@ class Encoder(RowEncoder):
         self._warn_of_cuts(cut, len(columns["texts"]), call, text_spec)
         joined = np.concatenate(done) if len(done) > 1 else done[0]
         shaped = joined.reshape(-1, *spec.shape(self.bundle.config))
-        return call.form.of(shaped[0] if one else shaped)
+        return call.form.of(shaped[0] if one else shaped, one)
 
     def _encode_units(
         self, kind: str, columns: Columns, settings: UnitSettings, word_pooling: str = "mean"

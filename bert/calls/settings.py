@@ -111,12 +111,12 @@ class ResultForm:
     tensor: bool = False
     tensors: bool = False
 
-    def of(self, vectors: np.ndarray) -> Any:
-        """Returns vectors in this form."""
+    def of(self, vectors: np.ndarray, one: bool) -> Any:
+        """Returns the vectors of texts, or the vector of one text, in this form."""
         if not (self.tensor or self.tensors):
             return vectors
-        torch = _torch(_TENSOR if self.tensor else _NUMPY)
-        return torch.from_numpy(vectors) if self.tensor else list(torch.from_numpy(vectors))
+        tensor = _torch(_TENSOR if self.tensor else _NUMPY).from_numpy(vectors)
+        return tensor if self.tensor or one else list(tensor)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class CallSettings:
             own["normalize"] = True
         whole_number("batch_size", taken("batch_size", 1), least=1)
         wanted = str(taken("device", device))
-        if wanted.partition(":")[0] != device:
+        if wanted.partition(":")[0].replace("cuda", "gpu") != device:
             raise SettingError("device", f"is {device} since the model was loaded, got {wanted}")
         tensor = switch(_TENSOR, taken(_TENSOR, False))
         tensors = not switch(_NUMPY, taken(_NUMPY, True)) and not tensor

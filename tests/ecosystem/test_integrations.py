@@ -69,6 +69,7 @@ def test_tensors_are_returned_where_torch_is_installed(encoder):
     one = encoder.encode("one text", convert_to_tensor=True)
     listed = encoder.encode(["one text", "another"], convert_to_numpy=False)
     assert (one.shape, one.dtype, len(listed)) == ((384,), torch.float32, 2)
+    assert encoder.encode("one text", convert_to_numpy=False).shape == (384,)
     np.testing.assert_allclose(listed[0].numpy(), one.numpy(), atol=1e-5)
     hits = util.semantic_search(one, encoder.encode(["some text", "a van"], convert_to_tensor=True))
     assert hits[0][0]["corpus_id"] == 0

@@ -4,6 +4,7 @@ import logging
 import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import bert
 import pipeline
+from pipeline.outputs.progress import Progress
 from tests.support.command import embed, files, record
 
 
@@ -122,6 +124,15 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
     after = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
     assert after == before
     assert "vault" not in capsys.readouterr().err
+
+
+def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
+    lines = []
+    with Progress(str(tmp_path), 100, lines.append):
+        end = time.monotonic() + 30
+        while not lines and time.monotonic() < end:
+            time.sleep(0.05)
+    assert "0% · 0 documents · 0 tokens/s" in lines[0]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
