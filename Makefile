@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: flink test-flink test-airflow check docs notebooks bench dataflow clean
+.PHONY: flink test-flink test-airflow test-ecosystem check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -138,6 +138,14 @@ build/airflow-venv/made: deploy/airflow/requirements.txt .venv/uv
 test-airflow: .venv/dev build/airflow-venv/made  ## run the daily DAGs in a real Airflow (own environment)
 	$(BIN)/python -m pytest tests/schedule/airflow_days.py
 
+build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
+	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
+	@touch $@
+
+# --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there.
+test-ecosystem: model build/ecosystem-venv/made  ## give the encoder to mteb, BERTopic, LangChain, … (own environment)
+	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest tests/ecosystem
+
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
 	$(BIN)/lint-imports
 
@@ -147,7 +155,7 @@ check: .venv/dev model  ## lint, format, types, doctests, the house test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
-	$(BIN)/python -m pytest --doctest-modules storage bert transforms pipeline tests/test_house.py
+	$(BIN)/python -m pytest --doctest-modules --ignore bert/integrations storage bert transforms pipeline tests/test_house.py
 
 build/docs-venv/made: locks/runtime.txt locks/docs.txt .venv/uv
 	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python build/docs-venv

@@ -2,32 +2,51 @@
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bert.version import __version__
 from storage.errors import InputError, SettingError
 
 if TYPE_CHECKING:
-    from bert.encoder import Encoder
-    from bert.results import read, read_spans, read_tokens, read_words
-    from bert.tokenization.tokenizer import Tokenizer
+    from bert.bundle.bundle import Bundle
+    from bert.calls.settings import VectorSettings
+    from bert.encoder import Encoder, TruncationWarning
+    from bert.formats.result_files import DocumentUnits
+    from bert.results import read, read_batches, read_spans, read_tokens, read_words
+    from bert.rows.to_documents import TextVectors
+    from bert.specs import VectorSpec
+    from bert.tokenization.tokenizer import TokenizedTexts, Tokenizer
 
 __all__ = [
+    "Bundle",
+    "DocumentUnits",
     "Encoder",
     "InputError",
     "SettingError",
+    "TextVectors",
+    "TokenizedTexts",
     "Tokenizer",
+    "TruncationWarning",
+    "VectorSpec",
     "__version__",
     "load",
     "read",
+    "read_batches",
     "read_spans",
     "read_tokens",
     "read_words",
 ]
 _IMPORTED_ON_USE = {
+    "Bundle": "bert.bundle.bundle",
+    "DocumentUnits": "bert.formats.result_files",
     "Encoder": "bert.encoder",
+    "TextVectors": "bert.rows.to_documents",
+    "TokenizedTexts": "bert.tokenization.tokenizer",
     "Tokenizer": "bert.tokenization.tokenizer",
+    "TruncationWarning": "bert.encoder",
+    "VectorSpec": "bert.specs",
     "read": "bert.results",
+    "read_batches": "bert.results",
     "read_spans": "bert.results",
     "read_tokens": "bert.results",
     "read_words": "bert.results",
@@ -40,7 +59,8 @@ def load(
     prompt: str | None = None,
     precision: str = "float32",
     device: str = "auto",
-    **spec: Any,
+    max_seq_length: int | None = None,
+    **spec: "Unpack[VectorSettings]",
 ) -> "Encoder":
     """Loads a model that turns texts into vectors.
 
@@ -54,19 +74,25 @@ def load(
             on GPUs, TPUs and processors that support it; "float16" on GPUs.
         device: "cpu", "gpu", "tpu", or "auto" (a GPU if TensorFlow finds one, else the processor).
             On a GPU or TPU the first call takes about a minute, because it compiles.
-        **spec: Settings that differ from the model's own: `layers`, `layer_combine`, `pooling`,
-            `pool_special_tokens`, `pool_prompt`, `dense`, `normalize`, `dim` (see
-            `bert.specs.VectorSpec`).
+        max_seq_length: Maximum number of tokens of a row; None is the model's own.
+        **spec: Settings that differ from the model's own: `recipe`, or `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`; `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert.VectorSpec`).
 
     Raises:
         SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.
         InputError: The model is damaged or is not a BERT.
     """
     from bert.bundle.find import resolve_model
-    from bert.encoder import Encoder, spec_with
+    from bert.calls.settings import changed_spec
+    from bert.encoder import Encoder
 
     bundle = resolve_model(model)
-    return Encoder(bundle, spec_with(bundle.defaults, **spec), threads, prompt, precision, device)
+    vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
+    encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device)
+    if max_seq_length is not None:
+        encoder.max_seq_length = max_seq_length
+    return encoder
 
 
 def __dir__() -> list[str]:

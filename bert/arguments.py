@@ -1,11 +1,15 @@
 """Checks arguments of the Python API; SettingError names a wrong one."""
 
+import difflib
 import operator
 import os
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from storage.errors import SettingError
+
+# How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
+_TO_LIST = ("to_pylist", "to_list", "tolist")
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
@@ -71,7 +75,10 @@ def path_text(name: str, value: Any) -> str:
 
 
 def text_list(name: str, values: Any) -> list[str]:
-    """Returns texts as a list and reads a generator once; messages never quote a text."""
+    """Returns a column of texts as a list; messages never quote a text.
+
+    A column is a list, a tuple, a generator, or one of NumPy, pandas, Polars or Arrow.
+    """
     listed = values if type(values) is list else _items(name, values, "a list of texts")
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
@@ -88,12 +95,57 @@ def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
     ]
 
 
-def _items(name: str, values: Any, expected: str) -> list[Any]:
+def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Returns the spans of each text, which must lie within its length.
+
+    >>> span_lists("spans", [[(0, 3), (4, 8)], []], [8, 5])
+    [[(0, 3), (4, 8)], []]
+    """
+    listed = _items(name, values, "a list of spans for each text", flat=False)
+    if len(listed) != len(lengths):
+        raise SettingError(name, f"must be {len(lengths)} lists of spans, got {len(listed)}")
+    return [
+        _spans(f"{name}[{place}]", spans, length)
+        for place, (spans, length) in enumerate(zip(listed, lengths, strict=True))
+    ]
+
+
+def _spans(name: str, values: Any, length: int) -> list[tuple[int, int]]:
+    spans = []
+    for place, pair in enumerate(_items(name, values, "a list of (start, stop)", flat=False)):
+        numbers = _items(f"{name}[{place}]", pair, "(start, stop)")
+        if len(numbers) != 2:
+            raise SettingError(f"{name}[{place}]", f"must be (start, stop), got {_shown(pair)}")
+        start, stop = (whole_number(f"{name}[{place}]", number) for number in numbers)
+        if not 0 <= start < stop <= length:
+            raise SettingError(
+                f"{name}[{place}]",
+                f"must have 0 <= start < stop <= {length} in this text, got {(start, stop)}",
+            )
+        spans.append((start, stop))
+    return spans
+
+
+def known_names(given: Collection[str], known: Collection[str]) -> None:
+    """Checks the names of settings; an error suggests the nearest one, or lists them all."""
+    for name in given:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            names = ", ".join(sorted(known))
+            raise SettingError(name, f"is not a setting{hint or f', those are {names}'}")
+
+
+def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any]:
     if isinstance(values, str | bytes):
         raise SettingError(name, f"must be {expected}, got one {type(values).__name__}")
-    # Iterating over a mapping gives its keys, and a set has no order.
-    if isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
+    # Iterating over a mapping gives its keys, over a table its names, and a set has no order.
+    table = flat and getattr(values, "ndim", 1) != 1
+    if table or isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
         raise SettingError(name, f"must be {expected}, got a {type(values).__name__}")
+    for convert in _TO_LIST:
+        if hasattr(values, convert):
+            return list(getattr(values, convert)())
     return list(values)
 
 

@@ -95,7 +95,8 @@ class _Scan:
         scores = [np.empty(0)] * len(self._queries)
         rows = [np.empty(0, np.int64)] * len(self._queries)
         floor, first = self._floor.copy(), 0
-        for vectors in sentence_batches(path, self._settings, _ROWS, self._check_pages):
+        for batch in sentence_batches(path, self._settings, _ROWS, self._check_pages):
+            vectors = batch.vectors
             for number, near, exact in self._candidates(vectors, floor):
                 both = np.append(scores[number], exact)
                 order = np.argsort(-both, kind="stable")[: self._k]

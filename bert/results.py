@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.arguments import path_text, switch, whole_number
 from bert.bundle.gcs_models import download, list_folder, store_errors
 from bert.formats.output_files import (
     KINDS,
@@ -20,7 +21,14 @@ from bert.formats.output_files import (
     report_name,
     vector_kinds,
 )
-from bert.formats.result_files import METADATA_KEY, DocumentUnits, read_sentences, read_units
+from bert.formats.result_files import (
+    METADATA_KEY,
+    SENTENCE_COLUMNS,
+    DocumentUnits,
+    read_sentences,
+    read_units,
+    sentence_batches,
+)
 from storage.checksums import crc32c_of
 from storage.errors import InputError
 from storage.files import join, names_in, read_bytes
@@ -45,6 +53,7 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]
         InputError: The folder has no such vectors, its run is not complete, or its files are not
             those that the run wrote.
     """
+    folder, partial = _checked(folder, partial)
     settings = granular_settings(folder, "sentence")
     ids: list[Any] = []
     vectors: list[np.ndarray] = []
@@ -54,6 +63,39 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]
         vectors.append(part.vectors)
     joined = np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), "f4")
     return ids, joined.reshape(-1, *settings["shape"])
+
+
+def read_batches(
+    folder: _Folder, rows: int = 4096, partial: bool = False
+) -> Iterator[tuple[list[Any], np.ndarray]]:
+    """Reads what `read` does, but piece by piece, for outputs larger than memory.
+
+    Args:
+        folder: Output folder of a run, local or gs://.
+        rows: Maximum number of rows of a piece; files other than Parquet come as a whole.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        Ids and vectors of some rows, each as `read` returns them.
+
+    Raises:
+        SettingError: `rows` is under 1.
+        InputError: As `read`.
+    """
+    folder, partial = _checked(folder, partial)
+    rows = whole_number("rows", rows, least=1)
+    settings = granular_settings(folder, "sentence")
+    check_complete(folder, partial)  # now, not when the first piece is read
+    return _read_batches(folder, settings, rows, partial)
+
+
+def _read_batches(
+    folder: _Folder, settings: dict[str, Any], rows: int, partial: bool
+) -> Iterator[tuple[list[Any], np.ndarray]]:
+    check_pages = not has_reports(folder)
+    for path in vector_files(folder, partial=partial):
+        for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):
+            yield part.ids, part.vectors.reshape(-1, *settings["shape"])
 
 
 def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -82,12 +124,17 @@ def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits
     return _read_units(folder, "span", partial)
 
 
+def _checked(folder: _Folder, partial: bool) -> tuple[str, bool]:
+    return path_text("folder", folder), switch("partial", partial)
+
+
 def is_remote(folder: _Folder) -> bool:
     """Returns whether a run's folder is in Cloud Storage."""
     return isinstance(folder, str) and folder.startswith(SCHEME)
 
 
 def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
+    folder, partial = _checked(folder, partial)
     settings = granular_settings(folder, granularity)
     check_complete(folder, partial)  # now, not when the first document is read
     files = vector_files(folder, granularity, partial)

@@ -1,0 +1,46 @@
+"""Embeds a corpus of text: `bert-embed` on the command line, `embed` in Python."""
+
+from typing import Any
+
+from pipeline.errors import RunFailed
+
+__all__ = ["RunFailed", "embed"]
+
+
+def embed(
+    *, input: Any = None, output: Any = None, show_progress: bool = True, **options: Any
+) -> dict[str, Any]:
+    """Embeds files or a BigQuery table, as `bert-embed embed` does, and waits for the end.
+
+    The same call again continues a run that was interrupted, and does nothing for a complete one.
+    It ends no process, and changes neither logging nor signals.
+
+    Args:
+        input: A file, folder, glob or table, or a list of them.
+        output: Folder of the run, local or gs://.
+        show_progress: Whether to print the plan, lines on the progress, and the summary.
+        **options: The flags of `bert-embed embed` by their names without dashes, and those of
+            Beam: `docs/options.md` lists ours. A list of values may be a Python list, a switch is
+            True or False, and None leaves an option out.
+
+    Returns:
+        The run's record, as `run.json` has it (`docs/run_record.md`). With `dry_run` it says
+        what a run would do, its `status` is `planned`, and nothing is written.
+
+    Raises:
+        ValueError: An option is unknown or wrong, or contradicts input, model or output.
+        RunFailed: The job failed, or more records were rejected than `max_rejected` allows.
+        OSError: A store does not answer at this moment.
+
+    >>> embed(inptu="texts")
+    Traceback (most recent call last):
+    pipeline.errors.UsageError: unknown flag inptu; did you mean input?
+    """
+    from bert.arguments import switch
+    from pipeline.commands.call_options import call_options
+
+    shown = switch("show_progress", show_progress)
+    parsed = call_options({"input": input, "output": output, **options})
+    from pipeline.commands.call import run_for_caller  # imports Beam, so a wrong option comes first
+
+    return run_for_caller(parsed, shown)

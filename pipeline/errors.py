@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 from storage.errors import InputError, SettingError, StorageError
 
@@ -23,6 +24,18 @@ class ExitCode(IntEnum):
 
 class UsageError(InputError):
     """The command line or configuration is wrong; the message says what to do."""
+
+
+class RunFailed(RuntimeError):
+    """A run that `pipeline.embed` started failed, or rejected too much.
+
+    Attributes:
+        record: What `run.json` says of it, None if it says nothing.
+    """
+
+    def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 @contextmanager

@@ -308,7 +308,7 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
     for name in _SWITCHES & settings.keys():
         if not isinstance(settings[name], bool | None):
             raise UsageError(f"--config {path}: {name} must be true or false")
-    words = [word for name, value in settings.items() for word in _as_words(str(name), value)]
+    words = [word for name, value in settings.items() for word in as_words(str(name), value)]
     try:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
@@ -316,7 +316,7 @@ def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, 
     return vars(given), unknown
 
 
-def _as_words(name: str, value: Any) -> list[str]:
+def as_words(name: str, value: Any) -> list[str]:
     """The flags that a line of YAML, or an option's value, stands for; none for None."""
     if value is None:
         return []
@@ -389,5 +389,5 @@ def command_of(options: EmbedOptions) -> list[str]:
     for name in FLAGS:
         value = getattr(options, name)
         if value != DEFAULTS[name] and (name, value) != ("output_format", EXAMPLES):
-            words += _as_words(name, value)
+            words += as_words(name, value)
     return [*words, *options.beam_args]

@@ -45,6 +45,8 @@ ELSEWHERE = {
     ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",
     ("docs/python.md", "import bert"): "test_the_python_of_a_page_gives_these_shapes",
+    ("docs/python.md", "from bert.integrations.sen"): "tests/ecosystem/test_integrations.py",
+    ("docs/python.md", "from bert.integrations.lang"): "tests/ecosystem/test_integrations.py",
     ("docs/quality.md", "$ .venv/bin/python -m examples.sts"): "the ratings are not ours to share",
     ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
     ("docs/quality.md", ".venv/bin/python -m pipeline model"): "needs weights that are not here",
@@ -299,7 +301,7 @@ def test_the_python_of_a_page_gives_these_shapes(page, printed, monkeypatch):
         if shape:
             assert list(eval(expression, namespace).shape) == json.loads(shape)
             checked += 1
-    assert checked == 2
+    assert checked == 3
     assert len(namespace["ids"]) == len(namespace["vectors"]) > 1000
 
 

@@ -40,6 +40,7 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
+SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 
 
@@ -119,9 +120,13 @@ class SentencePlace:
 
 
 def sentence_batches(
-    path: Path, settings: Mapping[str, Any], rows: int, check_pages: bool
-) -> Iterator[np.ndarray]:
-    """Reads the vectors of a file of `embeddings/` or `windows/`, without the rest.
+    path: Path,
+    settings: Mapping[str, Any],
+    rows: int,
+    check_pages: bool,
+    columns: Sequence[str] = ("embedding", "scale"),
+) -> Iterator[SentenceVectors]:
+    """Reads a file of `embeddings/` or `windows/` in batches, by default the vectors alone.
 
     Args:
         path: As `read_sentences` takes it.
@@ -129,15 +134,13 @@ def sentence_batches(
         rows: Vectors of a batch of Parquet; other files come as a whole.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
-
-    Yields:
-        float32 `[rows, width]`.
+        columns: Those of Parquet to read.
 
     Raises:
         InputError: The file is damaged.
     """
     if path.suffix != ".parquet":
-        yield read_sentences(path, settings).vectors
+        yield read_sentences(path, settings)
         return
     import pyarrow.parquet as pq
 
@@ -147,10 +150,9 @@ def sentence_batches(
         pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=check_pages) as file,
     ):
         _check_size(file)
-        names = [name for name in ("embedding", "scale") if name in file.schema_arrow.names]
+        names = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows, columns=names, use_threads=False):
-            scale = batch["scale"] if "scale" in names else None
-            yield _column_vectors(batch["embedding"], scale, coding)
+            yield _sentences({name: batch[name] for name in names}, coding)
 
 
 def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> list[SentencePlace]:
@@ -247,10 +249,13 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 
 def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
-    table = _table(path, "id", "embedding", "scale", "start", "stop")
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    table = _table(path, *SENTENCE_COLUMNS)
+    return _sentences({name: table[name].combine_chunks() for name in table.column_names}, coding)
+
+
+def _sentences(columns: "dict[str, pa.Array]", coding: _Coding) -> SentenceVectors:
     return SentenceVectors(
-        columns["id"].to_pylist(),
+        columns["id"].to_pylist() if "id" in columns else [],
         _column_vectors(columns["embedding"], columns.get("scale"), coding),
         *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
     )

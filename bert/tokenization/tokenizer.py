@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.arguments import switch, text_list, whole_number
+from bert.arguments import switch, text_list, whole_number, whole_numbers
 from bert.ragged import splits_of, sums_of
 from bert.tokenization.normalizer import Normalizer, safe_cut
 from bert.tokenization.wordpiece import WordPiece
@@ -53,7 +53,7 @@ class Tokenizer:
             google-research's models, 100 in Hugging Face's.
 
     Raises:
-        InputError: The vocabulary lacks [CLS], [SEP] or [UNK].
+        InputError: The vocabulary cannot be read, or lacks [CLS], [SEP] or [UNK].
         SettingError: An argument is of another type.
     """
 
@@ -63,24 +63,60 @@ class Tokenizer:
         lower_case: bool = True,
         max_word_chars: int = 200,
     ) -> None:
-        entries = _read_vocab(vocab) if isinstance(vocab, (str, os.PathLike)) else vocab
-        self.vocab: tuple[str, ...] = tuple(entries)
+        if isinstance(vocab, (str, os.PathLike)):
+            vocab = _read_vocab(vocab)
+        self.vocab = tuple(text_list("vocab", vocab))
         ids = {entry: row for row, entry in enumerate(self.vocab)}
         missing = [token for token in ("[CLS]", "[SEP]", "[UNK]") if token not in ids]
         if missing:
             raise InputError(f"the vocabulary lacks {', '.join(missing)}")
         self.cls_id, self.sep_id, self.unk_id = ids["[CLS]"], ids["[SEP]"], ids["[UNK]"]
         self.pad_id = ids.get("[PAD]", 0)
-        self._normalizer = Normalizer(switch("lower_case", lower_case))
+        self.lower_case = switch("lower_case", lower_case)
+        self._normalizer = Normalizer(self.lower_case)
         longest = whole_number("max_word_chars", max_word_chars, least=1)
         self._word_piece = WordPiece(ids, "[UNK]", longest)
         self._lock = threading.Lock()
         self._prompt_lengths: dict[str, int] = {}
 
-    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Returns the ids of each text, int32 `[tokens]`, without special tokens."""
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({len(self)} entries, lower_case={self.lower_case})"
+
+    def encode(self, texts: Iterable[str], add_special_tokens: bool = False) -> list[np.ndarray]:
+        """Returns the ids of each text, int32 `[tokens]`.
+
+        Args:
+            texts: A column of texts.
+            add_special_tokens: Whether each begins with [CLS] and ends with [SEP].
+        """
         ids, row_splits = self.encode_flat(texts)
-        return [ids[start:stop] for start, stop in pairwise(row_splits.tolist())]
+        found = [ids[start:stop] for start, stop in pairwise(row_splits.tolist())]
+        if not switch("add_special_tokens", add_special_tokens):
+            return found
+        first, last = np.array([[self.cls_id], [self.sep_id]], np.int32)
+        return [np.concatenate([first, one, last]) for one in found]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Returns the words of one text's ids, separated by spaces.
+
+        It is the text only as far as the tokenizer keeps it: not its spaces, nor accents and
+        capital letters where `lower_case` is set.
+
+        Args:
+            ids: int `[tokens]`.
+            skip_special_tokens: Whether to leave out [CLS], [SEP] and [PAD].
+
+        Raises:
+            SettingError: An id is not in the vocabulary.
+        """
+        special = {self.cls_id, self.sep_id, self.pad_id}
+        kept = whole_numbers("ids", ids)
+        if switch("skip_special_tokens", skip_special_tokens):
+            kept = tuple(one for one in kept if one not in special)
+        return " ".join(self.tokens(kept)).replace(" ##", "")
 
     def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
@@ -116,8 +152,13 @@ class Tokenizer:
         return self._prompt_lengths[prompt]
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the vocabulary's entries for ids."""
-        return [self.vocab[entry] for entry in ids]
+        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        if listed and not 0 <= min(listed) <= max(listed) < len(self):
+            raise SettingError(
+                "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
+            )
+        return [self.vocab[entry] for entry in listed]
 
     def tokenize(self, texts: Iterable[str], offsets: bool) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` starts and stops are empty."""
@@ -192,5 +233,8 @@ def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
 
 
 def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
-    with Path(path).open(encoding="utf-8", newline="\n") as lines:
-        return [line.strip() for line in lines]
+    try:
+        with Path(path).open(encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"vocab {os.fspath(path)} cannot be read: {error}", "vocab") from error

@@ -142,7 +142,8 @@ def query_vectors(
     precision = "int8" if settings.get("precision") == "int8" else "float32"
     prompt = query_prompt(bundle, prompt)
     encoder = Encoder(bundle, spec, prompt=prompt, precision=precision, device="cpu")
-    vectors = encoder.encode(list(queries), max_seq_length=settings["max_seq_length"])
+    length = settings["max_seq_length"]
+    vectors = encoder.encode(list(queries), max_seq_length=length, long_text="truncate")
     vectors = vectors.reshape(len(queries), -1)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -2,7 +2,7 @@
 
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,20 @@ from pipeline.secrets import hide_in_flags, hide_secrets
 from transforms.crash_markers import clear_crash_markers
 
 
+class RunStopped(Exception):
+    """A run ended before its output was complete; what ended it is the cause.
+
+    Attributes:
+        run: The run.
+        record: What `run_record.start` returned for it.
+        markers: The crash markers from before the job.
+    """
+
+    def __init__(self, run: EmbedRun, record: dict[str, Any], markers: frozenset[str]) -> None:
+        super().__init__(run.output)
+        self.run, self.record, self.markers = run, record, markers
+
+
 def start(options: EmbedOptions) -> ExitCode:
     """Prepares a run, runs it unless it is complete, and reports what came out.
 
@@ -35,46 +49,21 @@ def start(options: EmbedOptions) -> ExitCode:
         UsageError: The options are wrong, or contradict input, model or output.
         StorageError: A store does not answer at this moment.
     """
-    check_contradictions(options)
-    run = prepare(for_dataflow(with_folder(options)))
-    plan = [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
+    run = checked_run(options)
     if options.dry_run:
-        say(*plan)
+        say(*plan_of(run))
         return ExitCode.DONE
     try:
-        plan += earlier_job_lines(run_record.read_record(run.output))
+        record, started = run_to_end(run, Progress(run.output, run.to_cover))
     except JobGoesOn as job:
         return _report_running(run, job)
-    record = run_record.start(run)
-    if record["status"] == "done":
-        say(f"nothing to do: {run.output} holds this run, complete since {record['ended']}")
-        return _report(run, record, started=False)
-    warn(*plan, *crash_lines(run))
-    return _run(run, record)
-
-
-def _run(run: EmbedRun, record: dict[str, Any]) -> ExitCode:
-    markers = run.folder.markers()
-    try:
-        with Progress(run.output, run.to_cover):
-            run_job(run, record)
-    except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
-        if was_interrupted(error) and not isinstance(error, JobGoesOn):
-            return _report_interruption(run, record, markers)
-        if not _is_done(run):
-            if isinstance(error, JobGoesOn):
-                return _report_running(run, error)
-            return _report_failure(run, record, error)
-        # The runner lost the connection to a job that wrote its whole output.
-        warn(f"note: {hide_secrets(root_message(error))}; the run is complete all the same")
-    return _report(run, run_record.read_record(run.output) or record, started=True)
-
-
-def _report(run: EmbedRun, record: dict[str, Any], started: bool) -> ExitCode:
-    """Reports a complete run, `started` here or found complete, and SQL for its table."""
-    say(*summary_lines(run.output, record))
-    if record.get("table"):
-        say(*load_lines(record, started), *statements(record))
+    except RunStopped as stopped:
+        error = stopped.__cause__
+        assert error is not None
+        if was_interrupted(error):
+            return _report_interruption(run, stopped)
+        return _report_failure(stopped, error)
+    say(*end_of(run, record, started))
     verdict = problem(record, run.options.max_rejected)
     if verdict is None:
         return ExitCode.DONE
@@ -82,17 +71,70 @@ def _report(run: EmbedRun, record: dict[str, Any], started: bool) -> ExitCode:
     return ExitCode.TOO_MANY_REJECTED
 
 
-def _report_interruption(
-    run: EmbedRun, record: dict[str, Any], markers: frozenset[str]
-) -> ExitCode:
-    """Says how to continue. Ctrl-C ends a local job, but not one on a cluster.
+def checked_run(options: EmbedOptions) -> EmbedRun:
+    """Returns the run that options ask for; UsageError and StorageError as `start` raises them."""
+    check_contradictions(options)
+    return prepare(for_dataflow(with_folder(options)))
 
-    The crash `markers` from before the job stay.
+
+def plan_of(run: EmbedRun) -> list[str]:
+    """The lines of a run's plan."""
+    return [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
+
+
+def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
+    """The lines on a complete run, `started` here or found complete, with SQL for its table."""
+    since = f"{run.output} holds this run, complete since {record['ended']}"
+    lines = [*([] if started else [f"nothing to do: {since}"]), *summary_lines(run.output, record)]
+    if record.get("table"):
+        lines += [*load_lines(record, started), *statements(record)]
+    return lines
+
+
+def run_to_end(
+    run: EmbedRun, progress: Progress, tell: Callable[..., None] = warn
+) -> tuple[dict[str, Any], bool]:
+    """Runs a run unless it is complete.
+
+    Args:
+        run: What `checked_run` returned.
+        progress: Shows how far it is.
+        tell: Takes the lines of its plan and notes.
+
+    Returns:
+        What `run.json` says of the complete run, and whether it was not complete before.
+
+    Raises:
+        JobGoesOn: A job on a cluster outlives this call.
+        RunStopped: The job failed or was interrupted.
+        UsageError, StorageError: As `run_record.start`.
     """
+    plan = [*plan_of(run), *earlier_job_lines(run_record.read_record(run.output))]
+    record = run_record.start(run)
+    if record["status"] == "done":
+        return record, False
+    tell(*plan, *crash_lines(run))
+    markers = run.folder.markers()
+    try:
+        with progress:
+            run_job(run, record)
+    except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
+        goes_on = isinstance(error, JobGoesOn)
+        if was_interrupted(error) and not goes_on:
+            raise RunStopped(run, record, markers) from error
+        if not _is_done(run):
+            if goes_on:
+                raise
+            raise RunStopped(run, record, markers) from error
+        # The runner lost the connection to a job that wrote its whole output.
+        tell(f"note: {failure_message(error)}; the run is complete all the same")
+    return run_record.read_record(run.output) or record, True
+
+
+def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
+    """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
     if runs_here(run.options):
-        warn("", *_note_failure(run, record, "interrupted"))
-        with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
-            clear_crash_markers(run.output, markers)
+        warn("", *note_interruption(stopped))
         state = "finished blocks are kept"
     else:
         warn("")
@@ -123,21 +165,38 @@ def _is_done(run: EmbedRun) -> bool:
     return False
 
 
-def _report_failure(run: EmbedRun, record: dict[str, Any], error: BaseException) -> ExitCode:
+def _report_failure(stopped: RunStopped, error: BaseException) -> ExitCode:
     """Says why a job failed, which blocks may be the cause, and what to do."""
-    message = hide_secrets(root_message(error))
     if not explains_itself(error):
         trace = "".join(traceback.format_exception(error))
         warn(*hide_secrets(trace).rstrip("\n").split("\n"))
-    warn(f"error: the job failed: {message}", *_note_failure(run, record, message))
-    warn(*crash_lines(run))
+    message = failure_message(error)
+    warn(f"error: the job failed: {message}", *note_failure(stopped, message))
+    warn(*crash_lines(stopped.run))
     if "--overwrite" not in message:  # such a message says that nothing can be continued
         warn("finished blocks are kept; once this is fixed, the same command continues")
     return ExitCode.FAILED
 
 
-def _note_failure(run: EmbedRun, record: dict[str, Any], message: str) -> Sequence[str]:
+def failure_message(error: BaseException) -> str:
+    """Why a job failed, in one sentence without secrets."""
+    return hide_secrets(root_message(error))
+
+
+def note_interruption(stopped: RunStopped) -> Sequence[str]:
+    """Writes to run.json that a local run was interrupted; returns notes.
+
+    The crash markers from before the job stay.
+    """
+    notes = note_failure(stopped, "interrupted")
+    with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
+        clear_crash_markers(stopped.run.output, stopped.markers)
+    return notes
+
+
+def note_failure(stopped: RunStopped, message: str) -> Sequence[str]:
     """Writes to run.json why a run ended; returns a note if that is not possible."""
+    run, record = stopped.run, stopped.record
     try:
         run_record.fail(run.output, record, message)
     except OSError as error:

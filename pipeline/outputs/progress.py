@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import orjson
 from rich.console import Console
@@ -17,6 +18,7 @@ from transforms.output_folder import OutputFolder
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
+_FIRST_SECONDS = 2.0
 _LOG_SECONDS = 30.0
 _COUNTED = ("embedded", "tokens", "computed_tokens", "padded_tokens")
 _SUMMED = ("rejected", "covered")
@@ -29,14 +31,22 @@ class Progress:
     `total` bytes that the run covers, compressed files count only at the end.
     """
 
-    def __init__(self, output: str, total: int) -> None:
+    def __init__(self, output: str, total: int, tell: Callable[[str], None] | None = None) -> None:
+        """Counts what a run has to do.
+
+        Args:
+            output: Folder of the run.
+            total: Bytes that it covers.
+            tell: Takes a line now and then, often at the beginning; None shows one line on a
+                terminal, and elsewhere logs it rarely.
+        """
         self._folder = "" if is_remote(output) else OutputFolder(output).reports
         self._total = max(total, 1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._names: set[str] = set()
         self._sums: Counter[str] = Counter()  # over the reports read so far
-        self._terminal = sys.stderr.isatty()
+        self._tell = tell
 
     def __enter__(self) -> "Progress":
         if self._folder:
@@ -51,10 +61,12 @@ class Progress:
             self._thread.join()
 
     def _watch(self) -> None:
-        if not self._terminal:
-            while not self._stop.wait(_LOG_SECONDS):
+        if self._tell or not sys.stderr.isatty():
+            tell, pause = self._tell or _log, _FIRST_SECONDS if self._tell else _LOG_SECONDS
+            while not self._stop.wait(pause):
                 self._look()
-                _logger.warning("%s", self.line())
+                tell(self.line())
+                pause = min(1.5 * pause, _LOG_SECONDS)
             return
         console = Console(stderr=True)
         with Live(Text(""), console=console, transient=True, refresh_per_second=4) as live:
@@ -99,6 +111,10 @@ class Progress:
             f"{(sums['tokens'] - tokens) / elapsed:,.0f} tokens/s · padding {padding:.1f}% · "
             f"{sums['rejected']:,} rejected{ahead}"
         )
+
+
+def _log(line: str) -> None:
+    _logger.warning("%s", line)
 
 
 def _clock(seconds: float) -> str:

@@ -114,7 +114,7 @@ def _start(run: EmbedRun) -> dict[str, Any]:
         _reset_skipped_blocks(run, found)
     run.folder.prepare()
     describe(run)
-    record = _first_record(run)
+    record = first_record(run)
     if found is not None and "job" in found:
         record["job"] = found["job"]
     if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
@@ -189,7 +189,7 @@ def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
 
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
-    mine = _first_record(run)
+    mine = first_record(run)
     differ = [
         f"{part} {name}"
         for part in (run.kind, "input", "files")
@@ -208,7 +208,8 @@ def written(record: dict[str, Any], number: str) -> int:
     return sum(kind[number] for kind in record.get("written", {}).values())
 
 
-def _first_record(run: EmbedRun) -> dict[str, Any]:
+def first_record(run: EmbedRun) -> dict[str, Any]:
+    """The record of a run that begins."""
     extra = run.columns.extra
     given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}

@@ -1,7 +1,7 @@
 """Resolves the vector spec and the text spec from options and a model."""
 
 from bert.bundle.bundle import Bundle
-from bert.encoder import spec_with
+from bert.calls.settings import spec_with
 from bert.graph.load import fit_texts
 from bert.recipes import recipe_spec
 from bert.specs import TextSpec, VectorSpec

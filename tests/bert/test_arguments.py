@@ -33,7 +33,6 @@ def settings_of(method):
         (method, TEXTS, {"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
         (method, TEXTS, {"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
         (method, TEXTS, {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
-        (method, "abc", {}, "texts must be a list of texts"),
         (method, b"abc", {}, "texts must be a list of texts"),
         (method, None, {}, "got a NoneType"),
         (method, 3, {}, "got a int"),
@@ -49,6 +48,8 @@ def settings_of(method):
         *settings_of("encode"),
         *settings_of("encode_tokens"),
         *settings_of("encode_words"),
+        ("encode_tokens", "abc", {}, "texts must be a list of texts"),
+        ("encode_words", "abc", {}, "texts must be a list of texts"),
         (
             "encode",
             TEXTS,
@@ -89,6 +90,10 @@ def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
         ({"pool_prompt": "no"}, "pool_prompt must be True or False, got 'no'"),
         ({"layer_combine": 2}, "layer_combine must be one of last,"),
         ({"color": 1}, "color is not a setting, those are"),
+        ({"pool": "cls"}, "pool is not a setting; did you mean pooling?"),
+        ({"recipe": "best"}, "recipe must be one of second-to-last-mean,"),
+        ({"recipe": "cls", "layers": -1}, "recipe cls sets layers, give only one"),
+        ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64 for this model"),
     ],
 )
 def test_a_wrong_argument_of_load_is_named(tiny_bundle, settings, message):

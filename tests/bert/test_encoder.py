@@ -72,7 +72,6 @@ def test_a_pair_is_not_its_first_text(encoder):
 @pytest.mark.parametrize(
     ("texts", "settings", "message"),
     [
-        ("one text", {}, "texts must be a list of texts, got one str"),
         (["a", None], {}, "texts must be str, number 1 is NoneType"),
         (["a"], {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
         (["a"], {"texts_b": []}, "texts_b must be 1 texts, got 0"),

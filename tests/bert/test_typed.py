@@ -21,6 +21,12 @@ encoder = bert.load("minilm", threads=2, normalize=True)
 assert_type(encoder, bert.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
 assert_type(vectors, np.ndarray)
+assert_type(encoder.encode("one", "two", normalize_embeddings=True, batch_size=8), np.ndarray)
+spans = encoder.encode_spans(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
+assert_type(spans, list[bert.TextVectors])
+assert_type(encoder.bundle, bert.Bundle)
+for some_ids, some in bert.read_batches("out", rows=100):
+    assert_type(some, np.ndarray)
 ids, stored = bert.read("out", partial=True)
 assert_type(stored, np.ndarray)
 starts: list[list[int]] = [

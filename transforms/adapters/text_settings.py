@@ -1,13 +1,12 @@
 """Checks the arguments of a model in other people's pipelines."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from bert.arguments import path_text, seconds, switch, whole_number
 from bert.bundle.find import resolve_model
-from bert.encoder import spec_with
+from bert.calls.settings import VectorSettings, changed_spec
 from bert.engines.choose import check_model
 from bert.graph.load import fit_texts
 from bert.specs import TextSpec, VectorSpec
@@ -17,10 +16,10 @@ from transforms.infer import BertModelHandler
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 
 
-class ModelSettings(TypedDict, total=False):
+class ModelSettings(VectorSettings, total=False):
     """How a model is used in other people's pipelines; what is left out is the model's own.
 
-    The last eight change the model's `bert.specs.VectorSpec`.
+    Beside these there are `recipe` and the fields of `bert.VectorSpec`.
 
     Attributes:
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
@@ -45,14 +44,6 @@ class ModelSettings(TypedDict, total=False):
     threads: int | None
     large_model: bool
     device: str
-    layers: int | Sequence[int] | None
-    layer_combine: str | None
-    pooling: str | None
-    pool_special_tokens: bool | None
-    pool_prompt: bool | None
-    dense: int | None
-    normalize: bool | None
-    dim: int | None
 
 
 @dataclass(frozen=True)
@@ -133,7 +124,7 @@ def text_model_settings(
         raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
     model = path_text("model", model)
     bundle = resolve_model(model)
-    spec = spec_with(bundle.defaults, **vectors)
+    spec = changed_spec(bundle.defaults, bundle.config, **vectors)
     bundle.check(spec)
     check_model(computing.get("precision", "float32"), bundle, computing.get("device", "auto"))
     if max_seq_length is None:

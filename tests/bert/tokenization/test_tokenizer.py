@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from bert.bundle.bundle import Bundle
 from bert.tokenization.tokenizer import Tokenizer
+from storage.errors import InputError, SettingError
 from tests.support.models.reference_tokenizer import reference_tokens
 
 GOLDEN = Path(__file__).parents[2] / "data" / "tokenization.jsonl"
@@ -315,3 +316,43 @@ def test_odd_entries_are_as_in_the_reference(tmp_path, lower_case):
         assert differences(texts, tokenizer, lower_case, 200) == []
         assert len(tokenizer.vocab) == len(entries)
         assert tokenizer.encode(["money"])[0].tolist() == [entries.index("money", 5)]
+
+
+def test_special_tokens_are_added_when_asked_for(vocab):
+    tokenizer = Tokenizer(vocab)
+    plain, framed = (
+        tokenizer.encode(["embeddings", ""], add_special_tokens=on) for on in (False, True)
+    )
+    assert [ids.tolist() for ids in plain] == [[7861, 8270, 4667, 2015], []]
+    assert [ids.tolist() for ids in framed] == [[101, 7861, 8270, 4667, 2015, 102], [101, 102]]
+    assert {ids.dtype for ids in framed} == {np.dtype(np.int32)}
+    with pytest.raises(SettingError, match="add_special_tokens must be True or False, got 1"):
+        tokenizer.encode(["a"], add_special_tokens=1)
+
+
+def test_ids_become_words_again(vocab):
+    tokenizer = Tokenizer(vocab)
+    (ids,) = tokenizer.encode(["Playing with  embeddings!"], add_special_tokens=True)
+    assert tokenizer.decode(ids) == "[CLS] playing with embeddings ! [SEP]"
+    assert tokenizer.decode([*ids, 0], skip_special_tokens=True) == "playing with embeddings !"
+    assert tokenizer.decode([]) == ""
+    assert len(tokenizer) == len(tokenizer.vocab) == 30522
+    for wrong, message in (
+        ([30522], "ids must be between 0 and 30521, got 30522 to 30522"),
+        ([-1, 5], "ids must be between 0 and 30521, got -1 to 5"),
+        ([0.5], "ids must be an integer, got 0.5"),
+        ("101", "ids must be integers"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            tokenizer.decode(wrong)
+
+
+def test_a_vocabulary_that_is_none_is_named(tmp_path):
+    for wrong, message in (
+        (3, "vocab must be a list of texts, got a int"),
+        (["[CLS]", 3], "vocab must be str, number 1 is int"),
+        (tmp_path / "vocab.txt", "vocab .*vocab.txt cannot be read"),
+        (["[CLS]"], r"the vocabulary lacks \[SEP\], \[UNK\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Tokenizer(wrong)

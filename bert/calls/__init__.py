@@ -1,0 +1,1 @@
+"""What the calls of an Encoder take and return: settings, columns of texts, similarities."""

@@ -1,0 +1,155 @@
+"""Embeds rows of tokens and the rows of documents with a loaded model."""
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert.arguments import seconds, whole_number
+from bert.bundle.bundle import Bundle
+from bert.bundle.find import resolve_model
+from bert.engines.choose import EngineLoader, load_engine
+from bert.engines.cores import available_cores
+from bert.engines.runner import RowRunner
+from bert.graph.load import load_tokenizer
+from bert.rows.build import Rows
+from bert.rows.layout import Layout
+from bert.rows.to_documents import EmbeddedRows, GranularVectors, document_vectors
+from bert.specs import OutputSpec, TextSpec, VectorSpec
+from storage.errors import SettingError
+
+if TYPE_CHECKING:
+    from bert.tokenization.tokenizer import Tokenizer
+
+
+class RowEncoder:
+    """A loaded model with its tokenizer. Several threads may call it."""
+
+    def __init__(
+        self,
+        model: Bundle | str | os.PathLike[str],
+        spec: VectorSpec | None = None,
+        threads: int | None = None,
+        prompt: str | None = None,
+        precision: str = "float32",
+        device: str = "auto",
+        inference_timeout: float | None = None,
+        load_engine: EngineLoader = load_engine,
+    ) -> None:
+        """Loads the weights.
+
+        Args:
+            model: As `bert.load` takes it, or a bundle.
+            spec: How vectors are computed; None is the model's own settings.
+            threads: Number of processor cores to use; None uses all that this process may use.
+            prompt: Text to put before each text, or `name:` followed by the name of one of the
+                model's prompts; None is the model's default, "" is no prompt.
+            precision: Number type of the matrix products, one of
+                `bert.engines.choose.PRECISIONS`; vectors are always float32.
+            device: One of `bert.engines.choose.DEVICES`.
+            inference_timeout: Seconds without a finished batch after which a call raises
+                NoProgressError; None waits for ever.
+            load_engine: Loads the engine that runs the batches.
+
+        Raises:
+            SettingError: There is no such model, it does not support such vectors, or this machine
+                the precision.
+            InputError: The model's files are damaged.
+        """
+        self.bundle = bundle = model if isinstance(model, Bundle) else resolve_model(model)
+        self.spec = bundle.defaults if spec is None else spec
+        if not isinstance(self.spec, VectorSpec):
+            raise SettingError("spec", f"must be a VectorSpec, got a {type(spec).__name__}")
+        bundle.check(self.spec)
+        self.prompt = bundle.prompt_text(prompt)
+        self.threads = (
+            available_cores() if threads is None else whole_number("threads", threads, least=1)
+        )
+        if inference_timeout is not None:
+            inference_timeout = seconds("inference_timeout", inference_timeout)
+        self.precision, self._device = precision, device
+        self.tokenizer: Tokenizer = load_tokenizer(bundle)
+        self._max_seq_length = bundle.max_seq_length
+        special = self.tokenizer.cls_id, self.tokenizer.sep_id
+        engine = load_engine(bundle, special, precision, device, self.threads)
+        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+
+    def embed_rows(
+        self,
+        input_ids: np.ndarray,
+        row_splits: np.ndarray,
+        token_type_ids: np.ndarray | None = None,
+        batch_tokens: int | None = None,
+    ) -> EmbeddedRows:
+        """Embeds rows that include [CLS] and [SEP], with the encoder's `spec`.
+
+        Args:
+            input_ids: int32 `[tokens]`, all rows end to end.
+            row_splits: int64 `[rows + 1]`, where each row begins and ends.
+            token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+
+        Returns:
+            float32 `[rows, width]` in `vectors`.
+
+        Raises:
+            InputError: A row has more tokens than the model has positions, or an id is not in its
+                vocabulary.
+            RuntimeError: All of several rows failed, so the model is at fault.
+        """
+        rows = input_ids, row_splits, token_type_ids
+        return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
+
+    def embed_documents(
+        self,
+        rows: Rows,
+        row: np.ndarray,
+        layout: Layout,
+        text_spec: TextSpec,
+        batch_tokens: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> tuple[EmbeddedRows, GranularVectors]:
+        """Embeds the rows of documents, all granularities in one pass of the model.
+
+        Args:
+            rows: The distinct rows.
+            row: int `[rows of the layout]`, the number of the equal distinct row.
+            layout: How documents were split into rows.
+            text_spec: What is requested of the documents.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+            spec: How vectors are computed; None is the encoder's own.
+
+        Returns:
+            The result of the rows, and the vectors of the documents; those of documents with a
+            failed row are undefined.
+
+        Raises:
+            InputError, RuntimeError: As `embed_rows`.
+        """
+        spec = spec or self.spec
+        outputs = OutputSpec(
+            sentences="sentence" in text_spec.granularity,
+            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
+            tokens=text_spec.needs_tokens,
+        )
+        embedded = self._runner.run(
+            spec,
+            outputs,
+            rows.input_ids,
+            rows.row_splits,
+            rows.token_type_ids,
+            batch_tokens,
+            self.tokenizer.prompt_length(text_spec.prompt),
+            text_spec.max_seq_length,
+        )
+        stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
+        vectors = document_vectors(
+            layout,
+            embedded,
+            row,
+            rows.row_splits,
+            text_spec,
+            lambda pooled: self._runner.finish(spec, pooled),
+            stacked,
+        )
+        return embedded, vectors

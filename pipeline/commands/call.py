@@ -1,0 +1,85 @@
+"""Runs `embed` for a caller in Python: options in, the run's record out, errors are raised."""
+
+import threading
+import traceback
+from typing import Any
+
+from pipeline.commands.call_options import named_as_in_python, without_dashes
+from pipeline.commands.start import (
+    RunStopped,
+    checked_run,
+    end_of,
+    failure_message,
+    note_failure,
+    note_interruption,
+    plan_of,
+    run_to_end,
+)
+from pipeline.console import say, warn
+from pipeline.errors import RunFailed
+from pipeline.options import EmbedOptions
+from pipeline.outputs import run_record
+from pipeline.outputs.outcome import problem
+from pipeline.outputs.progress import Progress
+from pipeline.run import EmbedRun
+from pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
+from pipeline.runners.worker_model import runs_here
+from pipeline.secrets import hide_secrets
+
+
+def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
+    """Does what `pipeline.embed` documents; `shown` says whether people read along."""
+    with named_as_in_python():
+        run = checked_run(options)
+    if options.dry_run:
+        _tell(shown, *plan_of(run))
+        return run_record.first_record(run) | {"status": "planned"}
+    hook = threading.excepthook  # which a failed job would leave replaced
+    try:
+        return _run(run, shown)
+    finally:
+        threading.excepthook = hook
+
+
+def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
+    progress = Progress(run.output, run.to_cover, lambda line: _tell(shown, line))
+    try:
+        with named_as_in_python():
+            record, started = run_to_end(run, progress, lambda *lines: _tell(shown, *lines))
+    except JobGoesOn as job:
+        present = run_record.read_record(run.output)
+        if job.why == "requested" and present is not None:
+            _tell(shown, *str(job).split("\n"))
+            return present
+        raise RunFailed(str(job), present) from None
+    except RunStopped as stopped:
+        error = stopped.__cause__
+        assert error is not None
+        if was_interrupted(error):
+            if runs_here(run.options):
+                note_interruption(stopped)
+            raise KeyboardInterrupt from None
+        raise _failure(stopped, error) from None
+    if shown:
+        say(*end_of(run, record, started))
+    verdict = problem(record, run.options.max_rejected)
+    if verdict is not None:
+        raise RunFailed(without_dashes(verdict), record)
+    return record
+
+
+def _tell(shown: bool, *lines: str) -> None:
+    if shown:
+        warn(*lines)
+
+
+def _failure(stopped: RunStopped, error: BaseException) -> RunFailed:
+    """Not chained to the job's own error, whose traceback may hold secrets."""
+    message = failure_message(error)
+    note_failure(stopped, message)
+    record = run_record.read_record(stopped.run.output)
+    failed = RunFailed(without_dashes(f"the job failed: {message}"), record)
+    if not explains_itself(error):
+        failed.add_note(hide_secrets("".join(traceback.format_exception(error))))
+    failed.add_note("finished blocks are kept; once this is fixed, the same call continues")
+    return failed

@@ -1,0 +1,65 @@
+"""Turns keyword arguments of `pipeline.embed` into options, and messages into Python's spelling."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from numbers import Number
+from typing import Any
+
+from pipeline.errors import UsageError, flag_message
+from pipeline.options import FLAGS, EmbedOptions
+from pipeline.parser import as_words, parse_embed
+from pipeline.secrets import hide_secrets
+from storage.errors import InputError, SettingError
+
+_LISTS = {each.name for each in fields(EmbedOptions) if "tuple" in str(each.type)}
+_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is not for a caller in Python
+_OUR_FLAG = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+_UNKNOWN_FLAG = re.compile(r"\b(unknown flag|did you mean) --")
+
+
+def call_options(values: Mapping[str, Any]) -> EmbedOptions:
+    """Returns the options that keyword arguments stand for; UsageError names a wrong one."""
+    with named_as_in_python():
+        return parse_embed([word for name, value in values.items() for word in _words(name, value)])
+
+
+@contextmanager
+def named_as_in_python() -> Iterator[None]:
+    """Takes the dashes from the names of options in a UsageError, and makes one of InputErrors."""
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(hide_secrets(without_dashes(flag_message(error)))) from None
+
+
+def without_dashes(message: str) -> str:
+    """Returns a message with our options spelled as keyword arguments.
+
+    >>> without_dashes("--stride requires --long_text window, not --machine_type")
+    'stride requires long_text window, not --machine_type'
+    """
+    return _OUR_FLAG.sub(r"\1\2", _UNKNOWN_FLAG.sub(r"\1 ", message))
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """The words of a command line that an option stands for."""
+    if name in _OF_COMMANDS:
+        raise UsageError(f"{name} is for the command line")
+    if isinstance(value, bool) and name in FLAGS and not FLAGS[name].switch:
+        raise SettingError(name, f"must have a value, got {value}")
+    if isinstance(value, list | tuple) and (name in _LISTS or name not in FLAGS):
+        return as_words(name, [_plain(name, each) for each in value])
+    return as_words(name, _plain(name, value))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value that a word of a command line can stand for."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, str | Number):
+        return value
+    texts = "; for texts in memory use bert.load().encode" if name == "input" else ""
+    raise SettingError(name, f"must be a text or a number, got a {type(value).__name__}{texts}")

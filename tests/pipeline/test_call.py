@@ -1,0 +1,167 @@
+"""`pipeline.embed`: options as keyword arguments, the record as the result; 10 s."""
+
+import logging
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert
+import pipeline
+from pipeline.outputs.progress import Progress
+from tests.support.command import embed, files, record
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "a.txt").write_text("the bank\nriver of money\n")
+    (tmp_path / "b.txt").write_text("a robber\n")
+    return [tmp_path / "a.txt", str(tmp_path / "b.txt")]
+
+
+def test_a_call_writes_what_the_command_writes_and_returns_its_record(
+    tmp_path, tiny_bundle, texts, capsys
+):
+    settings = {"layers": [-1, -2], "layer_combine": "sum", "normalize": True, "limit": 2}
+    found = pipeline.embed(
+        input=texts, output=tmp_path / "called", model=tiny_bundle, prompt=None, **settings
+    )
+    said = capsys.readouterr()
+    assert found == record(tmp_path / "called")
+    assert (found["status"], found["counts"]["embedded"]) == ("done", 2)
+    assert "layers -1,-2 sum" in said.err
+    assert "2 records: 2 embedded, 0 rejected" in said.out
+    flags = {**settings, "layers": "-1,-2"}
+    assert embed(tmp_path / "command", tiny_bundle, *texts, **flags) == 0
+    assert record(tmp_path / "command")["run"] == found["run"]
+    assert files(tmp_path / "command") == files(tmp_path / "called")
+
+
+def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, texts, capsys):
+    call = {"input": texts[0], "output": tmp_path / "out", "model": Path(tiny_bundle)}
+    first = pipeline.embed(**call, show_progress=False)
+    assert pipeline.embed(**call, show_progress=False) == first
+    assert capsys.readouterr() == ("", "")
+    assert pipeline.embed(**call) == first
+    assert capsys.readouterr().out.startswith("nothing to do: ")
+
+
+def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, capsys):
+    found = pipeline.embed(
+        input=texts, output=tmp_path / "out", model=tiny_bundle, dry_run=True, dim=7
+    )
+    assert (found["status"], found["vectors"]["shape"]) == ("planned", [7])
+    assert "7 numbers a document" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inptu": "a"}, "unknown flag inptu; did you mean input?"),
+        ({"poolin": "cls"}, "unknown flag poolin; did you mean pooling?"),
+        ({"machine_tipe": "x"}, "unknown flag machine_tipe; did you mean machine_type?"),
+        ({"pooling": "best"}, "pooling must be one of mean,"),
+        ({"limit": "ten"}, "limit: must be a whole number of at least 1, got 'ten'"),
+        ({"limit": 1.5}, "limit: must be a whole number of at least 1, got '1.5'"),
+        ({"limit": True}, "limit must have a value, got True"),
+        ({"normalize": "yes"}, "normalize must be true or false, got 'yes'"),
+        ({"model": ["a", "b"]}, "model must be a text or a number, got a list"),
+        ({"prompt": b"a"}, "prompt must be a text or a number, got a bytes"),
+        ({"input": {"a": 1}}, "input must be a text or a number, got a dict; for texts in memory"),
+        ({"input": []}, "input is missing: give the files to embed"),
+        ({"output": None}, "output is missing"),
+        ({"stride": 3}, "stride requires long_text window"),
+        ({"help": True}, "help is for the command line"),
+        ({"text": "a"}, "text is for the command line"),
+        ({"layers": [-1, -2]}, "layers names 2 layers: say how they become one vector"),
+        ({"runner": "Best"}, "runner Best is not available"),
+        ({"show_progress": 1}, "show_progress must be True or False, got 1"),
+    ],
+)
+def test_a_wrong_option_is_named_as_in_python(tmp_path, tiny_bundle, texts, options, message):
+    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        pipeline.embed(**{**call, **options})
+    assert "--" not in str(refused.value).partition(", such as ")[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_beam_are_taken(tmp_path, tiny_bundle, texts):
+    call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
+    with pytest.raises(ValueError, match="direct_num_workers 2 has no effect in one process"):
+        pipeline.embed(**call, direct_num_workers=2, direct_running_mode="in_memory")
+    found = pipeline.embed(**call, direct_num_workers=1, save_main_session=False)
+    assert found["options"]["beam_args"] == ["--direct_num_workers=1"]
+
+
+def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, tiny_bundle):
+    (tmp_path / "in.jsonl").write_text('{"text": "the bank"}\n{"text": 3}\n')
+    call = {"input": tmp_path / "in.jsonl", "output": tmp_path / "out", "model": tiny_bundle}
+    with pytest.raises(pipeline.RunFailed, match="max_rejected allows 0") as failed:
+        pipeline.embed(**call, max_rejected=0)
+    assert failed.value.record == record(tmp_path / "out")
+    assert pipeline.embed(**call, max_rejected="50%")["counts"]["rejected"] == 1
+
+
+def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
+    tmp_path, poisoned_bundle, capsys
+):
+    (tmp_path / "in.txt").write_text("vault\nvault vault\n")
+    call = {"input": tmp_path / "in.txt", "output": tmp_path / "out", "model": poisoned_bundle}
+    root = logging.getLogger()
+    before = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
+    with pytest.raises(
+        pipeline.RunFailed, match=r"the job failed: .*vector is not finite"
+    ) as failed:
+        pipeline.embed(**call, show_progress=False)
+    assert failed.value.record["status"] == "failed"
+    assert failed.value.record["error"] in str(failed.value)
+    after = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
+    assert after == before
+    assert "vault" not in capsys.readouterr().err
+
+
+def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
+    lines = []
+    with Progress(str(tmp_path), 100, lines.append):
+        end = time.monotonic() + 30
+        while not lines and time.monotonic() < end:
+            time.sleep(0.05)
+    assert "0% · 0 documents · 0 tokens/s" in lines[0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
+    (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))
+    pipeline.embed(
+        input=tmp_path / "in.txt",
+        output=tmp_path / "out",
+        model=tiny_bundle,
+        output_format=kind,
+        output_dtype="int8",
+        block_docs=30,
+        layers=[1, 2],
+        layer_combine="stack",
+    )
+    ids, vectors = bert.read(tmp_path / "out")
+    pieces = list(bert.read_batches(tmp_path / "out", rows=20))
+    sizes = [20, 10, 20] if kind == "parquet" else [30, 20]
+    assert [(len(some), each.shape) for some, each in pieces] == [(n, (n, 2, 32)) for n in sizes]
+    assert [one for some, _ in pieces for one in some] == ids
+    np.testing.assert_array_equal(np.concatenate([each for _, each in pieces]), vectors)
+    with pytest.raises(bert.SettingError, match="rows must be at least 1, got 0"):
+        bert.read_batches(tmp_path / "out", rows=0)
+    for read in (bert.read, bert.read_batches, bert.read_tokens):
+        with pytest.raises(bert.SettingError, match="folder must be a str, got 3"):
+            read(3)
+        with pytest.raises(bert.SettingError, match="partial must be True or False, got 'yes'"):
+            read(tmp_path / "out", partial="yes")
+    with pytest.raises(bert.InputError, match="none of token"):
+        bert.read_tokens(tmp_path / "out")
+    with pytest.raises(bert.InputError, match="is not the output of a run"):
+        bert.read_batches(tmp_path)
