@@ -199,6 +199,7 @@ class TextSpec:
             "first", "last" or "max".
         normalize_tokens: Whether vectors of tokens, words and spans are scaled to unit length.
         prompt: Text to put before each text, "" for none.
+        keep_text: Whether the texts are written beside their vectors.
     """
 
     max_seq_length: int
@@ -209,6 +210,7 @@ class TextSpec:
     word_pooling: str = "mean"
     normalize_tokens: bool = False
     prompt: str = ""
+    keep_text: bool = False
 
     def __post_init__(self) -> None:
         requested = tuple(text_list("granularity", self.granularity))
@@ -228,6 +230,7 @@ class TextSpec:
         whole_number("max_seq_length", self.max_seq_length)
         switch("merge_windows", self.merge_windows)
         switch("normalize", self.normalize_tokens)
+        switch("keep_text", self.keep_text)
         if self.stride is not None:
             whole_number("stride", self.stride)
         if self.stride is not None and self.long_text != "window":

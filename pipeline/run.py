@@ -136,6 +136,7 @@ class EmbedRun:
             granularity=text_spec.granularity,
             tokens_with_ids=self._tokens_with_ids,
             run=self.fingerprint,
+            keep_text=text_spec.keep_text,
         )
 
     @property

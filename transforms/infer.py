@@ -175,6 +175,7 @@ def embedding_block(
         spans=_unit_vectors(layout.spans, vectors.spans),
         line_numbers=block.line_numbers,
         extra=block.extra,
+        texts=block.texts,
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from bert.graph.load import load_tokenizer
@@ -108,6 +109,7 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
         rows=rows,
         line_numbers=good.line_numbers,
         extra=good.extra,
+        texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,
     )
 
 

@@ -11,7 +11,7 @@ from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from storage.files import is_remote
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE, OWN_COLUMNS, TYPES, type_name
+from transforms.read.extra import CAN_BE, OWN_COLUMNS, TEXT, TYPES, type_name
 from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
@@ -47,7 +47,8 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
         return columns
     if options.pair_separator and "text" not in formats:
         raise UsageError(f"--pair_separator is for plain text; for {_RECORDS} use --text_b_column")
-    columns = replace(columns, extra=_extra_schema(options.extra_columns or (), files))
+    extra = _extra_schema(options.extra_columns or (), files, options.keep_text)
+    columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]
     if columns.id is None and fields and all("id" in names for names in fields):
@@ -125,15 +126,22 @@ def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[s
             yield header
 
 
-def _extra_schema(words: tuple[str, ...], files: list[InputFile]) -> pa.Schema | None:
+def check_extra_name(name: str, keep_text: bool) -> None:
+    """Refuses an extra column with the name of a column that the output has anyway."""
+    if name.lower() in OWN_COLUMNS or (keep_text and name.lower() == TEXT):
+        raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+
+
+def _extra_schema(
+    words: tuple[str, ...], files: list[InputFile], keep_text: bool
+) -> pa.Schema | None:
     """Names and types of the extra columns: the given type, else Parquet's, else string."""
     if not words:
         return None
     fields: dict[str, pa.DataType] = {}
     for word in words:
         name, kind = _name_and_type(word)
-        if name.lower() in OWN_COLUMNS:
-            raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+        check_extra_name(name, keep_text)
         if name.lower() in map(str.lower, fields):
             raise UsageError(f"--extra_columns names {name} twice")
         fields[name] = _extra_type(name, kind, files)

@@ -102,6 +102,11 @@ def text_options(
                 f"--granularity {kind} is not available for these examples, which do not hold "
                 f"{kind}s; tokenize the texts with --granularity {kind}"
             )
+    if options.keep_text and settings is not None and not settings.keep_text:
+        raise UsageError(
+            "--keep_text is not available for these examples, which do not hold their texts; "
+            "tokenize the texts with --keep_text"
+        )
     if settings is None:
         if options.prompt:
             raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")

@@ -31,6 +31,7 @@ def find_load(run: EmbedRun) -> TableLoad | None:
         project=job_project(options, name),
         granularities=tuple(run.metadata["granularity"]),
         windows=run.text_spec.keeps_windows,
+        texts=run.text_spec.keep_text,
         most_uris=bigquery.MOST_URIS,
         vectors=run.metadata,
     )

@@ -83,13 +83,14 @@ def estimated_sizes(
 ) -> tuple[int, int]:
     """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps."""
     tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    kept = text_bytes if options.keep_text else 0
     examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:
-        return examples, 0
+        return examples + kept, 0
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
     vectors = documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype])
-    return vectors, examples
+    return vectors + kept, examples + kept
 
 
 def part_docs(widths: Widths) -> int:

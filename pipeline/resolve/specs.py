@@ -44,6 +44,7 @@ def resolve_text_spec(options: EmbedOptions, bundle: Bundle, vector_spec: Vector
         word_pooling=options.word_pooling,
         normalize_tokens=options.normalize is True,
         prompt=bundle.prompt_text(options.prompt),
+        keep_text=options.keep_text,
     )
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)

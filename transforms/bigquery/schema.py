@@ -24,27 +24,32 @@ _DESCRIPTIONS = {
     "words": "The document's words in order",
     "word": "The word",
     "spans": "The document's spans in order",
+    "text": "The text; of a window, its part of it",
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 _REQUIRED = ("id",)
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 
-def vector_schema(granularity: str, windows: bool) -> pa.Schema:
-    """The columns of a file of vectors, without extra columns; `windows` may keep their own."""
+def vector_schema(granularity: str, windows: bool, texts: bool) -> pa.Schema:
+    """The columns of a file of vectors, without extra columns.
+
+    `windows` may keep vectors of their own, `texts` may be kept.
+    """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
     facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
+    kept_texts = [("text", pa.string())] if texts else []
     if granularity == "sentence":
         kept = [("window", pa.int32()), *places] if windows else []
-        return pa.schema([("id", pa.string()), vector, *facts, *kept])
+        return pa.schema([("id", pa.string()), vector, *facts, *kept, *kept_texts])
     of_units = {
         "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
         "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
         "span": [*places, ("truncated", pa.bool_()), vector],
     }
     units = (KINDS[granularity], pa.list_(pa.struct(of_units[granularity])))
-    return pa.schema([("id", pa.string()), units, *facts])
+    return pa.schema([("id", pa.string()), units, *facts, *kept_texts])
 
 
 def table_schema(schema: pa.Schema) -> list[Field]:

@@ -28,6 +28,7 @@ class TableLoad:
         most_uris: Files of a job.
         granularities: The kinds of vectors of the run.
         windows: Whether windows keep vectors of their own.
+        texts: Whether the texts are kept.
         vectors: What the vectors are, as in the table's description.
     """
 
@@ -39,6 +40,7 @@ class TableLoad:
     most_uris: int
     granularities: tuple[str, ...] = ("sentence",)
     windows: bool = False
+    texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)
 
     def table_of(self, granularity: str) -> TableName:

@@ -39,7 +39,7 @@ class ExampleReading:
         return self.text_spec.long_text == "window"
 
 
-def feature_kinds(granularity: tuple[str, ...], windows: bool) -> dict[str, type]:
+def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) -> dict[str, type]:
     """Which features are read of each example, and what they hold."""
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
     names += ["num_tokens", "truncated", "text_hash", "line"]
@@ -50,7 +50,7 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool) -> dict[str, type
                 f"{name}_{each}" for each in ("starts", "stops", "first", "last", "truncated")
             ]
     kinds: dict[str, type] = dict.fromkeys(names, int)
-    kinds |= {"id": bytes, "tokenizer": bytes}
+    kinds |= {"id": bytes, "tokenizer": bytes} | ({"text": bytes} if keep_text else {})
     return kinds | ({"words": bytes} if "word" in granularity else {})
 
 

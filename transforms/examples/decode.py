@@ -109,7 +109,8 @@ def example_block(
     Raises:
         ValueError: An example of another tokenizer.
     """
-    kinds = feature_kinds(reading.text_spec.granularity, reading.windows)
+    spec = reading.text_spec
+    kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)
     columns, at = _decoded(records, kinds)
     check_tokenizer(columns["tokenizer"], reading, path, [records[row].offset for row in at])
     documents = np.cumsum(begins) - 1
@@ -188,7 +189,15 @@ def _block(
         row=row,
         rows=rows,
         line_numbers=lines.first(0)[head_rows] if numbered else None,
+        texts=_texts(columns["text"], head_rows) if "text" in columns else None,
     )
+
+
+def _texts(column: Column, rows: np.ndarray) -> pa.StringArray:
+    """The texts of documents, null where the first example of a document has none."""
+    found = column.first(None)[rows].tolist()
+    texts = [None if each is None else each.decode("utf-8", "replace") for each in found]
+    return pa.array(texts, pa.string())
 
 
 def _of_rows(column: Column, kept: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:

@@ -45,6 +45,10 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     if block.line_numbers is not None:
         found["line"] = each(block.line_numbers[document])
     number = np.zeros(len(document), np.int64)
+    if block.texts is not None:  # in the first row of each document
+        firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]
+        once = splits_of(np.bincount(firsts, minlength=len(document)))
+        found["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
         found["window"] = each(number)

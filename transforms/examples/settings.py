@@ -24,6 +24,7 @@ class ExampleSettings:
             always.
         tokens_with_ids: As in the metadata of a run.
         run: Fingerprint of the run that wrote them.
+        keep_text: Whether they hold their texts.
     """
 
     tokenizer: str
@@ -35,6 +36,7 @@ class ExampleSettings:
     granularity: tuple[str, ...]
     tokens_with_ids: bool
     run: str = ""
+    keep_text: bool = False
 
     def to_json(self) -> bytes:
         """The settings as JSON."""

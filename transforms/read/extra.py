@@ -27,6 +27,7 @@ OWN_COLUMNS = frozenset(
         *("window", "start", "stop", "tokens", "words", "spans", "linex_index", "features"),
     ]
 )
+TEXT = "text"  # the column of texts, where they are kept
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}

@@ -23,6 +23,7 @@ class TokenBlock:
         layout: How the documents were cut into rows: one each, or windows.
         row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
         rows: The distinct rows, with [CLS] and [SEP].
+        texts: Arrow strings `[documents]`; None if texts are not kept.
     """
 
     part: Part
@@ -34,6 +35,7 @@ class TokenBlock:
     rows: "Rows"
     line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
+    texts: pa.StringArray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

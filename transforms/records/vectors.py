@@ -74,7 +74,7 @@ class EmbeddingBlock:
     """The vectors of a part, as columns in the order of its documents.
 
     Attributes:
-        part, ids, num_tokens, truncated, text_hash, line_numbers, extra: As in `TokenBlock`.
+        part, ids, num_tokens, truncated, text_hash, line_numbers, extra, texts: As in `TokenBlock`.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
             vectors of whole texts are requested.
         windows: Which windows the vectors are of, None if they are of documents.
@@ -99,6 +99,7 @@ class EmbeddingBlock:
     spans: UnitVectors | None = None
     line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
+    texts: pa.StringArray | None = None
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
