@@ -24,6 +24,10 @@ def check_contradictions(options: EmbedOptions) -> None:
     if options.long_text != "window":
         for flag in _given(options, "stride", "merge_windows"):
             raise UsageError(f"{flag} requires --long_text window")
+    if options.document == "file" and options.pair_separator is not None:
+        raise UsageError("--document file conflicts with --pair_separator, which is for lines")
+    if options.document == "file" and options.reads_table:
+        raise UsageError("--document file is for text files, not for tables")
     if options.pair_separator == "":
         raise UsageError("--pair_separator is empty, give the characters between the two texts")
     if options.pair_separator is not None or options.text_b_column is not None:

@@ -123,6 +123,12 @@ class EmbedOptions:
         "default: by suffix, else text",
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
+    document: str = _flag(
+        INPUT,
+        "what a document is in plain text: each line, or each file, whose path is then its id",
+        default="line",
+        choices=("line", "file"),
+    )
     text_column: str | None = _flag(
         INPUT, "field or column with a text or a list of words (default: text)", "NAME"
     )

@@ -25,6 +25,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
     )
+    listed = "; ".join([listed, *_file_notes(run)])
     rows = f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens"
     written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
     if run.kind == "examples":
@@ -43,6 +44,25 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
     )
     return [listed, model, written, *map(_earlier_line, run.earlier)]
+
+
+def _file_notes(run: EmbedRun) -> Iterator[str]:
+    """The suffixes of the files, those that are skipped, and what a document is in plain text."""
+    if len(run.planned.paths) > 1:
+        yield _suffix_counts(run.suffixes)
+    if run.skipped_files:
+        count, suffixes = sum(run.skipped_files.values()), _suffix_counts(run.skipped_files)
+        yield f"{count:,} files that are not text are skipped ({suffixes})"
+    if run.options.document == "file":
+        yield "each text file is one document"
+    elif run.text_files:
+        yield "each line of plain text is one document (--document file: each file)"
+
+
+def _suffix_counts(counts: Mapping[str, int]) -> str:
+    """The most frequent suffixes and how many files have them."""
+    shown = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in counts.items()]
+    return ", ".join(shown[:_MOST_NAMED]) + ", …" * (len(shown) > _MOST_NAMED)
 
 
 def _earlier_line(earlier: EarlierOutput) -> str:

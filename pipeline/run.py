@@ -57,6 +57,9 @@ class EmbedRun:
         table: What to read of a BigQuery table; None if the input is files.
         query_rows: The facts about that table that `run.json` keeps if it is the result of a
             query, which expires.
+        suffixes: Suffixes of the files that are read: how many of each.
+        text_files: How many files are plain text.
+        skipped_files: Suffixes of the files that are not text: how many were skipped.
         fingerprint: Of everything that changes rows or how files are cut.
         estimated_bytes: Estimated size of the output.
         earlier: Earlier outputs, whose documents are skipped.
@@ -79,6 +82,9 @@ class EmbedRun:
     reading: ExampleReading | None
     table: TableRequest | None
     query_rows: dict[str, Any] | None
+    suffixes: dict[str, int]
+    text_files: int
+    skipped_files: dict[str, int]
     fingerprint: str = ""
     estimated_bytes: int = 0
     earlier: tuple[EarlierOutput, ...] = ()

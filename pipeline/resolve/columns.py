@@ -16,7 +16,7 @@ from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
 from transforms.read.tables.parquet_types import check_schema, plain_type
-from transforms.records.spec import InputFile
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
@@ -42,7 +42,7 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
     formats = {file.format for file in files}
     if formats == {"tfrecord"}:
         return columns
-    if formats <= {"text"}:
+    if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
         return columns
     if options.pair_separator and "text" not in formats:

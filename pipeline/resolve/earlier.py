@@ -14,10 +14,11 @@ from transforms.bigquery.earlier_table import table_facts, table_name
 from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
 from transforms.records.same_vectors import difference
+from transforms.records.spec import WHOLE_FILES
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")
-_READABLE = ("text", "jsonl", "csv", "parquet")
+_READABLE = ("text", WHOLE_FILES, "jsonl", "csv", "parquet")
 
 
 def check_formats(options: EmbedOptions, formats: set[str]) -> None:

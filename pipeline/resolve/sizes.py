@@ -9,7 +9,7 @@ from pipeline.options import EXAMPLES, EmbedOptions
 from transforms.examples.read import first_records
 from transforms.plan.cut import default_block_bytes
 from transforms.read.lines import first_lines
-from transforms.records.spec import InputFile
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
@@ -69,7 +69,8 @@ def estimated_documents(files: list[InputFile], limit: int | None) -> int:
         documents = round(stored * len(sizes) / max(1, sum(sizes)))
         return documents if limit is None else min(documents, limit)
     rows = sum(file.stop for file in files if file.footer is not None)
-    others = [file for file in files if file.footer is None]
+    rows += sum(file.format == WHOLE_FILES for file in files)
+    others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
     total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
     first = next((each for each in map(first_lines, others) if each.data), None)
     documents = rows
