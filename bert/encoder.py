@@ -287,12 +287,12 @@ class Encoder:
         """
         spec = spec or self.spec
         outputs = OutputSpec(
-            sentences="sentence" in text_spec.granularity,
+            sentences="sentence" in text_spec.granularity and not text_spec.pools_late,
             finished=text_spec.long_text != "window" or text_spec.keeps_windows,
-            tokens=text_spec.needs_tokens,
+            tokens=text_spec.needs_tokens or text_spec.pools_late,
         )
         embedded = self._runner.run(
-            spec,
+            replace(spec, dim=None) if text_spec.pools_late else spec,
             outputs,
             rows.input_ids,
             rows.row_splits,

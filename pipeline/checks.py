@@ -24,6 +24,7 @@ def check_contradictions(options: EmbedOptions) -> None:
     if options.long_text != "window":
         for flag in _given(options, "stride", "merge_windows"):
             raise UsageError(f"{flag} requires --long_text window")
+    _check_chunks(options)
     if options.document == "file" and options.pair_separator is not None:
         raise UsageError("--document file conflicts with --pair_separator, which is for lines")
     if options.document == "file" and options.reads_table:
@@ -35,6 +36,17 @@ def check_contradictions(options: EmbedOptions) -> None:
             raise UsageError("--long_text window is for single texts and conflicts with pairs")
         if {"word", "span"} & set(options.granularity):
             raise UsageError("--granularity word and span are for single texts, not for pairs")
+
+
+def _check_chunks(options: EmbedOptions) -> None:
+    if options.chunk is None:
+        for flag in _given(options, "chunk_tokens", "chunk_overlap", "chunk_pooling"):
+            raise UsageError(f"{flag} requires --chunk")
+        return
+    for flag in _given(options, "long_text", "granularity", "tfrecord_output"):
+        raise UsageError(f"{flag} conflicts with --chunk, which covers whole texts")
+    for flag in _given(options, "text_b_column", "pair_separator"):
+        raise UsageError(f"{flag} is for pairs, --chunk for single texts")
 
 
 def _check_files(options: EmbedOptions) -> None:

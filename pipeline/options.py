@@ -13,7 +13,15 @@ from typing import Any
 from bert.engines.choose import DEVICES, PRECISIONS
 from bert.formats.number_types import OUTPUT_DTYPES
 from bert.recipes import RECIPES
-from bert.specs import GRANULARITIES, LAYER_COMBINES, LONG_TEXTS, POOLINGS, WORD_POOLINGS
+from bert.specs import (
+    CHUNK_POOLINGS,
+    CHUNKS,
+    GRANULARITIES,
+    LAYER_COMBINES,
+    LONG_TEXTS,
+    POOLINGS,
+    WORD_POOLINGS,
+)
 from pipeline.accelerators import ACCELERATORS
 
 EXAMPLES = "examples"  # the output format of `tokenize`
@@ -259,6 +267,28 @@ class EmbedOptions:
         "tokens that neighbouring windows share (default: 64, at most half a window)",
         "N",
         type=_at_least_zero,
+    )
+    chunk: str | None = _embed_flag(
+        MODEL, "give each of these parts of a document a vector of its own", choices=CHUNKS
+    )
+    chunk_tokens: int | None = _embed_flag(
+        MODEL,
+        "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
+        "N",
+        type=_positive,
+    )
+    chunk_overlap: int | None = _embed_flag(
+        MODEL,
+        "tokens, at most, that neighbouring chunks share (default: 0)",
+        "N",
+        type=_at_least_zero,
+    )
+    chunk_pooling: str = _embed_flag(
+        MODEL,
+        "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
+        "mean of its tokens",
+        default="own",
+        choices=CHUNK_POOLINGS,
     )
     prompt: str | None = _flag(
         MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"

@@ -22,6 +22,7 @@ from pipeline.resolve.sizes import (
     Widths,
     block_bytes,
     estimated_documents,
+    estimated_rows,
     estimated_sizes,
     part_docs,
 )
@@ -59,7 +60,10 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         run = replace(run, fingerprint=run_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
-            run.estimated_documents, run.input_bytes, options, widths
+            estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
+            run.input_bytes,
+            options,
+            widths,
         )
         engine = engine_of(options, run.bundle) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)

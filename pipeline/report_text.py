@@ -26,7 +26,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
     )
     listed = "; ".join([listed, *_file_notes(run)])
-    rows = f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens"
+    rows = _rows_text(run.text_spec.to_dict())
     written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
@@ -36,7 +36,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     for kind in run.text_spec.granularity:
         if kind == "sentence":
             shape = "x".join(map(str, spec.shape(config)))
-            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a document")
+            unit = run.text_spec.pieces or "document"
+            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a {unit}")
         else:
             vectors.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
     model = (
@@ -112,10 +113,19 @@ def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _cut_text(record: Mapping[str, Any]) -> str:
     settings = record["vectors" if "vectors" in record else "examples"]
-    if settings["long_text"] == "truncate":
-        cut = record["counts"]["truncated"]
-        return f"{cut:,} texts cut at {settings['max_seq_length']} tokens"
-    return f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    cut = settings["long_text"] == "truncate" and settings.get("chunk") is None
+    return f"{record['counts']['truncated']:,} " * cut + _rows_text(settings)
+
+
+def _rows_text(settings: Mapping[str, Any]) -> str:
+    """What happens to texts that are longer than a row."""
+    rows = f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    chunk, most = settings.get("chunk"), settings.get("chunk_tokens")
+    if chunk is None:
+        return rows
+    size = f" of up to {most} tokens" if most else ""
+    late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
+    return f"chunks by {chunk}{size}{late}"
 
 
 def _speed(record: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from bert.formats.number_types import (
     stored_type,
     stored_width,
 )
-from bert.formats.output_files import KINDS
+from bert.formats.output_files import KINDS, PIECES
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> SentenceVectors:
     rows = list(lines)
-    windows = bool(rows) and "window" in rows[0]
+    windows = bool(rows) and not rows[0].keys().isdisjoint(PIECES)
     places = [
         np.array([row[name] for row in rows], np.int32) for name in ("start", "stop") if windows
     ]

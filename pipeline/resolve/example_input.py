@@ -22,6 +22,7 @@ _OF_TEXTS = (
     "span_columns",
     "pair_separator",
     "extra_columns",
+    "chunk",
 )
 _OFFERED = ("sentence", "token")  # by every example; words and spans must have been requested
 

@@ -19,6 +19,7 @@ _ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
 _MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
 _SMALLEST_BLOCK = 4 << 10
 _TEXT_BYTES_A_TOKEN = 4
+_CHUNK_TOKENS = {"sentence": 20, "paragraph": 80, "tokens": 200}
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
 _JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
@@ -33,17 +34,29 @@ class Widths:
     Attributes:
         document: Numbers in the vectors of a document.
         token: Numbers in the vectors of each of its tokens, or words.
+        held: Numbers of each token that are computed, and so held in memory.
     """
 
     document: int
     token: int
+    held: int = 0
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
         sentence = "sentence" in text_spec.granularity
         kinds = len(text_spec.granularity) - sentence
-        token = kinds * math.prod(vector_spec.token_shape(bundle.config)) if kinds else 0
-        return cls(vector_spec.width(bundle.config) if sentence else 0, token)
+        needed = kinds or text_spec.pools_late
+        width = math.prod(vector_spec.token_shape(bundle.config)) if needed else 0
+        document = vector_spec.width(bundle.config) if sentence else 0
+        return cls(document, kinds * width, max(kinds, 1) * width)
+
+
+def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
+    """Estimates how many vectors of sentences there are: one a document, or one a chunk."""
+    if text_spec.chunk is None:
+        return documents
+    tokens = text_spec.chunk_tokens or _CHUNK_TOKENS[text_spec.chunk]
+    return max(documents, text_bytes // _TEXT_BYTES_A_TOKEN // tokens)
 
 
 def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
@@ -56,9 +69,9 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
         size = min(size * _ACCELERATED, _LARGEST_ACCELERATED)
     elif bundle.config.hidden_size >= _SLOW_MODEL:
         size = min(size, _SLOW_MODEL_BLOCK)
-    if widths.token:
+    if widths.held:
         # A token is some four bytes of text, and so is each of its numbers.
-        size = min(size, max(_MOST_TOKEN_BYTES // widths.token, _SMALLEST_BLOCK))
+        size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
     return size
 
 

@@ -260,7 +260,7 @@ class _Loader:
 
 def _stored_schema(target: KindLoad) -> pa.Schema:
     if not target.files:
-        return vector_schema(target.kind, target.load.windows, target.load.texts)
+        return vector_schema(target.kind, target.load.pieces, target.load.texts)
     with open_raw(join(target.load.output, target.files[0])) as file:
         return pq.read_schema(file).remove_metadata()
 

@@ -16,6 +16,7 @@ _DESCRIPTIONS = {
     "truncated": "Whether the text was longer than the model reads and was cut",
     "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
     "window": "Number of the window in its document, from 0",
+    "chunk": "Number of the chunk in its document, from 0",
     "start": "Code point of the text where it begins; -1 for special tokens",
     "stop": "Code point of the text after its last; -1 for special tokens",
     "tokens": "The document's WordPieces in order, special tokens included",
@@ -24,24 +25,24 @@ _DESCRIPTIONS = {
     "words": "The document's words in order",
     "word": "The word",
     "spans": "The document's spans in order",
-    "text": "The text; of a window, its part of it",
+    "text": "The text; of a window or chunk, its part of it",
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 _REQUIRED = ("id",)
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 
-def vector_schema(granularity: str, windows: bool, texts: bool) -> pa.Schema:
+def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schema:
     """The columns of a file of vectors, without extra columns.
 
-    `windows` may keep vectors of their own, `texts` may be kept.
+    `pieces`, `window` or `chunk`, may have vectors of their own, `texts` may be kept.
     """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
     facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
     kept_texts = [("text", pa.string())] if texts else []
     if granularity == "sentence":
-        kept = [("window", pa.int32()), *places] if windows else []
+        kept = [(pieces, pa.int32()), *places] if pieces else []
         return pa.schema([("id", pa.string()), vector, *facts, *kept, *kept_texts])
     of_units = {
         "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],

@@ -27,7 +27,7 @@ class TableLoad:
         project: Runs the jobs.
         most_uris: Files of a job.
         granularities: The kinds of vectors of the run.
-        windows: Whether windows keep vectors of their own.
+        pieces: `window` or `chunk`, where these have vectors of their own; else None.
         texts: Whether the texts are kept.
         vectors: What the vectors are, as in the table's description.
     """
@@ -39,7 +39,7 @@ class TableLoad:
     project: str
     most_uris: int
     granularities: tuple[str, ...] = ("sentence",)
-    windows: bool = False
+    pieces: str | None = None
     texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)
 

@@ -66,7 +66,7 @@ def check_table(target: KindLoad, extra: pa.Schema | None) -> None:
         f"--output_table {name}: dataset {name.project}.{name.dataset} cannot be used"
     ):
         _ = target.location  # asks the service
-    vectors = vector_schema(target.kind, target.load.windows, target.load.texts)
+    vectors = vector_schema(target.kind, target.load.pieces, target.load.texts)
     fields = table_schema(pa.schema([*vectors, *(extra or ())]))
     table = get_table(target.client, name)
     if table is None:

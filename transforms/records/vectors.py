@@ -11,13 +11,15 @@ from transforms.records.part import Part
 
 @dataclass(frozen=True)
 class KeptWindows:
-    """The windows of long texts, where each keeps a vector of its own.
+    """The windows of long texts, or the chunks of texts, where each has a vector of its own.
 
     Attributes:
         document: int32 `[windows]`, the place of each window's document; never decreasing.
         window: int32 `[windows]`, its number in the document, from 0.
         starts, stops: int32 `[windows]`, code points of the text, from its first to after its last.
-        num_tokens: int32 `[windows]`, its tokens, special tokens included.
+        num_tokens: int32 `[windows]`, its tokens, special tokens included; without these where a
+            chunk is pooled in its document.
+        name: `window` or `chunk`.
     """
 
     document: np.ndarray
@@ -25,6 +27,7 @@ class KeptWindows:
     starts: np.ndarray
     stops: np.ndarray
     num_tokens: np.ndarray
+    name: str = "window"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors
 
 
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
-    """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window, start, stop].
+    """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window or
+    chunk, start, stop].
 
-    A row a document; or, if windows are kept, a row a window with its document's id and hash. As in
+    A row a document; or a row a window, or chunk, with its document's id and hash. As in
     the other tables, then come `text`, if texts are kept, and the extra columns.
     """
     vectors, windows = block.vectors, block.windows
@@ -27,7 +28,7 @@ def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
         "num_tokens": pa.array(windows.num_tokens, pa.int32()),
         "truncated": pa.array(np.zeros(len(rows), bool)),
         "text_hash": pa.array(block.text_hash[rows], pa.int64()),
-        "window": pa.array(windows.window, pa.int32()),
+        windows.name: pa.array(windows.window, pa.int32()),
         "start": pa.array(windows.starts, pa.int32()),
         "stop": pa.array(windows.stops, pa.int32()),
     }

@@ -66,7 +66,7 @@ def _features(block: EmbeddingBlock, dtype: str) -> dict[str, Feature]:
     return found | {
         "num_tokens": each(windows.num_tokens),
         "truncated": each(np.zeros(len(rows))),
-        "window": each(windows.window),
+        windows.name: each(windows.window),
         "start": each(windows.starts),
         "stop": each(windows.stops),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from bert.formats.output_files import KINDS, WINDOWS
+from bert.formats.output_files import KINDS, PIECES
 from transforms.metrics import count_report
 from transforms.output_folder import REJECTED, OutputFile, OutputFolder
 from transforms.records.part import Part
@@ -113,7 +113,7 @@ def vector_files(
     for granularity in block.granularities if len(block) else ():
         kind, rows = KINDS[granularity], len(block)
         if granularity == "sentence" and block.windows is not None:
-            kind, rows = WINDOWS, len(block.windows.document)
+            kind, rows = PIECES[block.windows.name], len(block.windows.document)
         write = partial(
             _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
         )
