@@ -22,8 +22,10 @@ TYPES: dict[str, pa.DataType] = {
 CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
-    "id embedding scale num_tokens truncated text_hash window chunk start stop tokens words spans "
-    "linex_index features".split()
+    [
+        *("id", "embedding", "scale", "num_tokens", "truncated", "text_hash", "start", "stop"),
+        *("window", "chunk", "tokens", "words", "spans", "linex_index", "features"),
+    ]
 )
 TEXT = "text"  # the column of texts, where they are kept
 

@@ -1,5 +1,7 @@
 """Chunks: every token is in one, none is too long, and their borders are those of the text."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +14,8 @@ from bert.specs import TextSpec
 from bert.tokenization.tokenizer import Tokenizer
 from storage.errors import SettingError
 
-WORDS = "the bank of a river un ##aff ##able ##s . ! ? 你 好 。".split()
-TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+PIECES = ["the", "bank", "of", "a", "river", "un", "##aff", "##able", "##s", *".!?你好。"]
+TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])
 
 
 def chunks(texts, **settings):
@@ -31,7 +33,7 @@ def chunks(texts, **settings):
 
 def parts(text, starts):
     borders = [*starts(text).tolist(), len(text)]
-    return [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(borders)]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap):
     for start, stop in ranges:
         assert 0 < stop - start <= most
         assert {start, stop} <= set(borders.tolist())
-    for (start, stop), (next_start, next_stop) in zip(ranges, ranges[1:], strict=False):
+    for (start, stop), (next_start, next_stop) in pairwise(ranges):
         assert start < next_start <= stop < next_stop
         assert stop - next_start <= overlap
 
