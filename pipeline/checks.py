@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bert.formats.output_files import BEAM_RAG
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 
@@ -107,9 +108,11 @@ def _given(options: EmbedOptions, *names: str) -> Iterator[str]:
 
 def _check_output_table(options: EmbedOptions) -> None:
     if options.output_format != "bigquery":
-        for flag in _given(options, "output_table", "write_disposition"):
+        for flag in _given(options, "output_table", "table_schema", "write_disposition"):
             raise UsageError(f"{flag} requires --output_format bigquery")
         return
+    if options.table_schema == BEAM_RAG and options.granularity != ("sentence",):
+        raise UsageError("--table_schema beam_rag is for vectors of sentences alone")
     if options.output_table is None:
         raise UsageError(
             "--output_format bigquery requires --output_table project:dataset.table; the files "

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert.engines.choose import DEVICES, PRECISIONS
 from bert.formats.number_types import OUTPUT_DTYPES
+from bert.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
 from bert.recipes import RECIPES
 from bert.specs import (
     CHUNK_POOLINGS,
@@ -187,6 +188,12 @@ class EmbedOptions:
     output_table: str | None = _embed_flag(
         OUTPUT, "project:dataset.table, optionally with a partition $YYYYMMDD", "TABLE"
     )
+    table_schema: str = _embed_flag(
+        OUTPUT,
+        "columns of the table; beam_rag: id, embedding, content, metadata, as Beam's RAG package",
+        default="vectors",
+        choices=TABLE_SCHEMAS,
+    )
     write_disposition: str | None = _embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
@@ -355,6 +362,11 @@ class EmbedOptions:
     def is_dataflow(self) -> bool:
         """Whether the run goes to Dataflow."""
         return self.runner_name == "dataflowrunner"
+
+    @property
+    def writes_texts(self) -> bool:
+        """Whether the output holds the texts."""
+        return self.keep_text or self.table_schema == BEAM_RAG
 
     @property
     def reads_table(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from bert.bundle.bundle import Bundle
 from bert.graph.load import load_tokenizer
 from bert.specs import TextSpec, VectorSpec
-from pipeline.options import EXAMPLES, EmbedOptions
+from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 from storage.files import absolute
 from transforms.bigquery.read import TableRequest
 from transforms.bigquery.table_load import TableLoad
@@ -159,8 +159,12 @@ class EmbedRun:
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
             return described | {"compression": self.options.compression}
-        compression = {"compression": self.options.compression}
-        return (compression if self.options.output_format == "tfrecord" else {}) | {
+        more: dict[str, Any] = {}
+        if self.options.output_format == "tfrecord":
+            more["compression"] = self.options.compression
+        if self.options.table_schema != DEFAULTS["table_schema"]:
+            more["table_schema"] = self.options.table_schema
+        return more | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,

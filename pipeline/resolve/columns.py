@@ -47,7 +47,7 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
         return columns
     if options.pair_separator and "text" not in formats:
         raise UsageError(f"--pair_separator is for plain text; for {_RECORDS} use --text_b_column")
-    extra = _extra_schema(options.extra_columns or (), files, options.keep_text)
+    extra = _extra_schema(options.extra_columns or (), files, options.writes_texts)
     columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]

@@ -82,6 +82,11 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
             f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
             "in Parquet or JSON lines, or a table"
         )
+    if record is not None and "table_schema" in record["vectors"]:
+        raise UsageError(
+            f"--skip_existing {place} was written with --table_schema "
+            f"{record['vectors']['table_schema']}, which has no column text_hash to compare"
+        )
     files, sizes = key_files(place)
     settings = _settings(place, sizes) if record is None else record["vectors"]
     _check_same(place, settings, vectors)

@@ -103,7 +103,7 @@ def text_options(
                 f"--granularity {kind} is not available for these examples, which do not hold "
                 f"{kind}s; tokenize the texts with --granularity {kind}"
             )
-    if options.keep_text and settings is not None and not settings.keep_text:
+    if options.writes_texts and settings is not None and not settings.keep_text:
         raise UsageError(
             "--keep_text is not available for these examples, which do not hold their texts; "
             "tokenize the texts with --keep_text"

@@ -97,7 +97,7 @@ def estimated_sizes(
 ) -> tuple[int, int]:
     """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps."""
     tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    kept = text_bytes if options.keep_text else 0
+    kept = text_bytes if options.writes_texts else 0
     examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:
         return examples + kept, 0

@@ -44,7 +44,7 @@ def resolve_text_spec(options: EmbedOptions, bundle: Bundle, vector_spec: Vector
         word_pooling=options.word_pooling,
         normalize_tokens=options.normalize is True,
         prompt=bundle.prompt_text(options.prompt),
-        keep_text=options.keep_text,
+        keep_text=options.writes_texts,
         chunk=options.chunk,
         chunk_tokens=options.chunk_tokens,
         chunk_overlap=options.chunk_overlap or 0,

@@ -65,7 +65,7 @@ def table_columns(options: EmbedOptions, schema: list["SchemaField"], shown: str
     is_number = present[columns.id or "id"].field_type.upper() in _INTEGERS
     return replace(
         columns,
-        extra=_extra_schema(options.extra_columns or (), present, shown, options.keep_text),
+        extra=_extra_schema(options.extra_columns or (), present, shown, options.writes_texts),
         id_type="int64" if is_number else "string",
     )
 

@@ -29,6 +29,15 @@ _DESCRIPTIONS = {
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 _REQUIRED = ("id",)
+# The default columns of apache_beam.ml.rag.ingestion.bigquery.
+RAG_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("embedding", pa.list_(pa.float32())),
+        ("content", pa.string()),
+        ("metadata", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+    ]
+)
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bert.formats.output_files import KINDS
+import pyarrow as pa
+
+from bert.formats.output_files import BEAM_RAG, KINDS
 from transforms.bigquery.client import PATIENCE, TableName
+from transforms.bigquery.schema import RAG_SCHEMA, vector_schema
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -54,6 +57,11 @@ class TableLoad:
         return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
 
     @property
+    def is_rag(self) -> bool:
+        """Whether the rows have the columns of Beam's RAG package."""
+        return self.vectors.get("table_schema") == BEAM_RAG
+
+    @property
     def requested(self) -> dict[str, Any]:
         """What is loaded, for the run's record."""
         tables = {kind: self.table_of(kind).destination for kind in self.granularities}
@@ -80,6 +88,13 @@ class KindLoad:
     def name(self) -> TableName:
         """The table."""
         return self.load.table_of(self.kind)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a file, without extra columns."""
+        if self.load.is_rag:
+            return RAG_SCHEMA
+        return vector_schema(self.kind, self.load.pieces, self.load.texts)
 
     @property
     def job_name(self) -> str:

@@ -67,6 +67,50 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
     assert record(output)["counts"]["rejected"] == 1
 
 
+def test_rows_have_the_columns_of_beams_rag_package(
+    bigquery, dataset, tiny_bundle, tmp_path, capsys
+):
+    path = tmp_path / "in.jsonl"
+    lines = [
+        {"id": "a", "text": "The bank. A river!", "day": 3, "tags": None},
+        {"id": "b", "text": "Seven stars.", "day": None, "tags": ["x", "y"]},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    table = f"test-project.{dataset}.rag"
+    fields = "id STRING, embedding ARRAY<FLOAT64>, content STRING"
+    pairs = "metadata ARRAY<STRUCT<key STRING, value STRING>>"
+    bigquery.rows(f"CREATE TABLE `{table}` ({fields}, {pairs})")
+    flags = {"table_schema": "beam_rag", "chunk": "sentence", "extra_columns": "day:int64"}
+    output, target = tmp_path / "out", f"test-project:{dataset}.rag"
+    assert load(output, tiny_bundle, path, target, **flags) == 0
+    names = "id, embedding, content, metadata"
+    found = bigquery.rows(f"SELECT {names} FROM `{table}` ORDER BY id")
+    assert [(row[0], row[2]) for row in found] == [
+        ("a:0", "The bank."),
+        ("a:1", "A river!"),
+        ("b:0", "Seven stars."),
+    ]
+    ids, vectors = bert.read(output)
+    assert ids == ["a:0", "a:1", "b:0"]
+    np.testing.assert_array_equal(np.array([row[1] for row in found], np.float32), vectors)
+    metadata = [{each["key"]: each["value"] for each in row[3]} for row in found]
+    hashes = [each.pop("text_hash") for each in metadata]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert metadata == [
+        {"document": "a", "chunk": "0", "start": "0", "stop": "9", "day": "3"},
+        {"document": "a", "chunk": "1", "start": "10", "stop": "18", "day": "3"},
+        {"document": "b", "chunk": "0", "start": "0", "stop": "12"},
+    ]
+    started = len(bigquery.jobs)
+    text = (output / "run.json").read_text()
+    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    assert load(output, tiny_bundle, path, target, **flags) == 0
+    assert count(bigquery, table) == 3
+    assert load(tmp_path / "b", tiny_bundle, path, target, **flags, skip_existing=output) == 2
+    assert "no column text_hash to compare" in capsys.readouterr().err
+    assert started <= len(bigquery.jobs)
+
+
 def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):
     output, table = tmp_path / "out", f"test-project:{dataset}.v"
     assert load(output, tiny_bundle, corpus, table) == 0
