@@ -140,16 +140,9 @@ class EmbedRun:
             prompt=text_spec.prompt,
             prompt_tokens=len(prompt),
             granularity=text_spec.granularity,
-            tokens_with_ids=self._tokens_with_ids,
             run=self.fingerprint,
             keep_text=text_spec.keep_text,
         )
-
-    @property
-    def _tokens_with_ids(self) -> bool:
-        if self.reading is not None:
-            return self.settings is None or self.settings.tokens_with_ids
-        return len(self.planned.paths) > 1 or self.columns.id is not None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -179,7 +172,6 @@ class EmbedRun:
             "token_shape": list(self.vector_spec.token_shape(self.bundle.config))
             if self.text_spec.needs_tokens
             else None,
-            "tokens_with_ids": self._tokens_with_ids,
             "id_type": self.columns.id_type,
             **self.vector_spec.to_dict(),
             **self.text_spec.to_dict(),

@@ -67,8 +67,7 @@ class DocumentUnits:
     """The vectors of a document's tokens, words or spans.
 
     Attributes:
-        id: The document's id, string or integer as in the input; the number of its line where the
-            file has no ids.
+        id: The document's id, string or integer as in the input.
         texts: The tokens or words; None for spans, whose texts are in no file.
         starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
             file does not have them, as in JSON lines of tokens.
@@ -376,7 +375,7 @@ def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
     features = row["features"]
     values = [[layer["values"] for layer in token["layers"]] for token in features]
     return DocumentUnits(
-        row["id"] if "id" in row else str(row["linex_index"]),
+        row["id"],
         [token["token"] for token in features],
         None,
         None,

@@ -16,6 +16,7 @@ from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
 from transforms.read.tables.parquet_types import check_schema, plain_type
+from transforms.records.columnar import is_list
 from transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
@@ -102,14 +103,22 @@ def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFi
             raise no_column(flag, name, place, sorted(records[0]))
     for field in extra:
         values = (record.get(field.name) for record in records)
-        kinds = {_JSON_TYPES.get(type(value)) for value in values if value is not None}
-        if type_name(field.type) == "string" and len(kinds) == 1 and None not in kinds - {"string"}:
+        kinds = {_json_type(value) for value in values if value not in (None, [])}
+        if type_name(field.type) == "string" and len(kinds) == 1:
             (kind,) = kinds
-            if kind != "string":
+            if kind not in ("string", None):
                 raise UsageError(
                     f"--extra_columns {field.name} is {kind} in the first records of "
                     f"{file.info.path}; write {field.name}:{kind}"
                 )
+
+
+def _json_type(value: Any) -> str | None:
+    """The name of the type of a value of JSON, None for one that no column can have."""
+    if not isinstance(value, list):
+        return _JSON_TYPES.get(type(value))
+    kinds = {_JSON_TYPES.get(type(each)) for each in value}
+    return f"list_{kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
 
 
 _JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
@@ -162,18 +171,25 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
 
 def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:
     """The type of one column; later, every file is checked for it."""
+    formats = {file.format for file in files}
     first = next((file for file in files if file.footer is not None), None)
     if first is None or first.footer is None or name not in first.footer.schema.names:
-        return TYPES[given or "string"]
-    path, stored = first.info.path, first.footer.schema.field(name).type
-    kind = plain_type(stored)
-    if kind is None:
-        raise UsageError(f"--extra_columns {name} is {stored} in {path}; {CAN_BE}")
-    if given is not None and TYPES[given] != kind:
-        raise UsageError(f"--extra_columns {name}:{given} is {kind} in {path}; write {name}")
-    if type_name(kind) is None and any(file.format in ("jsonl", "csv") for file in files):
+        kind, place = TYPES[given or "string"], ""
+    else:
+        path, stored = first.info.path, first.footer.schema.field(name).type
+        kind, place = plain_type(stored), f" in {path}"
+        if kind is None:
+            raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
+        if given is not None and TYPES[given] != kind:
+            raise UsageError(f"--extra_columns {name}:{given} is {kind}{place}; write {name}")
+        if type_name(kind) is None and formats & {"jsonl", "csv"}:
+            raise UsageError(
+                f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "
+                "cannot hold; embed them in separate runs"
+            )
+    if is_list(kind) and "csv" in formats:
         raise UsageError(
-            f"--extra_columns {name} is {kind} in {path}, which JSON lines and CSV files "
-            "cannot hold; embed them in separate runs"
+            f"--extra_columns {name} is {kind}{place}, which CSV files cannot hold; embed them in "
+            "separate runs"
         )
     return kind

@@ -81,7 +81,7 @@ def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> 
         return "" if one is other else f"whether there is {SETTINGS_FILE}"
     theirs = asdict(other)
     differ = [name for name, value in asdict(one).items() if value != theirs[name]]
-    return ", ".join(name for name in differ if name not in ("run", "tokens_with_ids"))
+    return ", ".join(name for name in differ if name != "run")
 
 
 def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> EmbedOptions:

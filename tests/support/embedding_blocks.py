@@ -92,7 +92,6 @@ def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dic
         "granularity": list(block.granularities),
         "layers": [-1],
         "layer_combine": "last",
-        "tokens_with_ids": False,
     } | more
 
 

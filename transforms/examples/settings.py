@@ -22,7 +22,6 @@ class ExampleSettings:
         prompt_tokens: How many tokens it has.
         granularity: Which units the examples describe: words and spans only if requested, tokens
             always.
-        tokens_with_ids: As in the metadata of a run.
         run: Fingerprint of the run that wrote them.
         keep_text: Whether they hold their texts.
     """
@@ -34,7 +33,6 @@ class ExampleSettings:
     prompt: str
     prompt_tokens: int
     granularity: tuple[str, ...]
-    tokens_with_ids: bool
     run: str = ""
     keep_text: bool = False
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from storage.errors import SettingError
 from transforms.records.rejected import BadRecordError
 
-# Types that a column of a text format can have, by their names in --extra_columns.
+# Types that a column of a text format can have, by their names in --extra_columns; CSV has no lists.
 TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "int64": pa.int64(),
@@ -19,6 +19,7 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
 }
+TYPES |= {f"list_{name}": pa.list_(TYPES[name]) for name in ("string", "int64", "float64", "bool")}
 CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
@@ -51,7 +52,7 @@ class ExtraValues:
         self._columns: list[tuple[str, str, Callable[[Any], Any]]] = []
         for field in schema:
             kind = type_name(field.type)
-            if kind is None:
+            if kind not in kinds:
                 raise SettingError(
                     "extra_columns", f"{field.name} is {field.type}, which text cannot give"
                 )
@@ -81,6 +82,10 @@ def _of_kind(*kinds: type) -> Callable[[Any], Any]:
         return value
 
     return checked
+
+
+def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda value: [None if each is None else convert(each) for each in _of_kind(list)(value)]
 
 
 def _integer(value: Any) -> int:
@@ -128,6 +133,9 @@ _OF_JSON: dict[str, Callable[[Any], Any]] = {
     "bool": _of_kind(bool),
     "timestamp": _timestamp,
     "date": _date,
+}
+_OF_JSON |= {
+    name: _list_of(_OF_JSON[name.removeprefix("list_")]) for name in TYPES if name not in _OF_JSON
 }
 _OF_TEXT: dict[str, Callable[[Any], Any]] = {
     "string": _of_kind(str),

@@ -9,7 +9,7 @@ import pytest
 
 import bert
 from tests.support.command import embed, record, rows
-from tests.support.loads import count, load
+from tests.support.loads import count, interrupted, load
 
 _NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
@@ -101,14 +101,11 @@ def test_rows_have_the_columns_of_beams_rag_package(
         {"document": "a", "chunk": "1", "start": "10", "stop": "18", "day": "3"},
         {"document": "b", "chunk": "0", "start": "0", "stop": "12"},
     ]
-    started = len(bigquery.jobs)
-    text = (output / "run.json").read_text()
-    (output / "run.json").write_text(text.replace('"done"', '"running"'))
+    interrupted(bigquery, output, dataset, "rag")
     assert load(output, tiny_bundle, path, target, **flags) == 0
-    assert count(bigquery, table) == 3
+    assert count(bigquery, dataset, "rag") == 3
     assert load(tmp_path / "b", tiny_bundle, path, target, **flags, skip_existing=output) == 2
     assert "no column text_hash to compare" in capsys.readouterr().err
-    assert started <= len(bigquery.jobs)
 
 
 def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):

@@ -86,8 +86,8 @@ def test_combined_layers_share_an_entry(tmp_path, layers, combine, index):
     np.testing.assert_allclose(values, token_vectors().vectors, atol=5e-7)
 
 
-def test_ids_come_last_where_they_are_asked_for(tmp_path):
-    rows = [json.loads(line) for line in written(tmp_path, tokens_with_ids=True)]
+def test_the_id_is_an_extra_key_and_comes_last(tmp_path):
+    rows = [json.loads(line) for line in written(tmp_path)]
     assert [list(row) for row in rows] == [["linex_index", "features", "id"]] * 3
     assert [row["id"] for row in rows] == IDS
 
