@@ -10,7 +10,8 @@ import pyarrow as pa
 from storage.errors import SettingError
 from transforms.records.rejected import BadRecordError
 
-# Types that a column of a text format can have, by their names in --extra_columns; CSV has no lists.
+# Types that a column of a text format can have, by their names in --extra_columns; CSV has no
+# lists.
 TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "int64": pa.int64(),
