@@ -12,6 +12,8 @@ from transforms.crash_markers import Crash, crashes
 from transforms.increments.earlier import EarlierOutput
 
 _MOST_NAMED = 5
+_WORST_FILES = 3
+_MUCH = 0.05  # share of tokens that were lost, above which the summary warns
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -91,6 +93,7 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         *_id_lines(record),
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
+        *_unknown_lines(record),
         f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{kind} in {output}, everything about the run in {output}/run.json",
@@ -113,8 +116,39 @@ def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _cut_text(record: Mapping[str, Any]) -> str:
     settings = record["vectors" if "vectors" in record else "examples"]
-    cut = settings["long_text"] == "truncate" and settings.get("chunk") is None
-    return f"{record['counts']['truncated']:,} " * cut + _rows_text(settings)
+    if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
+        return _rows_text(settings)
+    cut = record["counts"]["truncated"]
+    lost = f" ({_percent(record['cut_share'])} of all tokens)" if cut else ""
+    return f"{cut:,} {_rows_text(settings)}{lost}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """The share of [UNK]; and warnings where much of the text did not reach the model."""
+    unknown = record["unknown"]
+    if unknown["tokens"]:
+        scripts = ", ".join(list(unknown["scripts"])[:_MOST_NAMED])
+        worst = ", ".join(
+            f"{each['file']} {_percent(each['share'])}" for each in unknown["files"][:_WORST_FILES]
+        )
+        yield (
+            f"{unknown['tokens']:,} tokens are [UNK], {_percent(unknown['share'])}"
+            f"{f' ({scripts})' if scripts else ''}, most in {worst}"
+        )
+    if record["cut_share"] > _MUCH:
+        yield (
+            f"warning: {_percent(record['cut_share'])} of the tokens were cut and have no part in "
+            "the vectors: --long_text window or --chunk tokens reads all, --max_seq_length more"
+        )
+    if unknown["share"] > _MUCH:
+        yield (
+            f"warning: {_percent(unknown['share'])} of the tokens are words that the model does "
+            "not know: choose a --model for these languages"
+        )
 
 
 def _rows_text(settings: Mapping[str, Any]) -> str:

@@ -172,6 +172,7 @@ def embedding_block(
         ids=block.ids,
         num_tokens=layout.num_tokens,
         truncated=layout.truncated,
+        full_lengths=layout.num_tokens_full,
         text_hash=block.text_hash,
         vectors=vectors.sentences,
         windows=_kept_windows(layout, pieces),

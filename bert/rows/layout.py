@@ -76,6 +76,8 @@ class Layout:
         words: None where not requested.
         spans: None where not requested.
         chunks: Chunks whose tokens are pooled in their documents; None where there are none.
+        num_tokens_full: int32 `[documents]`, as `num_tokens` if nothing were truncated; None where
+            nothing is.
     """
 
     num_tokens: np.ndarray
@@ -88,14 +90,20 @@ class Layout:
     words: Units | None = None
     spans: Units | None = None
     chunks: Units | None = None
+    num_tokens_full: np.ndarray | None = None
 
 
 def is_too_long(documents: Documents, spec: TextSpec) -> np.ndarray:
     """Returns bool `[documents]`: whether a text does not fit one row."""
+    return full_lengths(documents) > spec.max_seq_length
+
+
+def full_lengths(documents: Documents) -> np.ndarray:
+    """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), 2)
     if documents.second is not None:
         special += np.diff(documents.second.row_splits) > 0
-    return documents.lengths + documents.prompt_tokens + special > spec.max_seq_length
+    return documents.lengths + documents.prompt_tokens + special
 
 
 def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
@@ -112,7 +120,9 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
             tokenizer.sep_id,
             *pair,
         )
-        layout = Layout(np.diff(rows.row_splits).astype(np.int32), rows.truncated)
+        full = full_lengths(documents).astype(np.int32) if rows.truncated.any() else None
+        num_tokens = np.diff(rows.row_splits).astype(np.int32)
+        layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
     else:
         rows, layout = _in_windows(documents, spec, tokenizer)
     if not spec.needs_tokens:

@@ -146,11 +146,13 @@ def reading_of(
     bundle: Bundle, text_spec: TextSpec, settings: ExampleSettings | None
 ) -> ExampleReading:
     """How the examples are read and checked."""
+    tokenizer = load_tokenizer(bundle)
     return ExampleReading(
         bundle.tokenizer_fingerprint,
         bundle.config.vocab_size,
         bundle.config.type_vocab_size,
         text_spec,
         0 if settings is None else settings.prompt_tokens,
-        load_tokenizer(bundle).pad_id,
+        tokenizer.pad_id,
+        tokenizer.unk_id,
     )

@@ -13,6 +13,7 @@ _DESCRIPTIONS = {
     "id": "The document's id, as in the input",
     "embedding": "The vector; empty where no token was left",
     "num_tokens": "Tokens the model read, special tokens included",
+    "num_tokens_full": "Tokens of the whole text, special tokens included",
     "truncated": "Whether the text was longer than the model reads and was cut",
     "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
     "window": "Number of the window in its document, from 0",
@@ -48,7 +49,9 @@ def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schem
     """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
-    facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
+    full = [] if granularity == "sentence" and pieces else [("num_tokens_full", pa.int32())]
+    facts = [("num_tokens", pa.int32()), *full]
+    facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
     kept_texts = [("text", pa.string())] if texts else []
     if granularity == "sentence":
         kept = [(pieces, pa.int32()), *places] if pieces else []

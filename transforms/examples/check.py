@@ -24,6 +24,7 @@ class ExampleReading:
         text_spec: How the texts were cut into rows, and which of their vectors are requested.
         prompt_tokens: Tokens of the prompt after each [CLS].
         pad_id: Id of [PAD].
+        unk_id: Id of [UNK].
     """
 
     tokenizer: str
@@ -32,6 +33,7 @@ class ExampleReading:
     text_spec: TextSpec
     prompt_tokens: int = 0
     pad_id: int | None = None
+    unk_id: int | None = None
 
     @property
     def windows(self) -> bool:
@@ -42,7 +44,7 @@ class ExampleReading:
 def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) -> dict[str, type]:
     """Which features are read of each example, and what they hold."""
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
-    names += ["num_tokens", "truncated", "text_hash", "line"]
+    names += ["num_tokens", "num_tokens_full", "truncated", "text_hash", "line"]
     names += ["window", "windows", "window_first"] if windows else []
     for name in ("word", "span"):
         if name in granularity:

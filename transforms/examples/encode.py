@@ -38,6 +38,7 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         "starts": Ints(starts, splits),
         "stops": Ints(stops, splits),
         "num_tokens": each(layout.num_tokens[document]),
+        "num_tokens_full": each(block.num_tokens_full[document]),
         "truncated": each(layout.truncated[document]),
         "text_hash": each(block.text_hash[document]),
         "tokenizer": Bytes([tokenizer.encode()] * len(document)),

@@ -25,7 +25,8 @@ CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimal
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
     [
-        *("id", "embedding", "scale", "num_tokens", "truncated", "text_hash", "start", "stop"),
+        *("id", "embedding", "scale", "num_tokens", "num_tokens_full", "truncated"),
+        *("text_hash", "start", "stop"),
         *("window", "chunk", "tokens", "words", "spans", "linex_index", "features"),
     ]
 )

@@ -11,6 +11,7 @@ from transforms.output_folder import OutputFile
 from transforms.records.report import SUMMED, BlockReport
 
 _HASHES = 1 << 64
+_MOST_FILES = 1000  # whose [UNK] are counted
 
 
 @dataclass
@@ -31,6 +32,9 @@ class Totals:
         lasts: Reports that were their reader's last.
         written: Files, bytes and rows of each kind, as `(kind, "rows")`.
         listing: `listing_hash` of all files.
+        unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
+            `_MOST_FILES` files, where each is among the worst of its parts.
+        unknown_scripts: How many sampled [UNK] are words of each script.
     """
 
     counts: Counter = field(default_factory=Counter)
@@ -45,6 +49,8 @@ class Totals:
     lasts: int = 0
     written: Counter = field(default_factory=Counter)
     listing: int = 0
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unknown_scripts: Counter = field(default_factory=Counter)
 
 
 class SumReports(beam.CombineFn):
@@ -66,6 +72,8 @@ class SumReports(beam.CombineFn):
         totals.rejected.update(report.rejected)
         totals.seconds.update(report.seconds)
         totals.covered.update(report.covered)
+        totals.unknown_files = _worst(totals.unknown_files, report.unknown_files)
+        totals.unknown_scripts.update(report.unknown_scripts)
         totals.lengths = _added(totals.lengths, report.lengths)
         _add_parts(totals, report.block, 1 << report.part)
         if report.end_of_file is not None:
@@ -82,6 +90,8 @@ class SumReports(beam.CombineFn):
             merged.listing = (merged.listing + each.listing) % _HASHES
             for name in ("counts", "rejected", "seconds", "covered", "records", "written"):
                 getattr(merged, name).update(getattr(each, name))
+            merged.unknown_files = _worst(merged.unknown_files, each.unknown_files)
+            merged.unknown_scripts.update(each.unknown_scripts)
             merged.lengths = _added(merged.lengths, each.lengths)
             for block, parts in each.parts.items():
                 _add_parts(merged, block, parts)
@@ -122,6 +132,21 @@ def written_counts(files: dict[str, OutputFile]) -> Counter:
         kind = name.partition("/")[0]
         found.update({(kind, "files"): 1, (kind, "bytes"): file.bytes, (kind, "rows"): file.rows})
     return found
+
+
+def _worst(
+    left: dict[str, tuple[int, int]], right: dict[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """The sum of both, for the files with most [UNK]."""
+    if not right:
+        return left
+    added = dict(left)
+    for file, (unknown, tokens) in right.items():
+        had = added.get(file, (0, 0))
+        added[file] = had[0] + unknown, had[1] + tokens
+    if len(added) <= _MOST_FILES:
+        return added
+    return dict(sorted(added.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST_FILES])
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:

@@ -46,6 +46,12 @@ class TokenBlock:
         return self.layout.num_tokens
 
     @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`, the same if nothing had been cut."""
+        full = self.layout.num_tokens_full
+        return self.num_tokens if full is None else full
+
+    @property
     def truncated(self) -> np.ndarray:
         """bool `[documents]`, whether the text was cut."""
         return self.layout.truncated

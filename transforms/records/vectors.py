@@ -78,6 +78,8 @@ class EmbeddingBlock:
 
     Attributes:
         part, ids, num_tokens, truncated, text_hash, line_numbers, extra, texts: As in `TokenBlock`.
+        full_lengths: int32 `[documents]`, as `num_tokens` if nothing had been cut; None: nothing
+            was.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
             vectors of whole texts are requested.
         windows: Which windows the vectors are of, None if they are of documents.
@@ -103,6 +105,7 @@ class EmbeddingBlock:
     line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
+    full_lengths: np.ndarray | None = None
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
@@ -110,6 +113,11 @@ class EmbeddingBlock:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`: `num_tokens` if nothing had been cut."""
+        return self.num_tokens if self.full_lengths is None else self.full_lengths
 
     @property
     def granularities(self) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors
 
 
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
-    """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window or
-    chunk, start, stop].
+    """Columns: id, embedding, [scale], num_tokens, num_tokens_full, truncated, text_hash.
 
-    A row a document; or a row a window, or chunk, with its document's id and hash. As in
+    A row a document; or a row a window, or chunk, with its document's id and hash: then without
+    `num_tokens_full`, as nothing is cut, and with `window` or `chunk`, `start`, `stop`. As in
     the other tables, then come `text`, if texts are kept, and the extra columns.
     """
     vectors, windows = block.vectors, block.windows
@@ -90,6 +90,7 @@ def window_texts(texts: pa.StringArray, windows: KeptWindows) -> pa.StringArray:
 def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
     return {
         "num_tokens": pa.array(block.num_tokens, pa.int32()),
+        "num_tokens_full": pa.array(block.num_tokens_full, pa.int32()),
         "truncated": pa.array(block.truncated, pa.bool_()),
         "text_hash": pa.array(block.text_hash, pa.int64()),
     }

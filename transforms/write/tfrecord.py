@@ -62,7 +62,7 @@ def _features(block: EmbeddingBlock, dtype: str) -> dict[str, Feature]:
         found["text"] = Bytes(texts.fill_null("").cast(pa.binary()).to_pylist())
     if windows is None:
         found |= {"num_tokens": each(block.num_tokens), "truncated": each(block.truncated)}
-        return found
+        return found | {"num_tokens_full": each(block.num_tokens_full)}
     return found | {
         "num_tokens": each(windows.num_tokens),
         "truncated": each(np.zeros(len(rows))),

@@ -97,6 +97,7 @@ def write_part(
     files = block.part.files | write_files(block) | _rejected_file(folder, block.part)
     part = block.part.then("write", time.perf_counter() - started)
     computed = {name: getattr(block, name, 0) for name in _COMPUTED}
+    computed["full_tokens"] = int(block.num_tokens_full.sum())
     report = part_report(part, block.num_tokens, block.truncated, files, **computed)
     folder.write_report(part.block, part.number, report_bytes(report, run))
     return report

@@ -53,6 +53,7 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
         "id": ("STRING", "REQUIRED"),
         "embedding": ("FLOAT64", "REPEATED"),
         "num_tokens": ("INT64", "NULLABLE"),
+        "num_tokens_full": ("INT64", "NULLABLE"),
         "truncated": ("BOOL", "NULLABLE"),
         "text_hash": ("INT64", "NULLABLE"),
     }

@@ -53,8 +53,8 @@ def test_columns_of_parquet_keep_their_types(tmp_path, tiny_bundle):
     flags = {"extra_columns": names, "limit": 3}
     assert embed(output, tiny_bundle, tmp_path / "in.parquet", **flags) == 0
     table = written(output)
-    assert table.column_names[:5] == ["id", "embedding", "num_tokens", "truncated", "text_hash"]
-    assert table.column_names[5:] == list(TYPED)
+    facts = ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
+    assert table.column_names == ["id", "embedding", *facts, *TYPED]
     for name, column in TYPED.items():
         assert table[name].to_pylist() == column.to_pylist(), name
         kind = column.type.value_type if name == "c_kind" else column.type
@@ -114,7 +114,7 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tin
     inputs = [tmp_path / "in.csv", tmp_path / "in.jsonl"]
     assert embed(output, tiny_bundle, *inputs, extra_columns=asked) == 0
     table = written(output)
-    assert [str(kind) for kind in table.schema.types[5:]] == [
+    assert [str(kind) for kind in table.schema.types[6:]] == [
         "string",
         "int64",
         "double",
@@ -123,7 +123,7 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tin
         "date32[day]",
     ]
     day, at = datetime.date(2024, 5, 6), datetime.datetime(2024, 5, 6, 5, 8, 9, 500000, UTC)
-    found = {row.pop("id"): list(row.values())[4:] for row in table.to_pylist()}
+    found = {row.pop("id"): list(row.values())[5:] for row in table.to_pylist()}
     assert found["a"] == found["1"] == ["a", -3, 2.0, True, at, day]
     assert found["b"] == ["", None, None, None, None, None]
     assert found["2"] == [None] * 6
