@@ -219,9 +219,10 @@ def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
     if chunks is not None:
         splits, starts, stops = chunks.texts.splits, chunks.texts.starts, chunks.texts.stops
         lengths = (chunks.last - chunks.first).astype(np.int32)
-    elif windows is None or layout.starts is None or layout.window_tokens is None:
+    elif windows is None or layout.starts is None or layout.stops is None:
         return None
     else:
+        assert layout.window_tokens is not None
         splits, starts, stops = windows.splits, layout.starts, layout.stops
         lengths = layout.window_tokens
     document = np.repeat(np.arange(len(splits) - 1), np.diff(splits))

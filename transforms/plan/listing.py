@@ -130,13 +130,13 @@ def list_input(
                 skipped |= {path: _suffixes(path)[0] for path in others}
                 files = [each for each in files if each.path not in others]
         found.update((each.path, each) for each in files)
-    listed = [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
+    read = [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
     if whole_files:
-        listed = [
-            replace(each, format=WHOLE_FILES) if each.format == "text" else each for each in listed
+        read = [
+            replace(each, format=WHOLE_FILES) if each.format == "text" else each for each in read
         ]
     left_out = [suffix for path, suffix in skipped.items() if path not in found]
-    return Listing(listed, dict(Counter(left_out).most_common()))
+    return Listing(read, dict(Counter(left_out).most_common()))
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:

@@ -68,7 +68,8 @@ def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeF
 
 
 def _read(piece: Slice, compression: str | None) -> WholeFile:
-    path, held, size = piece.info.path, [], 0
+    path, size = piece.info.path, 0
+    held: list[bytes] = []
     for data in lines.stored_pieces(piece, compression, _PIECE):
         if size == 0:
             check_encoding(path, data)
