@@ -94,6 +94,7 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
         *_unknown_lines(record),
+        *_equal_lines(record),
         f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{kind} in {output}, everything about the run in {output}/run.json",
@@ -125,6 +126,18 @@ def _cut_text(record: Mapping[str, Any]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
+
+
+def _equal_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    texts, ids = record["equal_texts"], record["equal_ids"]
+    if texts["surplus"]:
+        about = "" if texts["exact"] else "about "
+        yield f"{about}{texts['surplus']:,} texts are equal to another one"
+    if ids is not None and ids["surplus"] and "duplicate_ids" not in record:
+        yield (
+            f"warning: {ids['surplus']:,} documents have the id of another one; --check_ids names "
+            "some"
+        )
 
 
 def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:

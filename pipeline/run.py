@@ -10,6 +10,7 @@ from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 from storage.files import absolute
 from transforms.bigquery.read import TableRequest
 from transforms.bigquery.table_load import TableLoad
+from transforms.distinct import sample_bits
 from transforms.examples.check import ExampleReading
 from transforms.examples.settings import ExampleSettings
 from transforms.examples.write import ExampleFiles
@@ -19,6 +20,7 @@ from transforms.output_folder import OutputFolder
 from transforms.plan.plan import PlanRequest
 from transforms.read.columns import Columns
 from transforms.records.spec import PlannedWork
+from transforms.write.writer import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
@@ -193,6 +195,12 @@ class EmbedRun:
             self.part_docs,
             self.request.block_bytes,
         )
+
+    @property
+    def counting(self) -> Counting:
+        """How different texts and ids are counted; ids that are places are all different."""
+        bits = sample_bits(self.estimated_documents)
+        return Counting(bits, ids=bits == 0 and self.columns.id is not None)
 
     @property
     def to_cover(self) -> int:

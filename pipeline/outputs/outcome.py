@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+from transforms.distinct import Distinct, joined
 from transforms.reconcile.totals import Totals
 from transforms.records.rejected import BLANK_LINE
 from transforms.records.report import LENGTH_BIN
@@ -92,6 +93,8 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
         "full_tokens": counts["full_tokens"],
         "cut_share": _share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
         "unknown": _unknown(totals),
+        "equal_texts": _surplus(counts["embedded"], totals.texts),
+        "equal_ids": _surplus(counts["embedded"], totals.ids),
         "computed_tokens": counts["computed_tokens"],
         "padded_tokens": padded,
         "padding_share": _share(padded - counts["computed_tokens"], padded),
@@ -109,6 +112,14 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
+
+
+def _surplus(documents: int, found: list[Distinct] | None) -> dict[str, Any] | None:
+    """How many documents more there are than different texts, or ids; None if not counted."""
+    if found is None:
+        return None
+    all_of_them = joined(found)
+    return {"surplus": max(0, documents - all_of_them.count), "exact": all_of_them.bits == 0}
 
 
 def _unknown(totals: Totals) -> dict[str, Any]:

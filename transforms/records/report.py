@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 
 from storage.files import read_bytes
+from transforms.distinct import Distinct
 from transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
 from transforms.records.part import Part
 from transforms.records.rejected import count_reasons
@@ -55,6 +56,8 @@ class BlockReport:
         batches: Batches the model computed.
         compiled: Shapes of batches that were compiled for the part.
         lengths: Embedded documents by length, in bins of 16 tokens.
+        hash_bits, text_hashes, id_hashes: Different texts and ids, as `Distinct` keeps them;
+            `id_hashes` is None where ids are not counted.
         files: The part's files, by name.
         reused: Whether an earlier attempt wrote it; not kept in the file.
     """
@@ -81,6 +84,9 @@ class BlockReport:
     batches: int = 0
     compiled: int = 0
     lengths: list[int] = field(default_factory=list)
+    hash_bits: int = 0
+    text_hashes: str = ""
+    id_hashes: str | None = None
     files: dict[str, OutputFile] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     reused: bool = False
@@ -181,6 +187,8 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         whole = all(type(count) is int and count >= 0 for count in counts)
         whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
+        for text in (report.text_hashes, report.id_hashes or ""):
+            Distinct.from_text(text, report.hash_bits)
         found = [parse_name(name) for name in report.files]
         named = all(each and each[1:3] == (report.block, report.part) for each in found)
     except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
