@@ -74,4 +74,5 @@ def _script(word: str) -> str:
     """
     letter = next((each for each in word if each.isalpha()), "")
     name = unicodedata.name(letter, "") if letter else ""
-    return name.split(" ")[0].split("-")[0].capitalize() or "symbols"
+    script = name.split(" ")[0].split("-")[0].capitalize()
+    return {"": "symbols", "Cjk": "Han"}.get(script, script)

@@ -113,7 +113,7 @@ def test_ranges_cover_all_and_advance(lengths, most, overlap):
     ("settings", "problem"),
     [
         ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
-        ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got line"),
+        ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
         ({"chunk": "sentence", "chunk_overlap": 2}, "chunk_overlap requires chunk_tokens"),
         ({"chunk": "tokens", "chunk_tokens": 2, "chunk_overlap": 2}, "below chunk_tokens, got 2"),
         ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),

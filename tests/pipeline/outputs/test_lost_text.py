@@ -59,7 +59,7 @@ def test_unknown_words_are_counted_by_file_and_script(tmp_path, tiny_bundle, cap
         {"file": f"{folder}/a.txt", "tokens": 20, "share": 0.2},
         {"file": f"{folder}/b.txt", "tokens": 5, "share": 0.625},
     ]
-    assert unknown["scripts"].keys() == {"symbols", "Cyrillic", "Cjk"}
+    assert unknown["scripts"].keys() == {"symbols", "Cyrillic", "Han"}
     said = capsys.readouterr().out
     assert "25 tokens are [UNK], 12.0% (" in said
     assert f"{folder}/b.txt 62.5%" in said.replace("\n", "")
