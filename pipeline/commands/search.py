@@ -168,7 +168,7 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
             source["format"],
             absolute(folder),
             look_inside=False,
-            whole_files=source["document"] == "file",
+            whole_files=source.get("document") == "file",
         )
         if listing_digest(files) != source["listing"] or are_examples(files):
             return found

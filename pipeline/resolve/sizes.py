@@ -19,6 +19,7 @@ _ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
 _MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
 _SMALLEST_BLOCK = 4 << 10
 _TEXT_BYTES_A_TOKEN = 4
+_SHORT_CHUNK = 4  # tokens of a short sentence
 _CHUNK_TOKENS = {"sentence": 20, "paragraph": 80, "tokens": 200}
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
@@ -35,11 +36,13 @@ class Widths:
         document: Numbers in the vectors of a document.
         token: Numbers in the vectors of each of its tokens, or words.
         held: Numbers of each token that are computed, and so held in memory.
+        step: Tokens of a text for each of its vectors; 0: a document has one.
     """
 
     document: int
     token: int
     held: int = 0
+    step: int = 0
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
@@ -48,7 +51,10 @@ class Widths:
         needed = kinds or text_spec.pools_late
         width = math.prod(vector_spec.token_shape(bundle.config)) if needed else 0
         document = vector_spec.width(bundle.config) if sentence else 0
-        return cls(document, kinds * width, max(kinds, 1) * width)
+        step = 0
+        if text_spec.chunk is not None:
+            step = (text_spec.chunk_tokens or _SHORT_CHUNK) - text_spec.chunk_overlap
+        return cls(document, kinds * width, max(kinds, 1) * width, step)
 
 
 def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
@@ -72,6 +78,9 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     if widths.held:
         # A token is some four bytes of text, and so is each of its numbers.
         size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
+    if widths.step:
+        rows = _MOST_PART_BYTES // (4 * widths.document)
+        size = min(size, max(rows * widths.step * _TEXT_BYTES_A_TOKEN, _SMALLEST_BLOCK))
     return size
 
 
