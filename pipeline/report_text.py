@@ -54,12 +54,15 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
     if len(run.planned.paths) > 1:
         yield _suffix_counts(run.suffixes)
     if run.skipped_files:
-        count, suffixes = sum(run.skipped_files.values()), _suffix_counts(run.skipped_files)
-        yield f"{count:,} files that are not text are skipped ({suffixes})"
+        yield _skipped_text(run.skipped_files)
     if run.options.document == "file":
         yield "each text file is one document"
     elif run.text_files:
         yield "each line of plain text is one document (--document file: each file)"
+
+
+def _skipped_text(files: Mapping[str, int]) -> str:
+    return f"{sum(files.values()):,} files are not text and are skipped ({_suffix_counts(files)})"
 
 
 def _suffix_counts(counts: Mapping[str, int]) -> str:
@@ -86,6 +89,8 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
+    if skipped_files := record["input"]["skipped_files"]:
+        lines.append(_skipped_text(skipped_files))
     if again:
         lines.append(f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before")
     return [

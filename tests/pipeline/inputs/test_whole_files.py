@@ -67,7 +67,7 @@ def test_the_plan_says_what_a_document_is_and_what_is_skipped(tmp_path, tiny_bun
     assert embed(output, tiny_bundle, folder) == 0
     said = capsys.readouterr()
     plan = (said.out + said.err).replace("\n", " ")
-    assert ".txt 2, .md 1; 2 files that are not text are skipped (" in plan
+    assert ".txt 2, .md 1; 2 files are not text and are skipped (" in plan
     assert ".jpg 1" in plan
     assert ".pdf 1" in plan
     assert "each line of plain text is one document (--document file: each file)" in plan
