@@ -1,6 +1,7 @@
 """Embeds rows of tokens and the rows of documents with a loaded model."""
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,12 +129,12 @@ class RowEncoder:
         """
         spec = spec or self.spec
         outputs = OutputSpec(
-            sentences="sentence" in text_spec.granularity,
+            sentences="sentence" in text_spec.granularity and not text_spec.pools_late,
             finished=text_spec.long_text != "window" or text_spec.keeps_windows,
-            tokens=text_spec.needs_tokens,
+            tokens=text_spec.needs_tokens or text_spec.pools_late,
         )
         embedded = self._runner.run(
-            spec,
+            replace(spec, dim=None) if text_spec.pools_late else spec,
             outputs,
             rows.input_ids,
             rows.row_splits,

@@ -11,6 +11,8 @@ from storage.errors import InputError, SettingError
 
 GRANULARITIES = ("sentence", "token", "word", "span")
 LONG_TEXTS = ("truncate", "window", "reject")
+CHUNKS = ("sentence", "paragraph", "tokens")
+CHUNK_POOLINGS = ("own", "late")
 LAYER_COMBINES = ("last", "sum", "mean", "concat", "stack")
 POOLINGS = (
     "mean",
@@ -199,6 +201,15 @@ class TextSpec:
             "first", "last" or "max".
         normalize_tokens: Whether vectors of tokens, words and spans are scaled to unit length.
         prompt: Text to put before each text, "" for none.
+        keep_text: Whether the texts are written beside their vectors.
+        chunk: Which chunks of a document get a vector each: "sentence", "paragraph", or "tokens",
+            runs of tokens; None embeds documents.
+        chunk_tokens: Maximum number of tokens of a chunk, which then holds as many sentences or
+            paragraphs as fit. None: each is a chunk, and `tokens` chunks fill a row. Longer ones
+            are divided between words.
+        chunk_overlap: Number of tokens, at most, that neighbouring chunks share.
+        chunk_pooling: "own" runs the model on each chunk, "late" on the document (in windows, if
+            it is long) and takes the mean of each chunk's tokens.
     """
 
     max_seq_length: int
@@ -209,6 +220,11 @@ class TextSpec:
     word_pooling: str = "mean"
     normalize_tokens: bool = False
     prompt: str = ""
+    keep_text: bool = False
+    chunk: str | None = None
+    chunk_tokens: int | None = None
+    chunk_overlap: int = 0
+    chunk_pooling: str = "own"
 
     def __post_init__(self) -> None:
         requested = tuple(text_list("granularity", self.granularity))
@@ -228,10 +244,38 @@ class TextSpec:
         whole_number("max_seq_length", self.max_seq_length)
         switch("merge_windows", self.merge_windows)
         switch("normalize", self.normalize_tokens)
+        switch("keep_text", self.keep_text)
         if self.stride is not None:
             whole_number("stride", self.stride)
         if self.stride is not None and self.long_text != "window":
             raise SettingError("stride", "requires long_text window", "long_text")
+        self._check_chunks()
+
+    def _check_chunks(self) -> None:
+        one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
+        whole_number("chunk_overlap", self.chunk_overlap)
+        if self.chunk_tokens is not None:
+            whole_number("chunk_tokens", self.chunk_tokens, least=1)
+        given = {
+            "chunk_tokens": self.chunk_tokens is not None,
+            "chunk_overlap": self.chunk_overlap > 0,
+            "chunk_pooling": self.chunk_pooling != "own",
+        }
+        if self.chunk is None:
+            for name in (name for name, is_given in given.items() if is_given):
+                raise SettingError(name, "requires chunk", "chunk")
+            return
+        one_of("chunk", self.chunk, CHUNKS)
+        if self.needs_tokens:
+            raise SettingError("chunk", "requires granularity sentence alone", "granularity")
+        if self.chunk_overlap and not self.fills_chunks:
+            raise SettingError("chunk_overlap", "requires chunk_tokens", "chunk_tokens")
+        if self.chunk_tokens is not None and self.chunk_overlap >= self.chunk_tokens:
+            raise SettingError(
+                "chunk_overlap", f"must be below chunk_tokens, got {self.chunk_overlap}"
+            )
+        if self.long_text != ("window" if self.pools_late else "truncate"):
+            raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
 
     @property
     def needs_tokens(self) -> bool:
@@ -240,8 +284,30 @@ class TextSpec:
 
     @property
     def keeps_windows(self) -> bool:
-        """Whether a long document has a sentence vector for each window."""
-        return self.long_text == "window" and not self.merge_windows
+        """Whether a document has a sentence vector for each window, or for each chunk."""
+        windows = self.long_text == "window" and not self.merge_windows
+        return windows or self.chunk is not None
+
+    @property
+    def pieces(self) -> str | None:
+        """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
+        if self.chunk is not None:
+            return "chunk"
+        return "window" if self.keeps_windows else None
+
+    @property
+    def pools_late(self) -> bool:
+        """Whether chunks are pooled from the tokens of the whole document."""
+        return self.chunk_pooling == "late"
+
+    @property
+    def fills_chunks(self) -> bool:
+        """Whether a chunk holds as many sentences, paragraphs or words as fit."""
+        return self.chunk == "tokens" or self.chunk_tokens is not None
+
+    def chunk_room(self, prompt_tokens: int) -> int:
+        """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
+        return self.chunk_tokens or self.max_seq_length - prompt_tokens - 2
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""

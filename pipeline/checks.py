@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bert.formats.output_files import BEAM_RAG
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 
@@ -24,6 +25,11 @@ def check_contradictions(options: EmbedOptions) -> None:
     if options.long_text != "window":
         for flag in _given(options, "stride", "merge_windows"):
             raise UsageError(f"{flag} requires --long_text window")
+    _check_chunks(options)
+    if options.document == "file" and options.pair_separator is not None:
+        raise UsageError("--document file conflicts with --pair_separator, which is for lines")
+    if options.document == "file" and options.reads_table:
+        raise UsageError("--document file is for text files, not for tables")
     if options.pair_separator == "":
         raise UsageError("--pair_separator is empty, give the characters between the two texts")
     if options.pair_separator is not None or options.text_b_column is not None:
@@ -31,6 +37,17 @@ def check_contradictions(options: EmbedOptions) -> None:
             raise UsageError("--long_text window is for single texts and conflicts with pairs")
         if {"word", "span"} & set(options.granularity):
             raise UsageError("--granularity word and span are for single texts, not for pairs")
+
+
+def _check_chunks(options: EmbedOptions) -> None:
+    if options.chunk is None:
+        for flag in _given(options, "chunk_tokens", "chunk_overlap", "chunk_pooling"):
+            raise UsageError(f"{flag} requires --chunk")
+        return
+    for flag in _given(options, "long_text", "granularity", "tfrecord_output"):
+        raise UsageError(f"{flag} conflicts with --chunk, which covers whole texts")
+    for flag in _given(options, "text_b_column", "pair_separator"):
+        raise UsageError(f"{flag} is for pairs, --chunk for single texts")
 
 
 def _check_files(options: EmbedOptions) -> None:
@@ -91,9 +108,11 @@ def _given(options: EmbedOptions, *names: str) -> Iterator[str]:
 
 def _check_output_table(options: EmbedOptions) -> None:
     if not options.loads_table:
-        for flag in _given(options, "output_table", "write_disposition"):
+        for flag in _given(options, "output_table", "table_schema", "write_disposition"):
             raise UsageError(f"{flag} requires --output_format bigquery")
         return
+    if options.table_schema == BEAM_RAG and options.granularity != ("sentence",):
+        raise UsageError("--table_schema beam_rag is for vectors of sentences alone")
     if options.output_table is None:
         raise UsageError(
             "--output_format bigquery requires --output_table project:dataset.table; the files "

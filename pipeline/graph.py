@@ -81,7 +81,9 @@ def build(
         run.options.inference_timeout,
     )
     read = job_input(pipeline, run)
-    write = WriteBlocks(run.output, run.fingerprint, run.options.output_format, run.metadata)
+    write = WriteBlocks(
+        run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
+    )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
     written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
     _finish(read, written, run, record)
@@ -193,7 +195,8 @@ def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
 def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: dict[str, Any]) -> None:
     """Adds the graph of a run to a pipeline, as `build` does."""
     read = job_input(pipeline, run)
-    written = read.tokens | "Write" >> WriteExamples(run.output, run.fingerprint, run.example_files)
+    write = WriteExamples(run.output, run.fingerprint, run.example_files, run.counting)
+    written = read.tokens | "Write" >> write
     _finish(read, written, run, record)
 
 

@@ -12,8 +12,17 @@ from typing import Any
 
 from bert.engines.choose import DEVICES, PRECISIONS
 from bert.formats.number_types import OUTPUT_DTYPES
+from bert.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
 from bert.recipes import RECIPES
-from bert.specs import GRANULARITIES, LAYER_COMBINES, LONG_TEXTS, POOLINGS, WORD_POOLINGS
+from bert.specs import (
+    CHUNK_POOLINGS,
+    CHUNKS,
+    GRANULARITIES,
+    LAYER_COMBINES,
+    LONG_TEXTS,
+    POOLINGS,
+    WORD_POOLINGS,
+)
 from pipeline.accelerators import ACCELERATORS
 
 EXAMPLES = "examples"  # the output format of `tokenize`
@@ -123,6 +132,12 @@ class EmbedOptions:
         "default: by suffix, else text",
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
+    document: str = _flag(
+        INPUT,
+        "what a document is in plain text: each line, or each file, whose path is then its id",
+        default="line",
+        choices=("line", "file"),
+    )
     text_column: str | None = _flag(
         INPUT, "field or column with a text or a list of words (default: text)", "NAME"
     )
@@ -175,6 +190,12 @@ class EmbedOptions:
     output_table: str | None = _embed_flag(
         OUTPUT, "project:dataset.table, optionally with a partition $YYYYMMDD", "TABLE"
     )
+    table_schema: str = _embed_flag(
+        OUTPUT,
+        "columns of the table; beam_rag: id, embedding, content, metadata, as Beam's RAG package",
+        default="vectors",
+        choices=TABLE_SCHEMAS,
+    )
     write_disposition: str | None = _embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
@@ -197,6 +218,7 @@ class EmbedOptions:
         (),
         repeated=True,
     )
+    keep_text: bool = _switch(OUTPUT, "write the texts beside their vectors", False)
     list_removed: bool = _embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
     check_ids: bool = _embed_switch(OUTPUT, "count ids that occur more than once", False)
 
@@ -254,6 +276,28 @@ class EmbedOptions:
         "tokens that neighbouring windows share (default: 64, at most half a window)",
         "N",
         type=_at_least_zero,
+    )
+    chunk: str | None = _embed_flag(
+        MODEL, "give each of these parts of a document a vector of its own", choices=CHUNKS
+    )
+    chunk_tokens: int | None = _embed_flag(
+        MODEL,
+        "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
+        "N",
+        type=_positive,
+    )
+    chunk_overlap: int | None = _embed_flag(
+        MODEL,
+        "tokens, at most, that neighbouring chunks share (default: 0)",
+        "N",
+        type=_at_least_zero,
+    )
+    chunk_pooling: str = _embed_flag(
+        MODEL,
+        "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
+        "mean of its tokens",
+        default="own",
+        choices=CHUNK_POOLINGS,
     )
     prompt: str | None = _flag(
         MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
@@ -325,6 +369,11 @@ class EmbedOptions:
     def loads_table(self) -> bool:
         """Whether the vectors go to a BigQuery table."""
         return self.output_format == "bigquery"
+
+    @property
+    def writes_texts(self) -> bool:
+        """Whether the output holds the texts."""
+        return self.keep_text or self.table_schema == BEAM_RAG
 
     @property
     def reads_table(self) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
@@ -22,6 +22,7 @@ from pipeline.resolve.sizes import (
     Widths,
     block_bytes,
     estimated_documents,
+    estimated_rows,
     estimated_sizes,
     part_docs,
 )
@@ -35,10 +36,10 @@ from pipeline.runners.worker_model import check_precision, engine_of
 from storage.files import absolute
 from transforms.examples.settings import ExampleSettings
 from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files, listing_digest
+from transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
 from transforms.plan.plan import PlanRequest, planned_work
 from transforms.read.columns import Columns
-from transforms.records.spec import InputFile, PlannedWork
+from transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
 
 
 def prepare(options: EmbedOptions) -> EmbedRun:
@@ -59,7 +60,10 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         run = replace(run, fingerprint=run_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
-            run.estimated_documents, run.input_bytes, options, widths
+            estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
+            run.input_bytes,
+            options,
+            widths,
         )
         engine = engine_of(options, run.bundle) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
@@ -79,6 +83,7 @@ class _Source:
         table: The table, None for files.
         examples: Whether the files hold examples, not texts.
         settings: How the examples were tokenized; None for texts, or where no file says.
+        listing: `listed` with the files that were skipped; empty for a table.
     """
 
     listed: list[InputFile]
@@ -87,6 +92,7 @@ class _Source:
     table: TableInput | None = None
     examples: bool = False
     settings: ExampleSettings | None = None
+    listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
 def _source(options: EmbedOptions, output: str) -> _Source:
@@ -94,12 +100,18 @@ def _source(options: EmbedOptions, output: str) -> _Source:
     if table is not None:
         check_formats(options, {table.file.format})
         return _Source([table.file], [table.file], table.request.columns, table)
-    listed = input_files(options.input, options.input_format, output)
-    check_formats(options, {file.format for file in listed})
+    whole = options.document == "file"
+    listing = list_input(options.input, options.input_format, output, whole_files=whole)
+    listed = listing.files
+    formats = {file.format for file in listed}
+    check_formats(options, formats)
+    if whole and WHOLE_FILES not in formats:
+        raise UsageError("--document file is for text files, and --input names none")
     files = files_to_read(listed, options.text_column or "text", options.limit)
     examples = are_examples(files)
     settings = example_settings(options, files) if examples else None
-    return _Source(listed, files, input_columns(options, files), None, examples, settings)
+    columns = input_columns(options, files)
+    return _Source(listed, files, columns, None, examples, settings, listing)
 
 
 def _run(options: EmbedOptions) -> EmbedRun:
@@ -115,6 +127,7 @@ def _run(options: EmbedOptions) -> EmbedRun:
     text_spec = resolve_text_spec(texts, bundle, vector_spec)
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
+    whole = options.document == "file"
     accelerated = options.device in ("gpu", "tpu")
     patterns = tuple(map(absolute, options.input))
     request = PlanRequest(
@@ -124,8 +137,11 @@ def _run(options: EmbedOptions) -> EmbedRun:
         limit=options.limit,
         digest=listing_digest(source.listed),
         output=output,
-        read_through="token" in text_spec.granularity and options.output_format == "jsonl",
+        read_through="token" in text_spec.granularity
+        and options.output_format == "jsonl"
+        and not whole,
         text_column=options.text_column or "text",
+        whole_files=whole,
     )
     table = source.table.dealt(request.block_bytes) if source.table else None
     return EmbedRun(
@@ -144,6 +160,9 @@ def _run(options: EmbedOptions) -> EmbedRun:
         else estimated_documents(source.files, options.limit),
         table=table,
         query_rows=source.table.kept if source.table else None,
+        suffixes=source.listing.suffixes,
+        text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
+        skipped_files=source.listing.skipped,
         settings=source.settings,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
     )

@@ -12,6 +12,8 @@ from transforms.crash_markers import Crash, crashes
 from transforms.increments.earlier import EarlierOutput
 
 _MOST_NAMED = 5
+_WORST_FILES = 3
+_MUCH = 0.05  # share of tokens that were lost, above which the summary warns
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -25,7 +27,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
     )
-    rows = f"{_LONG_TEXTS[run.text_spec.long_text]} {run.text_spec.max_seq_length} tokens"
+    listed = "; ".join([listed, *_file_notes(run)])
+    rows = _rows_text(run.text_spec.to_dict())
     written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
@@ -35,7 +38,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     for kind in run.text_spec.granularity:
         if kind == "sentence":
             shape = "x".join(map(str, spec.shape(config)))
-            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a document")
+            unit = run.text_spec.pieces or "document"
+            vectors.insert(0, f"pooling {spec.pooling}, {shape} numbers a {unit}")
         else:
             vectors.append(f"{'x'.join(map(str, spec.token_shape(config)))} numbers a {kind}")
     model = (
@@ -43,6 +47,28 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
     )
     return [listed, model, written, *map(_earlier_line, run.earlier)]
+
+
+def _file_notes(run: EmbedRun) -> Iterator[str]:
+    """The suffixes of the files, those that are skipped, and what a document is in plain text."""
+    if len(run.planned.paths) > 1:
+        yield _suffix_counts(run.suffixes)
+    if run.skipped_files:
+        yield _skipped_text(run.skipped_files)
+    if run.options.document == "file":
+        yield "each text file is one document"
+    elif run.text_files:
+        yield "each line of plain text is one document (--document file: each file)"
+
+
+def _skipped_text(files: Mapping[str, int]) -> str:
+    return f"{sum(files.values()):,} files are not text and are skipped ({_suffix_counts(files)})"
+
+
+def _suffix_counts(counts: Mapping[str, int]) -> str:
+    """The most frequent suffixes and how many files have them."""
+    shown = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in counts.items()]
+    return ", ".join(shown[:_MOST_NAMED]) + ", …" * (len(shown) > _MOST_NAMED)
 
 
 def _earlier_line(earlier: EarlierOutput) -> str:
@@ -63,6 +89,8 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
+    if skipped_files := record["input"]["skipped_files"]:
+        lines.append(_skipped_text(skipped_files))
     if again:
         lines.append(f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before")
     return [
@@ -70,6 +98,8 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         *_id_lines(record),
         f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
+        *_unknown_lines(record),
+        *_equal_lines(record),
         f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{kind} in {output}, everything about the run in {output}/run.json",
@@ -92,10 +122,62 @@ def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _cut_text(record: Mapping[str, Any]) -> str:
     settings = record["vectors" if "vectors" in record else "examples"]
-    if settings["long_text"] == "truncate":
-        cut = record["counts"]["truncated"]
-        return f"{cut:,} texts cut at {settings['max_seq_length']} tokens"
-    return f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
+        return _rows_text(settings)
+    cut = record["counts"]["truncated"]
+    lost = f" ({_percent(record['cut_share'])} of all tokens)" if cut else ""
+    return f"{cut:,} {_rows_text(settings)}{lost}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _equal_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    texts, ids = record["equal_texts"], record["equal_ids"]
+    if texts["surplus"]:
+        about = "" if texts["exact"] else "about "
+        yield f"{about}{texts['surplus']:,} texts are equal to another one"
+    if ids is not None and ids["surplus"] and "duplicate_ids" not in record:
+        yield (
+            f"warning: {ids['surplus']:,} documents have the id of another one; --check_ids names "
+            "some"
+        )
+
+
+def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """The share of [UNK]; and warnings where much of the text did not reach the model."""
+    unknown = record["unknown"]
+    if unknown["tokens"]:
+        scripts = ", ".join(list(unknown["scripts"])[:_MOST_NAMED])
+        worst = ", ".join(
+            f"{each['file']} {_percent(each['share'])}" for each in unknown["files"][:_WORST_FILES]
+        )
+        yield (
+            f"{unknown['tokens']:,} tokens are [UNK], {_percent(unknown['share'])}"
+            f"{f' ({scripts})' if scripts else ''}, most in {worst}"
+        )
+    if record["cut_share"] > _MUCH:
+        yield (
+            f"warning: {_percent(record['cut_share'])} of the tokens were cut and have no part in "
+            "the vectors: --long_text window or --chunk tokens reads all, --max_seq_length more"
+        )
+    if unknown["share"] > _MUCH:
+        yield (
+            f"warning: {_percent(unknown['share'])} of the tokens are words that the model does "
+            "not know: choose a --model for these languages"
+        )
+
+
+def _rows_text(settings: Mapping[str, Any]) -> str:
+    """What happens to texts that are longer than a row."""
+    rows = f"{_LONG_TEXTS[settings['long_text']]} {settings['max_seq_length']} tokens"
+    chunk, most = settings.get("chunk"), settings.get("chunk_tokens")
+    if chunk is None:
+        return rows
+    size = f" of up to {most} tokens" if most else ""
+    late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
+    return f"chunks by {chunk}{size}{late}"
 
 
 def _speed(record: Mapping[str, Any]) -> str:

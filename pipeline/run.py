@@ -6,10 +6,11 @@ from typing import Any
 from bert.bundle.bundle import Bundle
 from bert.graph.load import load_tokenizer
 from bert.specs import TextSpec, VectorSpec
-from pipeline.options import EXAMPLES, EmbedOptions
+from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
 from storage.files import absolute
 from transforms.bigquery.read import TableRequest
 from transforms.bigquery.table_load import TableLoad
+from transforms.distinct import sample_bits
 from transforms.examples.check import ExampleReading
 from transforms.examples.settings import ExampleSettings
 from transforms.examples.write import ExampleFiles
@@ -19,6 +20,7 @@ from transforms.output_folder import OutputFolder
 from transforms.plan.plan import PlanRequest
 from transforms.read.columns import Columns
 from transforms.records.spec import PlannedWork
+from transforms.write.writer import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
@@ -57,6 +59,9 @@ class EmbedRun:
         table: What to read of a BigQuery table; None if the input is files.
         query_rows: The facts about that table that `run.json` keeps if it is the result of a
             query, which expires.
+        suffixes: Suffixes of the files that are read: how many of each.
+        text_files: How many files are plain text.
+        skipped_files: Suffixes of the files that are not text: how many were skipped.
         fingerprint: Of everything that changes rows or how files are cut.
         estimated_bytes: Estimated size of the output.
         earlier: Earlier outputs, whose documents are skipped.
@@ -79,6 +84,9 @@ class EmbedRun:
     reading: ExampleReading | None
     table: TableRequest | None
     query_rows: dict[str, Any] | None
+    suffixes: dict[str, int]
+    text_files: int
+    skipped_files: dict[str, int]
     fingerprint: str = ""
     estimated_bytes: int = 0
     earlier: tuple[EarlierOutput, ...] = ()
@@ -134,15 +142,9 @@ class EmbedRun:
             prompt=text_spec.prompt,
             prompt_tokens=len(prompt),
             granularity=text_spec.granularity,
-            tokens_with_ids=self._tokens_with_ids,
             run=self.fingerprint,
+            keep_text=text_spec.keep_text,
         )
-
-    @property
-    def _tokens_with_ids(self) -> bool:
-        if self.reading is not None:
-            return self.settings is None or self.settings.tokens_with_ids
-        return len(self.planned.paths) > 1 or self.columns.id is not None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -152,8 +154,12 @@ class EmbedRun:
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
             return described | {"compression": self.options.compression}
-        compression = {"compression": self.options.compression}
-        return (compression if self.options.output_format == "tfrecord" else {}) | {
+        more: dict[str, Any] = {}
+        if self.options.output_format == "tfrecord":
+            more["compression"] = self.options.compression
+        if self.options.table_schema != DEFAULTS["table_schema"]:
+            more["table_schema"] = self.options.table_schema
+        return more | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,
@@ -168,7 +174,6 @@ class EmbedRun:
             "token_shape": list(self.vector_spec.token_shape(self.bundle.config))
             if self.text_spec.needs_tokens
             else None,
-            "tokens_with_ids": self._tokens_with_ids,
             "id_type": self.columns.id_type,
             **self.vector_spec.to_dict(),
             **self.text_spec.to_dict(),
@@ -190,6 +195,12 @@ class EmbedRun:
             self.part_docs,
             self.request.block_bytes,
         )
+
+    @property
+    def counting(self) -> Counting:
+        """How different texts and ids are counted; ids that are places are all different."""
+        bits = sample_bits(self.estimated_documents)
+        return Counting(bits, ids=bits == 0 and self.columns.id is not None)
 
     @property
     def to_cover(self) -> int:

@@ -330,6 +330,8 @@ def test_the_page_lists_every_column(folder, columns, workspace):
     words = ["embed", "--input=in.jsonl", "--output=out", "--extra_columns=lang"]
     if folder == "windows":
         run([*words, "--long_text=window", "--no_merge_windows", "--max_seq_length=8"])
+    elif folder == "chunks":
+        run([*words, "--chunk=sentence"])
     else:
         run([*words, "--granularity=sentence,token,word,span"])
     (path,) = (workspace / "out" / folder).glob("*.parquet")
@@ -341,6 +343,6 @@ def test_the_page_lists_every_column(folder, columns, workspace):
     assert found == [*columns, "lang"]
 
 
-def test_the_columns_of_five_folders_are_listed():
+def test_the_columns_of_every_folder_are_listed():
     folders = [folder for folder, _ in documented_columns()]
-    assert folders == ["embeddings", "windows", "tokens", "words", "spans"]
+    assert folders == ["embeddings", "windows", "chunks", "tokens", "words", "spans"]

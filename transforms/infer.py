@@ -105,7 +105,8 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
             rows, vectors = model.embed_documents(
                 block.rows, block.row, block.layout, self.text_spec, self.batch_tokens
             )
-            return [embedding_block(block, rows, vectors, model.tokenizer, started)]
+            pieces = "window" if self.text_spec.chunk is None else "chunk"
+            return [embedding_block(block, rows, vectors, model.tokenizer, started, pieces)]
 
     def get_num_bytes(self, batch: TokenBlock) -> int:
         return nbytes(batch)
@@ -159,22 +160,28 @@ def embedding_block(
     vectors: "GranularVectors",
     tokenizer: "Tokenizer",
     started: float,
+    pieces: str = "window",
 ) -> EmbeddingBlock:
-    """Gives every document its vectors; documents of a row that failed are rejected."""
+    """Gives every document its vectors; documents of a row that failed are rejected.
+
+    `pieces` is the name of the parts of a document that have vectors of their own.
+    """
     layout = block.layout
     embedded = EmbeddingBlock(
         part=block.part,
         ids=block.ids,
         num_tokens=layout.num_tokens,
         truncated=layout.truncated,
+        full_lengths=layout.num_tokens_full,
         text_hash=block.text_hash,
         vectors=vectors.sentences,
-        windows=_kept_windows(layout),
+        windows=_kept_windows(layout, pieces),
         tokens=_token_vectors(layout, vectors.tokens, tokenizer),
         words=_unit_vectors(layout.words, vectors.words),
         spans=_unit_vectors(layout.spans, vectors.spans),
         line_numbers=block.line_numbers,
         extra=block.extra,
+        texts=block.texts,
         computed_tokens=rows.tokens,
         padded_tokens=rows.padded_tokens,
         batches=rows.batches,
@@ -207,14 +214,21 @@ def failed_documents(layout: "Layout", row: np.ndarray, failed: dict[int, str]) 
     }
 
 
-def _kept_windows(layout: "Layout") -> KeptWindows | None:
-    windows, starts, stops = layout.windows, layout.starts, layout.stops
-    if windows is None or starts is None or stops is None or layout.window_tokens is None:
+def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
+    windows, chunks = layout.windows, layout.chunks
+    if chunks is not None:
+        splits, starts, stops = chunks.texts.splits, chunks.texts.starts, chunks.texts.stops
+        lengths = (chunks.last - chunks.first).astype(np.int32)
+    elif windows is None or layout.starts is None or layout.stops is None:
         return None
-    document = windows.document
-    number = np.arange(len(document)) - windows.splits[document]
+    else:
+        assert layout.window_tokens is not None
+        splits, starts, stops = windows.splits, layout.starts, layout.stops
+        lengths = layout.window_tokens
+    document = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    number = np.arange(len(document)) - splits[document]
     return KeptWindows(
-        document.astype(np.int32), number.astype(np.int32), starts, stops, layout.window_tokens
+        document.astype(np.int32), number.astype(np.int32), starts, stops, lengths, name
     )
 
 

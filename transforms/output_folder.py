@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 from bert.formats.output_files import (
     KINDS,
+    PIECES,
     REPORT_FOLDER,
     RUN_FILE,
     VECTOR_ENDINGS,
-    WINDOWS,
     file_name,
     parse_name,
     part_name,
@@ -38,7 +38,7 @@ SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{_STATE}/working"
 _TEXTS = f"{_STATE}/texts"
-_VECTORS = (*KINDS.values(), WINDOWS)
+_VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
 _REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")

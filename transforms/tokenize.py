@@ -3,12 +3,13 @@
 import functools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from bert.graph.load import load_tokenizer
@@ -21,6 +22,7 @@ from transforms.records.rejected import Rejected
 from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
 from transforms.redact import RedactErrors
+from transforms.unknown_words import unknown_words
 from transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
@@ -96,10 +98,16 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
     )
     kept = np.flatnonzero(~bad)
     good = take(block, kept) if rejected else block
-    rows, layout = lay_out(documents.take(kept), spec, tokenizer)
+    documents = documents.take(kept)
+    tokens = documents.tokens
+    unknown = unknown_words(
+        tokens.ids, tokens.row_splits, good.sources, tokenizer.unk_id, good.texts, tokenizer
+    )
+    rows, layout = lay_out(documents, spec, tokenizer)
     rows, row = unique_rows(rows, rows.input_ids)
+    part = replace(block.part, unknown=unknown)
     return TokenBlock(
-        part=block.part.then("tokenize", time.perf_counter() - started, rejected),
+        part=part.then("tokenize", time.perf_counter() - started, rejected),
         ids=good.ids,
         sources=good.sources,
         text_hash=text_hashes(hashed_texts(good)),
@@ -108,6 +116,7 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
         rows=rows,
         line_numbers=good.line_numbers,
         extra=good.extra,
+        texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,
     )
 
 

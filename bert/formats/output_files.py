@@ -7,8 +7,11 @@ RUN_FILE = "run.json"
 REPORT_FOLDER = "_state/blocks"
 # The kind of vectors of each granularity: the folder of its files, and the column of nested ones.
 KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
-WINDOWS = "windows"  # the folder of sentence vectors where each window keeps its own
+# The folders of sentence vectors where each window, or each chunk, has its own.
+PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
+# The columns of a table: those of a file, or those of Beam's RAG package.
+TABLE_SCHEMAS = ("vectors", BEAM_RAG := "beam_rag")
 _FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
 
 
@@ -67,6 +70,7 @@ def vector_kinds(granularity: str) -> tuple[str, ...]:
     """Returns the folders for vectors of a granularity; a run writes to one of them.
 
     >>> vector_kinds("sentence"), vector_kinds("word")
-    (('embeddings', 'windows'), ('words',))
+    (('embeddings', 'windows', 'chunks'), ('words',))
     """
-    return (KINDS[granularity], WINDOWS) if granularity == "sentence" else (KINDS[granularity],)
+    kind = KINDS[granularity]
+    return (kind, *PIECES.values()) if granularity == "sentence" else (kind,)

@@ -19,7 +19,7 @@ from bert.formats.number_types import (
     stored_type,
     stored_width,
 )
-from bert.formats.output_files import KINDS
+from bert.formats.output_files import KINDS, PIECES
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class DocumentUnits:
     """The vectors of a document's tokens, words or spans.
 
     Attributes:
-        id: The document's id, string or integer as in the input; the number of its line where the
-            file has no ids.
+        id: The document's id, string or integer as in the input.
         texts: The tokens or words; None for spans, whose texts are in no file.
         starts: int32 `[units]`, code points in the text, -1 for special tokens; None where the
             file does not have them, as in JSON lines of tokens.
@@ -354,7 +353,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> SentenceVectors:
     rows = list(lines)
-    windows = bool(rows) and "window" in rows[0]
+    windows = bool(rows) and not rows[0].keys().isdisjoint(PIECES)
     places = [
         np.array([row[name] for row in rows], np.int32) for name in ("start", "stop") if windows
     ]
@@ -381,7 +380,7 @@ def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
     features = row["features"]
     values = [[layer["values"] for layer in token["layers"]] for token in features]
     return DocumentUnits(
-        row["id"] if "id" in row else str(row["linex_index"]),
+        row["id"],
         [token["token"] for token in features],
         None,
         None,

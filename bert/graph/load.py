@@ -69,8 +69,27 @@ def fit_texts(
             f"max_seq_length {length}",
             "max_seq_length",
         )
+    if text_spec.chunk is not None:
+        _check_chunks(text_spec, length - prompt_tokens - 2)
     if text_spec.long_text == "window":
         if text_spec.stride is None:
             text_spec = replace(text_spec, stride=default_stride(length, prompt_tokens))
         window_tokens(length, prompt_tokens, text_spec.stride or 0)
     return text_spec
+
+
+def _check_chunks(text_spec: TextSpec, longest: int) -> None:
+    """Checks that a chunk fits the `longest` of a row, unless its document is in windows."""
+    most = text_spec.chunk_tokens or longest
+    if most > longest and not text_spec.pools_late:
+        raise SettingError(
+            "chunk_tokens",
+            f"must be at most {longest}, the tokens of a text that fit a row of max_seq_length "
+            f"{text_spec.max_seq_length}, got {most}",
+            "max_seq_length",
+        )
+    if text_spec.chunk_overlap >= most:
+        raise SettingError(
+            "chunk_overlap",
+            f"must be below {most}, the tokens of a chunk, got {text_spec.chunk_overlap}",
+        )

@@ -6,8 +6,15 @@ import numpy as np
 
 from bert.ragged import places, splits_of
 from bert.rows.build import Rows, build_rows
+from bert.rows.chunks import chunk_windows
 from bert.rows.documents import Documents, UnitTexts, wordpiece_words
-from bert.rows.windows import Windows, build_windows, default_stride, widest_context
+from bert.rows.windows import (
+    Windows,
+    build_windows,
+    default_stride,
+    widest_context,
+    window_rows,
+)
 from bert.rows.words_spans import span_ranges
 from bert.specs import TextSpec
 from bert.tokenization.tokenizer import Tokenizer
@@ -68,6 +75,9 @@ class Layout:
         tokens: None where neither tokens nor words nor spans are requested.
         words: None where not requested.
         spans: None where not requested.
+        chunks: Chunks whose tokens are pooled in their documents; None where there are none.
+        num_tokens_full: int32 `[documents]`, as `num_tokens` if nothing were truncated; None where
+            nothing is.
     """
 
     num_tokens: np.ndarray
@@ -79,41 +89,42 @@ class Layout:
     tokens: RowTokens | None = None
     words: Units | None = None
     spans: Units | None = None
+    chunks: Units | None = None
+    num_tokens_full: np.ndarray | None = None
 
 
 def is_too_long(documents: Documents, spec: TextSpec) -> np.ndarray:
     """Returns bool `[documents]`: whether a text does not fit one row."""
+    return full_lengths(documents) > spec.max_seq_length
+
+
+def full_lengths(documents: Documents) -> np.ndarray:
+    """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), 2)
     if documents.second is not None:
         special += np.diff(documents.second.row_splits) > 0
-    return documents.lengths + documents.prompt_tokens + special > spec.max_seq_length
+    return documents.lengths + documents.prompt_tokens + special
 
 
 def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
     """Splits documents into rows; each document has at least one token of its own."""
-    tokens, prompt = documents.tokens, documents.prompt_tokens
-    special = tokenizer.cls_id, tokenizer.sep_id
-    if spec.long_text != "window":
+    tokens = documents.tokens
+    if spec.long_text != "window" and spec.chunk is None:
         second = documents.second
         pair = () if second is None else (second.ids, second.row_splits)
-        rows = build_rows(tokens.ids, tokens.row_splits, spec.max_seq_length, *special, *pair)
-        num_tokens = np.diff(rows.row_splits).astype(np.int32)
-        layout = Layout(num_tokens, rows.truncated)
-    else:
-        if documents.second is not None:
-            raise SettingError("long_text", "window is for single texts, these are pairs")
-        stride = spec.stride
-        if stride is None:
-            stride = default_stride(spec.max_seq_length, prompt)
-        rows, windows = build_windows(
-            tokens.ids, tokens.row_splits, spec.max_seq_length, *special, stride, prompt
+        rows = build_rows(
+            tokens.ids,
+            tokens.row_splits,
+            spec.max_seq_length,
+            tokenizer.cls_id,
+            tokenizer.sep_id,
+            *pair,
         )
-        num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
-        layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
-        if spec.keeps_windows:
-            starts, stops = _window_spans(documents, windows)
-            lengths = np.diff(rows.row_splits).astype(np.int32)
-            layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
+        full = full_lengths(documents).astype(np.int32) if rows.truncated.any() else None
+        num_tokens = np.diff(rows.row_splits).astype(np.int32)
+        layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
+    else:
+        rows, layout = _in_windows(documents, spec, tokenizer)
     if not spec.needs_tokens:
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows)
@@ -123,10 +134,46 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
     return rows, replace(layout, tokens=outputs, words=words, spans=spans)
 
 
+def _in_windows(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
+    """Splits documents into overlapping windows, or into chunks."""
+    if documents.second is not None:
+        setting, given = ("long_text", "window ") if spec.chunk is None else ("chunk", "")
+        raise SettingError(setting, f"{given}is for single texts, these are pairs")
+    tokens, prompt = documents.tokens, documents.prompt_tokens
+    texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
+    chunks = None if spec.chunk is None else chunk_windows(documents, spec, tokenizer.continues)
+    if chunks is not None and not spec.pools_late:
+        windows = chunks
+        rows = window_rows(*texts, windows, *special, prompt)
+    else:
+        stride = spec.stride
+        if stride is None:
+            stride = default_stride(spec.max_seq_length, prompt)
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
+    num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
+    layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
+    if chunks is not None and spec.pools_late:
+        outputs = row_tokens(documents, rows, windows)
+        ranges = _late_chunks(documents, outputs, chunks)
+        return rows, replace(layout, tokens=outputs, chunks=ranges)
+    if spec.keeps_windows:
+        starts, stops = _window_spans(documents, windows)
+        lengths = np.diff(rows.row_splits).astype(np.int32)
+        layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
+    return rows, layout
+
+
 def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     tokens = documents.tokens
     begins = tokens.row_splits[windows.document] + documents.prompt_tokens + windows.first
     return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
+
+
+def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Units:
+    """Returns chunks as ranges among the tokens of the output."""
+    begins = tokens.splits[chunks.document] + 1 + documents.prompt_tokens + chunks.first
+    texts = UnitTexts(chunks.splits, *_window_spans(documents, chunks))
+    return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
 
 
 def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> RowTokens:

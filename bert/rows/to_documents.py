@@ -42,7 +42,8 @@ class GranularVectors:
     """The vectors of some documents; None for what was not requested.
 
     Attributes:
-        sentences: float32 `[documents, width]`, or `[windows, width]` where windows are kept.
+        sentences: float32 `[documents, width]`; `[windows, width]` or `[chunks, width]` where
+            each of these has a vector.
         tokens: float32 `[tokens, width]`, as `Layout.tokens` lists them.
         words: float32 `[words, width]`, zeros for a word without a token.
         spans: float32 `[spans, width]`, zeros for a span without a token.
@@ -103,6 +104,9 @@ def document_vectors(
     if layout.tokens is None or embedded.token_vectors is None:
         return GranularVectors(sentences)
     tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
+    if layout.chunks is not None:
+        pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
+        return GranularVectors(finish(pooled))
 
     def merged_units(units: Units | None) -> np.ndarray | None:
         if units is None:

@@ -94,14 +94,27 @@ def build_windows(
     document = np.repeat(np.arange(len(lengths)), counts)
     first = (np.arange(splits[-1]) - splits[document]) * step
     windows = Windows(splits, first, np.minimum(longest, lengths[document] - first))
+    return window_rows(ids, row_splits, windows, cls_id, sep_id, prompt_tokens), windows
+
+
+def window_rows(
+    ids: np.ndarray,
+    row_splits: np.ndarray,
+    windows: Windows,
+    cls_id: int,
+    sep_id: int,
+    prompt_tokens: int = 0,
+) -> Rows:
+    """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
+    document = windows.document
     borders = splits_of(windows.count + prompt_tokens + 2)
     out = np.full(borders[-1], sep_id, np.int32)
     out[borders[:-1]] = cls_id
     begins, prompt = row_splits[document], np.full(len(document), prompt_tokens)
     out[places(borders[:-1] + 1, prompt)] = ids[places(begins, prompt)]
-    texts = places(begins + prompt_tokens + first, windows.count)
+    texts = places(begins + prompt_tokens + windows.first, windows.count)
     out[places(borders[:-1] + 1 + prompt_tokens, windows.count)] = ids[texts]
-    return Rows(out, borders, None, np.zeros(len(document), bool)), windows
+    return Rows(out, borders, None, np.zeros(len(document), bool))
 
 
 def merge_windows(vectors: np.ndarray, windows: Windows) -> np.ndarray:

@@ -165,7 +165,11 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
     source, cut = record["input"], record["files"]
     try:
         files = input_files(
-            source["patterns"], source["format"], absolute(folder), look_inside=False
+            source["patterns"],
+            source["format"],
+            absolute(folder),
+            look_inside=False,
+            whole_files=source.get("document") == "file",
         )
         if listing_digest(files) != source["listing"] or are_examples(files):
             return found

@@ -5,10 +5,12 @@ import itertools
 from collections import Counter
 from typing import Any
 
+from transforms.distinct import Distinct, joined
 from transforms.reconcile.totals import Totals
 from transforms.records.rejected import BLANK_LINE
 from transforms.records.report import LENGTH_BIN
 
+_MOST_FILES = 5  # with most [UNK] that a record lists
 _SPEEDS = ("documents_per_second", "tokens_per_second", "elapsed_seconds")
 
 
@@ -88,9 +90,14 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
         "listing": f"{totals.listing:016x}",
         "rejected": dict(sorted(totals.rejected.items())),
         "tokens": counts["tokens"],
+        "full_tokens": counts["full_tokens"],
+        "cut_share": _share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
+        "unknown": _unknown(totals),
+        "equal_texts": _surplus(counts["embedded"], totals.texts),
+        "equal_ids": _surplus(counts["embedded"], totals.ids),
         "computed_tokens": counts["computed_tokens"],
         "padded_tokens": padded,
-        "padding_share": round(1 - counts["computed_tokens"] / padded, 4) if padded else 0.0,
+        "padding_share": _share(padded - counts["computed_tokens"], padded),
         "batches": counts["batches"],
         "compiled_shapes": counts["compiled"],
         "lengths": length_statistics(totals.lengths),
@@ -100,6 +107,34 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
         if nothing_new
         else round(counts["new_documents"] / elapsed, 1),
         "tokens_per_second": None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+    }
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def _surplus(documents: int, found: list[Distinct] | None) -> dict[str, Any] | None:
+    """How many documents more there are than different texts, or ids; None if not counted."""
+    if found is None:
+        return None
+    all_of_them = joined(found)
+    return {"surplus": max(0, documents - all_of_them.count), "exact": all_of_them.bits == 0}
+
+
+def _unknown(totals: Totals) -> dict[str, Any]:
+    """How many tokens are [UNK], in which files most, and of which scripts."""
+    unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
+    worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
+    files = [
+        {"file": file, "tokens": of_file[0], "share": _share(*of_file)} for file, of_file in worst
+    ]
+    scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "tokens": unknown,
+        "share": _share(unknown, tokens),
+        "files": files[:_MOST_FILES],
+        "scripts": dict(scripts),
     }
 
 

@@ -230,6 +230,8 @@ def first_record(run: EmbedRun) -> dict[str, Any]:
             "format": run.request.input_format,
             "listing": run.request.digest,
             "files": len(run.planned.paths),
+            "skipped_files": run.skipped_files,
+            "document": run.options.document,
             "bytes": run.input_bytes,
             "text_column": run.columns.text,
             "id_column": run.columns.id,

@@ -11,12 +11,13 @@ from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from storage.files import is_remote
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE, OWN_COLUMNS, TYPES, type_name
+from transforms.read.extra import CAN_BE, OWN_COLUMNS, TEXT, TYPES, type_name
 from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
 from transforms.read.tables.parquet_types import check_schema, plain_type
-from transforms.records.spec import InputFile
+from transforms.records.columnar import is_list
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
@@ -42,12 +43,13 @@ def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
     formats = {file.format for file in files}
     if formats == {"tfrecord"}:
         return columns
-    if formats <= {"text"}:
+    if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
         return columns
     if options.pair_separator and "text" not in formats:
         raise UsageError(f"--pair_separator is for plain text; for {_RECORDS} use --text_b_column")
-    columns = replace(columns, extra=_extra_schema(options.extra_columns or (), files))
+    extra = _extra_schema(options.extra_columns or (), files, options.writes_texts)
+    columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]
     if columns.id is None and fields and all("id" in names for names in fields):
@@ -101,14 +103,22 @@ def _check_fields(columns: Columns, records: list[dict[str, Any]], file: InputFi
             raise no_column(flag, name, place, sorted(records[0]))
     for field in extra:
         values = (record.get(field.name) for record in records)
-        kinds = {_JSON_TYPES.get(type(value)) for value in values if value is not None}
-        if type_name(field.type) == "string" and len(kinds) == 1 and None not in kinds - {"string"}:
+        kinds = {_json_type(value) for value in values if value not in (None, [])}
+        if type_name(field.type) == "string" and len(kinds) == 1:
             (kind,) = kinds
-            if kind != "string":
+            if kind not in ("string", None):
                 raise UsageError(
                     f"--extra_columns {field.name} is {kind} in the first records of "
                     f"{file.info.path}; write {field.name}:{kind}"
                 )
+
+
+def _json_type(value: Any) -> str | None:
+    """The name of the type of a value of JSON, None for one that no column can have."""
+    if not isinstance(value, list):
+        return _JSON_TYPES.get(type(value))
+    kinds = {_JSON_TYPES.get(type(each)) for each in value}
+    return f"list_{kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
 
 
 _JSON_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64"}
@@ -125,15 +135,22 @@ def _csv_fields(columns: Columns, files: list[InputFile]) -> Iterator[Iterable[s
             yield header
 
 
-def _extra_schema(words: tuple[str, ...], files: list[InputFile]) -> pa.Schema | None:
+def check_extra_name(name: str, keep_text: bool) -> None:
+    """Refuses an extra column with the name of a column that the output has anyway."""
+    if name.lower() in OWN_COLUMNS or (keep_text and name.lower() == TEXT):
+        raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+
+
+def _extra_schema(
+    words: tuple[str, ...], files: list[InputFile], keep_text: bool
+) -> pa.Schema | None:
     """Names and types of the extra columns: the given type, else Parquet's, else string."""
     if not words:
         return None
     fields: dict[str, pa.DataType] = {}
     for word in words:
         name, kind = _name_and_type(word)
-        if name.lower() in OWN_COLUMNS:
-            raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+        check_extra_name(name, keep_text)
         if name.lower() in map(str.lower, fields):
             raise UsageError(f"--extra_columns names {name} twice")
         fields[name] = _extra_type(name, kind, files)
@@ -154,18 +171,25 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
 
 def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:
     """The type of one column; later, every file is checked for it."""
+    formats = {file.format for file in files}
     first = next((file for file in files if file.footer is not None), None)
     if first is None or first.footer is None or name not in first.footer.schema.names:
-        return TYPES[given or "string"]
-    path, stored = first.info.path, first.footer.schema.field(name).type
-    kind = plain_type(stored)
-    if kind is None:
-        raise UsageError(f"--extra_columns {name} is {stored} in {path}; {CAN_BE}")
-    if given is not None and TYPES[given] != kind:
-        raise UsageError(f"--extra_columns {name}:{given} is {kind} in {path}; write {name}")
-    if type_name(kind) is None and any(file.format in ("jsonl", "csv") for file in files):
+        kind, place = TYPES[given or "string"], ""
+    else:
+        path, stored = first.info.path, first.footer.schema.field(name).type
+        kind, place = plain_type(stored), f" in {path}"
+        if kind is None:
+            raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
+        if given is not None and TYPES[given] != kind:
+            raise UsageError(f"--extra_columns {name}:{given} is {kind}{place}; write {name}")
+        if type_name(kind) is None and formats & {"jsonl", "csv"}:
+            raise UsageError(
+                f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "
+                "cannot hold; embed them in separate runs"
+            )
+    if is_list(kind) and "csv" in formats:
         raise UsageError(
-            f"--extra_columns {name} is {kind} in {path}, which JSON lines and CSV files "
-            "cannot hold; embed them in separate runs"
+            f"--extra_columns {name} is {kind}{place}, which CSV files cannot hold; embed them in "
+            "separate runs"
         )
     return kind

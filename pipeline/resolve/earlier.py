@@ -14,10 +14,11 @@ from transforms.bigquery.earlier_table import table_facts, table_name
 from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
 from transforms.records.same_vectors import difference
+from transforms.records.spec import WHOLE_FILES
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")
-_READABLE = ("text", "jsonl", "csv", "parquet")
+_READABLE = ("text", WHOLE_FILES, "jsonl", "csv", "parquet")
 
 
 def check_formats(options: EmbedOptions, formats: set[str]) -> None:
@@ -80,6 +81,11 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
         raise UsageError(
             f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
             "in Parquet or JSON lines, or a table"
+        )
+    if record is not None and "table_schema" in record["vectors"]:
+        raise UsageError(
+            f"--skip_existing {place} was written with --table_schema "
+            f"{record['vectors']['table_schema']}, which has no column text_hash to compare"
         )
     files, sizes = key_files(place)
     settings = _settings(place, sizes) if record is None else record["vectors"]

@@ -22,6 +22,7 @@ _OF_TEXTS = (
     "span_columns",
     "pair_separator",
     "extra_columns",
+    "chunk",
 )
 _OFFERED = ("sentence", "token")  # by every example; words and spans must have been requested
 
@@ -80,7 +81,7 @@ def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> 
         return "" if one is other else f"whether there is {SETTINGS_FILE}"
     theirs = asdict(other)
     differ = [name for name, value in asdict(one).items() if value != theirs[name]]
-    return ", ".join(name for name in differ if name not in ("run", "tokens_with_ids"))
+    return ", ".join(name for name in differ if name != "run")
 
 
 def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> EmbedOptions:
@@ -102,6 +103,11 @@ def text_options(
                 f"--granularity {kind} is not available for these examples, which do not hold "
                 f"{kind}s; tokenize the texts with --granularity {kind}"
             )
+    if options.writes_texts and settings is not None and not settings.keep_text:
+        raise UsageError(
+            "--keep_text is not available for these examples, which do not hold their texts; "
+            "tokenize the texts with --keep_text"
+        )
     if settings is None:
         if options.prompt:
             raise UsageError("--prompt is for texts, not for tokens; tokenize the texts with it")
@@ -140,11 +146,13 @@ def reading_of(
     bundle: Bundle, text_spec: TextSpec, settings: ExampleSettings | None
 ) -> ExampleReading:
     """How the examples are read and checked."""
+    tokenizer = load_tokenizer(bundle)
     return ExampleReading(
         bundle.tokenizer_fingerprint,
         bundle.config.vocab_size,
         bundle.config.type_vocab_size,
         text_spec,
         0 if settings is None else settings.prompt_tokens,
-        load_tokenizer(bundle).pad_id,
+        tokenizer.pad_id,
+        tokenizer.unk_id,
     )

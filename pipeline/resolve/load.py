@@ -52,7 +52,8 @@ def find_load(run: EmbedRun) -> TableLoad | None:
         disposition=options.write_disposition or "append",
         project=job_project(options, name),
         granularities=tuple(run.metadata["granularity"]),
-        windows=run.text_spec.keeps_windows,
+        pieces=run.text_spec.pieces,
+        texts=run.text_spec.keep_text,
         most_uris=bigquery.MOST_URIS,
         vectors=run.metadata,
     )

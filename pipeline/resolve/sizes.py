@@ -9,7 +9,7 @@ from pipeline.options import EXAMPLES, EmbedOptions
 from transforms.examples.read import first_records
 from transforms.plan.cut import default_block_bytes
 from transforms.read.lines import first_lines
-from transforms.records.spec import InputFile
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
@@ -19,6 +19,8 @@ _ACCELERATED, _LARGEST_ACCELERATED = 4, 4 << 20
 _MOST_TOKEN_BYTES = 64 << 20  # of tokens' vectors in a block
 _SMALLEST_BLOCK = 4 << 10
 _TEXT_BYTES_A_TOKEN = 4
+_SHORT_CHUNK = 4  # tokens of a short sentence
+_CHUNK_TOKENS = {"sentence": 20, "paragraph": 80, "tokens": 200}
 _ROW_OVERHEAD = 60  # bytes of a row beside its vector: id, counts, hash
 _BYTES_A_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "ubinary": 1 / 8}
 _JSON_BYTES_A_NUMBER = {"float32": 13, "float16": 13, "bfloat16": 13, "int8": 5, "ubinary": 4 / 8}
@@ -33,17 +35,34 @@ class Widths:
     Attributes:
         document: Numbers in the vectors of a document.
         token: Numbers in the vectors of each of its tokens, or words.
+        held: Numbers of each token that are computed, and so held in memory.
+        step: Tokens of a text for each of its vectors; 0: a document has one.
     """
 
     document: int
     token: int
+    held: int = 0
+    step: int = 0
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
         sentence = "sentence" in text_spec.granularity
         kinds = len(text_spec.granularity) - sentence
-        token = kinds * math.prod(vector_spec.token_shape(bundle.config)) if kinds else 0
-        return cls(vector_spec.width(bundle.config) if sentence else 0, token)
+        needed = kinds or text_spec.pools_late
+        width = math.prod(vector_spec.token_shape(bundle.config)) if needed else 0
+        document = vector_spec.width(bundle.config) if sentence else 0
+        step = 0
+        if text_spec.chunk is not None:
+            step = (text_spec.chunk_tokens or _SHORT_CHUNK) - text_spec.chunk_overlap
+        return cls(document, kinds * width, max(kinds, 1) * width, step)
+
+
+def estimated_rows(documents: int, text_bytes: int, text_spec: TextSpec) -> int:
+    """Estimates how many vectors of sentences there are: one a document, or one a chunk."""
+    if text_spec.chunk is None:
+        return documents
+    tokens = text_spec.chunk_tokens or _CHUNK_TOKENS[text_spec.chunk]
+    return max(documents, text_bytes // _TEXT_BYTES_A_TOKEN // tokens)
 
 
 def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = False) -> int:
@@ -56,9 +75,12 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
         size = min(size * _ACCELERATED, _LARGEST_ACCELERATED)
     elif bundle.config.hidden_size >= _SLOW_MODEL:
         size = min(size, _SLOW_MODEL_BLOCK)
-    if widths.token:
+    if widths.held:
         # A token is some four bytes of text, and so is each of its numbers.
-        size = min(size, max(_MOST_TOKEN_BYTES // widths.token, _SMALLEST_BLOCK))
+        size = min(size, max(_MOST_TOKEN_BYTES // widths.held, _SMALLEST_BLOCK))
+    if widths.step:
+        rows = _MOST_PART_BYTES // (4 * widths.document)
+        size = min(size, max(rows * widths.step * _TEXT_BYTES_A_TOKEN, _SMALLEST_BLOCK))
     return size
 
 
@@ -69,7 +91,8 @@ def estimated_documents(files: list[InputFile], limit: int | None) -> int:
         documents = round(stored * len(sizes) / max(1, sum(sizes)))
         return documents if limit is None else min(documents, limit)
     rows = sum(file.stop for file in files if file.footer is not None)
-    others = [file for file in files if file.footer is None]
+    rows += sum(file.format == WHOLE_FILES for file in files)
+    others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
     total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
     first = next((each for each in map(first_lines, others) if each.data), None)
     documents = rows
@@ -83,13 +106,14 @@ def estimated_sizes(
 ) -> tuple[int, int]:
     """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps."""
     tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    kept = text_bytes if options.writes_texts else 0
     examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:
-        return examples, 0
+        return examples + kept, 0
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
     vectors = documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype])
-    return vectors, examples
+    return vectors + kept, examples + kept
 
 
 def part_docs(widths: Widths) -> int:

@@ -38,13 +38,24 @@ def resolve_text_spec(options: EmbedOptions, bundle: Bundle, vector_spec: Vector
     text_spec = TextSpec(
         max_seq_length=options.max_seq_length or bundle.max_seq_length,
         granularity=options.granularity,
-        long_text=options.long_text,
+        long_text="window" if options.chunk_pooling == "late" else options.long_text,
         stride=options.stride,
         merge_windows=options.merge_windows is not False,
         word_pooling=options.word_pooling,
         normalize_tokens=options.normalize is True,
         prompt=bundle.prompt_text(options.prompt),
+        keep_text=options.writes_texts,
+        chunk=options.chunk,
+        chunk_tokens=options.chunk_tokens,
+        chunk_overlap=options.chunk_overlap or 0,
+        chunk_pooling=options.chunk_pooling,
     )
+    if text_spec.pools_late and vector_spec.pooling != "mean":
+        raise SettingError(
+            "chunk_pooling",
+            f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
+            "pooling",
+        )
     if text_spec.needs_tokens:
         vector_spec.token_shape(bundle.config)
     return fit_texts(bundle, text_spec)

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
-from pipeline.resolve.columns import named_columns
+from pipeline.resolve.columns import check_extra_name, named_columns
 from transforms.bigquery.client import check_column
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE, OWN_COLUMNS
+from transforms.read.extra import CAN_BE
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField
@@ -65,20 +65,19 @@ def table_columns(options: EmbedOptions, schema: list["SchemaField"], shown: str
     is_number = present[columns.id or "id"].field_type.upper() in _INTEGERS
     return replace(
         columns,
-        extra=_extra_schema(options.extra_columns or (), present, shown),
+        extra=_extra_schema(options.extra_columns or (), present, shown, options.writes_texts),
         id_type="int64" if is_number else "string",
     )
 
 
 def _extra_schema(
-    words: Sequence[str], present: Mapping[str, "SchemaField"], shown: str
+    words: Sequence[str], present: Mapping[str, "SchemaField"], shown: str, keep_text: bool
 ) -> pa.Schema | None:
     """Names and types of the extra columns, as the table declares them."""
     fields: dict[str, pa.DataType] = {}
     for word in words:
         name = check_column(word, "extra_columns")
-        if name.lower() in OWN_COLUMNS:
-            raise UsageError(f"--extra_columns {name} clashes with the output's own column {name}")
+        check_extra_name(name, keep_text)
         if name not in present:
             raise no_column("extra_columns", name, f"no column of {shown}", present)
         kind = present[name].field_type.upper()

@@ -46,8 +46,9 @@ def data_files(output: Path, kind: str = "embeddings") -> list[Path]:
 
 
 def sentence_files(output: Path) -> list[Path]:
-    """Where the vectors of texts are, or those of their windows; a run writes one of them."""
-    return data_files(output) + data_files(output, "windows")
+    """The vectors of texts, or of their windows or chunks; a run writes one of them."""
+    kinds = ("embeddings", "windows", "chunks")
+    return [path for kind in kinds for path in data_files(output, kind)]
 
 
 def reports(output: Path) -> list[Path]:

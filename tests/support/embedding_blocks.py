@@ -68,6 +68,7 @@ def embedding_block(**kinds: Any) -> EmbeddingBlock:
         ids=pa.array(IDS),
         num_tokens=np.array([25, 4, 5], np.int32),
         truncated=np.array([True, False, False]),
+        full_lengths=np.array([40, 4, 5], np.int32),
         text_hash=np.array([1, -(2**63), 2**63 - 1]),
         line_numbers=np.array([0, 2, 7]),
         **kinds,
@@ -92,7 +93,6 @@ def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dic
         "granularity": list(block.granularities),
         "layers": [-1],
         "layer_combine": "last",
-        "tokens_with_ids": False,
     } | more
 
 
@@ -128,6 +128,7 @@ def without_rows(block: EmbeddingBlock) -> EmbeddingBlock:
         ids=pa.array([], pa.string()),
         num_tokens=block.num_tokens[:0],
         truncated=block.truncated[:0],
+        full_lengths=None,
         text_hash=block.text_hash[:0],
         vectors=none,
     )

@@ -24,7 +24,7 @@ from transforms.bigquery.client import (
     run_once,
     translate_errors,
 )
-from transforms.bigquery.schema import table_schema, vector_schema, with_modes
+from transforms.bigquery.schema import table_schema, with_modes
 from transforms.bigquery.state import Loaded, has_rows_of, note_load
 from transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
 from transforms.bigquery.tables import ensure_table
@@ -260,7 +260,7 @@ class _Loader:
 
 def _stored_schema(target: KindLoad) -> pa.Schema:
     if not target.files:
-        return vector_schema(target.kind, target.load.windows)
+        return target.columns
     with open_raw(join(target.load.output, target.files[0])) as file:
         return pq.read_schema(file).remove_metadata()
 

@@ -13,9 +13,11 @@ _DESCRIPTIONS = {
     "id": "The document's id, as in the input",
     "embedding": "The vector; empty where no token was left",
     "num_tokens": "Tokens the model read, special tokens included",
+    "num_tokens_full": "Tokens of the whole text, special tokens included",
     "truncated": "Whether the text was longer than the model reads and was cut",
     "text_hash": "XXH3 (64 bits, seed 0) of the text's UTF-8, as a signed number",
     "window": "Number of the window in its document, from 0",
+    "chunk": "Number of the chunk in its document, from 0",
     "start": "Code point of the text where it begins; -1 for special tokens",
     "stop": "Code point of the text after its last; -1 for special tokens",
     "tokens": "The document's WordPieces in order, special tokens included",
@@ -24,27 +26,43 @@ _DESCRIPTIONS = {
     "words": "The document's words in order",
     "word": "The word",
     "spans": "The document's spans in order",
+    "text": "The text; of a window or chunk, its part of it",
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 _REQUIRED = ("id",)
+# The default columns of apache_beam.ml.rag.ingestion.bigquery.
+RAG_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("embedding", pa.list_(pa.float32())),
+        ("content", pa.string()),
+        ("metadata", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+    ]
+)
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 
-def vector_schema(granularity: str, windows: bool) -> pa.Schema:
-    """The columns of a file of vectors, without extra columns; `windows` may keep their own."""
+def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schema:
+    """The columns of a file of vectors, without extra columns.
+
+    `pieces`, `window` or `chunk`, may have vectors of their own, `texts` may be kept.
+    """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
-    facts = [("num_tokens", pa.int32()), ("truncated", pa.bool_()), ("text_hash", pa.int64())]
+    full = [] if granularity == "sentence" and pieces else [("num_tokens_full", pa.int32())]
+    facts = [("num_tokens", pa.int32()), *full]
+    facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
+    kept_texts = [("text", pa.string())] if texts else []
     if granularity == "sentence":
-        kept = [("window", pa.int32()), *places] if windows else []
-        return pa.schema([("id", pa.string()), vector, *facts, *kept])
+        kept = [(pieces, pa.int32()), *places] if pieces else []
+        return pa.schema([("id", pa.string()), vector, *facts, *kept, *kept_texts])
     of_units = {
         "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
         "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
         "span": [*places, ("truncated", pa.bool_()), vector],
     }
     units = (KINDS[granularity], pa.list_(pa.struct(of_units[granularity])))
-    return pa.schema([("id", pa.string()), units, *facts])
+    return pa.schema([("id", pa.string()), units, *facts, *kept_texts])
 
 
 def table_schema(schema: pa.Schema) -> list[Field]:

@@ -102,9 +102,13 @@ def _sample(target: KindLoad) -> Iterator[tuple[str, int]]:
     """Ids of some rows of some files, and the hashes of their texts."""
     for name in target.files[:: max(1, -(-len(target.files) // _SAMPLE_FILES))]:
         with open_raw(join(target.load.output, name)) as file:
-            columns = ["id", "text_hash"]
+            columns = ["id", "metadata" if target.load.is_rag else "text_hash"]
             for batch in pq.ParquetFile(file).iter_batches(_SAMPLE_ROWS, columns=columns):
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                ids, hashes = (column.to_pylist() for column in batch.columns)
+                if target.load.is_rag:
+                    pairs = [{each["key"]: each["value"] for each in row} for row in hashes]
+                    hashes = [int(row["text_hash"]) for row in pairs]
+                yield from zip(ids, hashes, strict=True)
                 break
 
 
@@ -112,9 +116,15 @@ def _found(target: KindLoad, sample: Mapping[str, int]) -> int:
     """How many of these ids the table holds with one of these hashes."""
     from google.cloud import bigquery
 
+    same_text = "text_hash IN UNNEST(@hashes)"
+    if target.load.is_rag:
+        same_text = (
+            "EXISTS(SELECT 1 FROM UNNEST(metadata) AS each WHERE each.key = 'text_hash' "
+            "AND CAST(each.value AS INT64) IN UNNEST(@hashes))"
+        )
     sql = (
         f"SELECT COUNT(DISTINCT id) FROM `{target.name.path}` "
-        "WHERE id IN UNNEST(@ids) AND text_hash IN UNNEST(@hashes)"
+        f"WHERE id IN UNNEST(@ids) AND {same_text}"
     )
     config = bigquery.QueryJobConfig(
         query_parameters=[

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bert.formats.output_files import KINDS
+import pyarrow as pa
+
+from bert.formats.output_files import BEAM_RAG, KINDS
 from transforms.bigquery.client import PATIENCE, TableName
+from transforms.bigquery.schema import RAG_SCHEMA, vector_schema
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -27,7 +30,8 @@ class TableLoad:
         project: Runs the jobs.
         most_uris: Files of a job.
         granularities: The kinds of vectors of the run.
-        windows: Whether windows keep vectors of their own.
+        pieces: `window` or `chunk`, where these have vectors of their own; else None.
+        texts: Whether the texts are kept.
         vectors: What the vectors are, as in the table's description.
     """
 
@@ -38,7 +42,8 @@ class TableLoad:
     project: str
     most_uris: int
     granularities: tuple[str, ...] = ("sentence",)
-    windows: bool = False
+    pieces: str | None = None
+    texts: bool = False
     vectors: Mapping[str, Any] = field(default_factory=dict)
 
     def table_of(self, granularity: str) -> TableName:
@@ -50,6 +55,11 @@ class TableLoad:
         if granularity == "sentence" or len(self.granularities) == 1:
             return self.table
         return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
+
+    @property
+    def is_rag(self) -> bool:
+        """Whether the rows have the columns of Beam's RAG package."""
+        return self.vectors.get("table_schema") == BEAM_RAG
 
     @property
     def requested(self) -> dict[str, Any]:
@@ -78,6 +88,13 @@ class KindLoad:
     def name(self) -> TableName:
         """The table."""
         return self.load.table_of(self.kind)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a file, without extra columns."""
+        if self.load.is_rag:
+            return RAG_SCHEMA
+        return vector_schema(self.kind, self.load.pieces, self.load.texts)
 
     @property
     def job_name(self) -> str:

@@ -15,7 +15,7 @@ from transforms.bigquery.client import (
     get_table,
     translate_errors,
 )
-from transforms.bigquery.schema import Field, mismatch, table_schema, vector_schema
+from transforms.bigquery.schema import Field, mismatch, table_schema
 from transforms.bigquery.state import (
     check_vectors,
     describe_before,
@@ -66,8 +66,8 @@ def check_table(target: KindLoad, extra: pa.Schema | None) -> None:
         f"--output_table {name}: dataset {name.project}.{name.dataset} cannot be used"
     ):
         _ = target.location  # asks the service
-    vectors = vector_schema(target.kind, target.load.windows)
-    fields = table_schema(pa.schema([*vectors, *(extra or ())]))
+    more = () if extra is None or target.load.is_rag else extra
+    fields = table_schema(pa.schema([*target.columns, *more]))
     table = get_table(target.client, name)
     if table is None:
         return

@@ -24,6 +24,7 @@ class ExampleReading:
         text_spec: How the texts were cut into rows, and which of their vectors are requested.
         prompt_tokens: Tokens of the prompt after each [CLS].
         pad_id: Id of [PAD].
+        unk_id: Id of [UNK].
     """
 
     tokenizer: str
@@ -32,6 +33,7 @@ class ExampleReading:
     text_spec: TextSpec
     prompt_tokens: int = 0
     pad_id: int | None = None
+    unk_id: int | None = None
 
     @property
     def windows(self) -> bool:
@@ -39,10 +41,10 @@ class ExampleReading:
         return self.text_spec.long_text == "window"
 
 
-def feature_kinds(granularity: tuple[str, ...], windows: bool) -> dict[str, type]:
+def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) -> dict[str, type]:
     """Which features are read of each example, and what they hold."""
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
-    names += ["num_tokens", "truncated", "text_hash", "line"]
+    names += ["num_tokens", "num_tokens_full", "truncated", "text_hash", "line"]
     names += ["window", "windows", "window_first"] if windows else []
     for name in ("word", "span"):
         if name in granularity:
@@ -50,7 +52,7 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool) -> dict[str, type
                 f"{name}_{each}" for each in ("starts", "stops", "first", "last", "truncated")
             ]
     kinds: dict[str, type] = dict.fromkeys(names, int)
-    kinds |= {"id": bytes, "tokenizer": bytes}
+    kinds |= {"id": bytes, "tokenizer": bytes} | ({"text": bytes} if keep_text else {})
     return kinds | ({"words": bytes} if "word" in granularity else {})
 
 

@@ -28,6 +28,7 @@ from transforms.records.part import Part
 from transforms.records.rejected import BLOCK_SKIPPED, Rejected
 from transforms.records.tokens import TokenBlock
 from transforms.tokenize import unique_rows
+from transforms.unknown_words import unknown_words
 
 DAMAGED, NO_EXAMPLE = "damaged record", "no tf.train.Example with these features"
 _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that differ there differ
@@ -109,7 +110,8 @@ def example_block(
     Raises:
         ValueError: An example of another tokenizer.
     """
-    kinds = feature_kinds(reading.text_spec.granularity, reading.windows)
+    spec = reading.text_spec
+    kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)
     columns, at = _decoded(records, kinds)
     check_tokenizer(columns["tokenizer"], reading, path, [records[row].offset for row in at])
     documents = np.cumsum(begins) - 1
@@ -175,6 +177,9 @@ def _block(
     given = Rows(input_ids, splits, types, columns["truncated"].first(0)[kept] != 0)
     layout = _layout(found, kept, heads, given, reading)
     rows, row = unique_rows(given, key)
+    if reading.unk_id is not None and len(kept):
+        places_of = pa.array([sources[each] for each in found.document[kept].tolist()], pa.string())
+        part = replace(part, unknown=unknown_words(input_ids, splits, places_of, reading.unk_id))
     lines = columns["line"]
     numbered = len(head_rows) and bool((lines.counts[head_rows] > 0).all())
     return TokenBlock(
@@ -188,7 +193,15 @@ def _block(
         row=row,
         rows=rows,
         line_numbers=lines.first(0)[head_rows] if numbered else None,
+        texts=_texts(columns["text"], head_rows) if "text" in columns else None,
     )
+
+
+def _texts(column: Column, rows: np.ndarray) -> pa.StringArray:
+    """The texts of documents, null where the first example of a document has none."""
+    found = column.first(None)[rows].tolist()
+    texts = [None if each is None else each.decode("utf-8", "replace") for each in found]
+    return pa.array(texts, pa.string())
 
 
 def _of_rows(column: Column, kept: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:
@@ -228,7 +241,11 @@ def _layout(
         windows = Windows(np.append(heads, len(kept)), first, count)
         last = windows.splits[1:] - 1
         num_tokens = (first[last] + count[last] + reading.prompt_tokens + 2).astype(np.int32)
-    layout = Layout(num_tokens, truncated, windows)
+    full = None
+    if truncated.any():  # examples of others may not say how long a text was
+        given = columns["num_tokens_full"].first(0)[kept[heads]]
+        full = np.maximum(given, num_tokens).astype(np.int32)
+    layout = Layout(num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.keeps_windows:
         begins = rows.row_splits[:-1] + 1 + reading.prompt_tokens
         layout = replace(

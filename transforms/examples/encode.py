@@ -38,6 +38,7 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         "starts": Ints(starts, splits),
         "stops": Ints(stops, splits),
         "num_tokens": each(layout.num_tokens[document]),
+        "num_tokens_full": each(block.num_tokens_full[document]),
         "truncated": each(layout.truncated[document]),
         "text_hash": each(block.text_hash[document]),
         "tokenizer": Bytes([tokenizer.encode()] * len(document)),
@@ -45,6 +46,10 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     if block.line_numbers is not None:
         found["line"] = each(block.line_numbers[document])
     number = np.zeros(len(document), np.int64)
+    if block.texts is not None:  # in the first row of each document
+        firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]
+        once = splits_of(np.bincount(firsts, minlength=len(document)))
+        found["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
         found["window"] = each(number)

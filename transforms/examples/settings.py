@@ -22,8 +22,8 @@ class ExampleSettings:
         prompt_tokens: How many tokens it has.
         granularity: Which units the examples describe: words and spans only if requested, tokens
             always.
-        tokens_with_ids: As in the metadata of a run.
         run: Fingerprint of the run that wrote them.
+        keep_text: Whether they hold their texts.
     """
 
     tokenizer: str
@@ -33,8 +33,8 @@ class ExampleSettings:
     prompt: str
     prompt_tokens: int
     granularity: tuple[str, ...]
-    tokens_with_ids: bool
     run: str = ""
+    keep_text: bool = False
 
     def to_json(self) -> bytes:
         """The settings as JSON."""

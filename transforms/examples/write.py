@@ -1,7 +1,7 @@
 """Writes tokenized examples: as a job's output, or as a copy on the way to the model."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import apache_beam as beam
 
@@ -12,7 +12,7 @@ from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
 from transforms.redact import RedactErrors
 from transforms.write.tfrecord import compressed, suffix
-from transforms.write.writer import WriteParts
+from transforms.write.writer import Counting, WriteParts
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,18 @@ class WriteExamples(Step):
     Attributes:
         output, run: As in `WriteBlocks`.
         files: How examples are written; into `output`.
+        counting: As in `WriteBlocks`.
     """
 
     output: str
     run: str
     files: ExampleFiles
+    counting: Counting = field(default_factory=Counting)
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
-        return blocks | "Write" >> beam.ParDo(WriteParts(self.output, self.run, self.files.write))
+        return blocks | "Write" >> beam.ParDo(
+            WriteParts(self.output, self.run, self.files.write, self.counting)
+        )
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from transforms.records.spec import BlockSpec, Footer, InputFile, Slice
+from transforms.records.spec import WHOLE_FILES, BlockSpec, Footer, InputFile, Slice
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # Much larger blocks spend time on fresh memory, much smaller ones on padding.
@@ -34,7 +34,8 @@ def plan_blocks(
     block, at most `files_of_a_block`. A compressed file is one block, whose parts are spread over
     `stripes` readers; each decompresses all of it and keeps its share. With `read_through` a large
     file is such a block, too, because the numbers of lines are known only from the file's start. A
-    large CSV file always is one, a Parquet file never: its footer says where rows are.
+    large CSV file always is one, a Parquet file never: its footer says where rows are. A file that
+    is one document is never cut.
     """
     uncut = sum(
         file.compression is not None
@@ -55,11 +56,13 @@ def plan_blocks(
             run.append(Slice(index, file.info, 0, file.stop))
             held += file.text_bytes
         elif _reads_through(file, read_through):
-            readers = stripes if _is_large(file, block_bytes) else 1
+            several = _is_large(file, block_bytes) and file.format != WHOLE_FILES
+            readers = stripes if several else 1
             yield from _striped(index, file, number, readers, read_through)
             number += 1
         else:
-            for spec in _cut(index, file, number, block_bytes, read_through):
+            size = file.stop if file.format == WHOLE_FILES else block_bytes
+            for spec in _cut(index, file, number, size, read_through):
                 yield spec
                 number = spec.number + 1
     if run:

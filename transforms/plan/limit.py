@@ -6,7 +6,7 @@ from dataclasses import replace
 from transforms.examples.read import limit_examples
 from transforms.read.lines import limit_lines
 from transforms.read.tables.csv_records import limit_records
-from transforms.records.spec import InputFile
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
@@ -23,6 +23,8 @@ def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
 
 
 def _limited(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    if file.format == WHOLE_FILES:
+        return file, 1
     if file.format == "csv":
         return limit_records(file, limit)
     if file.format == "parquet":

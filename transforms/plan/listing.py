@@ -1,7 +1,9 @@
 """Lists the files of an input with their formats and compressions."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from storage.errors import SettingError
 from storage.files import FileInfo, join, list_files
@@ -10,7 +12,7 @@ from transforms.plan.limit import limit_files
 from transforms.plan.own_output import check_no_output
 from transforms.read.encoding import check_stored_encoding
 from transforms.read.tables.parquet_rows import with_footers
-from transforms.records.spec import InputFile
+from transforms.records.spec import WHOLE_FILES, InputFile
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -21,10 +23,53 @@ FORMATS = {
     ".parquet": "parquet",
     ".tfrecord": "tfrecord",
 }
+# Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
-    *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz"),
+    *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz", ".rar", ".jar"),
+    *(".xls", ".doc", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".epub", ".mobi", ".djvu"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".heic", ".psd"),
+    *(".mp3", ".wav", ".flac", ".ogg", ".m4a", ".mp4", ".mov", ".avi", ".mkv", ".webm"),
+    *(".ttf", ".otf", ".woff", ".woff2", ".exe", ".dll", ".so", ".dylib", ".class"),
+    *(".pyc", ".whl", ".deb", ".rpm", ".iso", ".dmg", ".db", ".sqlite", ".sqlite3"),
+    *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
+    *(".hdf5", ".feather", ".arrow"),
 }
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of an input.
+
+    Attributes:
+        files: Those that are read, sorted by path.
+        skipped: Those that are not text, by suffix: how many.
+    """
+
+    files: list[InputFile]
+    skipped: dict[str, int]
+
+    @property
+    def suffixes(self) -> dict[str, int]:
+        """The files that are read, by suffix, the most frequent first: how many."""
+        return dict(Counter(map(suffix_of, self.files)).most_common())
+
+
+def suffix_of(file: InputFile) -> str:
+    """The suffix of a file's name, that of its compression included, in small letters.
+
+    >>> suffix_of(InputFile(FileInfo("/in/A.b.TXT.gz", 0, 0), "text", "gzip", 0))
+    '.txt.gz'
+    """
+    return "".join(_suffixes(file.info.path))
+
+
+def _suffixes(path: str) -> tuple[str, str]:
+    """A name's suffix, and that of its compression, "" for none."""
+    name = path.rsplit("/", 1)[-1].lower()
+    end = next((end for end in COMPRESSIONS if name.endswith(end)), "")
+    stem = name.removesuffix(end)
+    return "." + stem.rsplit(".", 1)[1] if "." in stem else "", end
 
 
 def input_files(
@@ -32,8 +77,22 @@ def input_files(
     input_format: str | None = None,
     output: str | None = None,
     look_inside: bool = True,
+    whole_files: bool = False,
 ) -> list[InputFile]:
+    """The files that `list_input` lists."""
+    return list_input(patterns, input_format, output, look_inside, whole_files).files
+
+
+def list_input(
+    patterns: Sequence[str],
+    input_format: str | None = None,
+    output: str | None = None,
+    look_inside: bool = True,
+    whole_files: bool = False,
+) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
+
+    Files of a folder or glob that are not text are skipped, unless all of them are.
 
     Args:
         patterns: Paths, folders and globs.
@@ -41,12 +100,14 @@ def input_files(
         output: Files below are left out: a run into a folder of its input would read itself.
         look_inside: Whether to check that local files have a readable encoding, and that no output
             of another run is among them; not needed when a listing is repeated.
+        whole_files: Whether each text file is one document.
 
     Raises:
         ValueError: A pattern that names no file, the output of a run, or a file whose format or
             encoding cannot be read.
     """
     found: dict[str, FileInfo] = {}
+    skipped: dict[str, str] = {}
     for pattern in patterns:
         listed = list_files(pattern)
         own = () if output is None else (join(output, ""),)
@@ -63,8 +124,19 @@ def input_files(
         files = without_records(files)
         if not files:
             raise SettingError("input", f"{pattern} names no file")
+        if input_format is None:
+            others = {each.path for each in files if _suffixes(each.path)[0] in OTHER_FORMATS}
+            if len(others) < len(files):
+                skipped |= {path: _suffixes(path)[0] for path in others}
+                files = [each for each in files if each.path not in others]
         found.update((each.path, each) for each in files)
-    return [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
+    read = [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
+    if whole_files:
+        read = [
+            replace(each, format=WHOLE_FILES) if each.format == "text" else each for each in read
+        ]
+    left_out = [suffix for path, suffix in skipped.items() if path not in found]
+    return Listing(read, dict(Counter(left_out).most_common()))
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
@@ -81,10 +153,8 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
 
 
 def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> InputFile:
-    name = info.path.rsplit("/", 1)[-1].lower()
-    compression = next((kind for end, kind in COMPRESSIONS.items() if name.endswith(end)), None)
-    stem = name.rsplit(".", 1)[0] if compression else name
-    suffix = "." + stem.rsplit(".", 1)[1] if "." in stem else ""
+    suffix, end = _suffixes(info.path)
+    compression = COMPRESSIONS.get(end)
     if input_format is None and suffix in OTHER_FORMATS:
         raise SettingError(
             "input",

@@ -30,6 +30,7 @@ class PlanRequest:
         output: The run's folder, which its input excludes.
         read_through: Whether files are read from their start, so that their lines have numbers.
         text_column: Whose bytes count in Parquet files.
+        whole_files: Whether each text file is one document.
     """
 
     patterns: tuple[str, ...]
@@ -40,6 +41,7 @@ class PlanRequest:
     output: str | None = None
     read_through: bool = False
     text_column: str = "text"
+    whole_files: bool = False
 
 
 @dataclass
@@ -117,7 +119,13 @@ def list_again(request: PlanRequest) -> list[InputFile]:
     Raises:
         ValueError: A file was added, removed or changed since.
     """
-    files = input_files(request.patterns, request.input_format, request.output, look_inside=False)
+    files = input_files(
+        request.patterns,
+        request.input_format,
+        request.output,
+        look_inside=False,
+        whole_files=request.whole_files,
+    )
     if listing_digest(files) != request.digest:
         raise InputError(
             "the input changed after the command listed it: bring it back as it was, or run the "

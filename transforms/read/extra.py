@@ -10,7 +10,8 @@ import pyarrow as pa
 from storage.errors import SettingError
 from transforms.records.rejected import BadRecordError
 
-# Types that a column of a text format can have, by their names in --extra_columns.
+# Types that a column of a text format can have, by their names in --extra_columns; CSV has no
+# lists.
 TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "int64": pa.int64(),
@@ -19,14 +20,17 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
 }
+TYPES |= {f"list_{name}": pa.list_(TYPES[name]) for name in ("string", "int64", "float64", "bool")}
 CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
     [
-        *("id", "embedding", "scale", "num_tokens", "truncated", "text_hash"),
-        *("window", "start", "stop", "tokens", "words", "spans", "linex_index", "features"),
+        *("id", "embedding", "scale", "num_tokens", "num_tokens_full", "truncated"),
+        *("text_hash", "start", "stop"),
+        *("window", "chunk", "tokens", "words", "spans", "linex_index", "features"),
     ]
 )
+TEXT = "text"  # the column of texts, where they are kept
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}
@@ -50,7 +54,7 @@ class ExtraValues:
         self._columns: list[tuple[str, str, Callable[[Any], Any]]] = []
         for field in schema:
             kind = type_name(field.type)
-            if kind is None:
+            if kind not in kinds:
                 raise SettingError(
                     "extra_columns", f"{field.name} is {field.type}, which text cannot give"
                 )
@@ -80,6 +84,10 @@ def _of_kind(*kinds: type) -> Callable[[Any], Any]:
         return value
 
     return checked
+
+
+def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda value: [None if each is None else convert(each) for each in _of_kind(list)(value)]
 
 
 def _integer(value: Any) -> int:
@@ -127,6 +135,9 @@ _OF_JSON: dict[str, Callable[[Any], Any]] = {
     "bool": _of_kind(bool),
     "timestamp": _timestamp,
     "date": _date,
+}
+_OF_JSON |= {
+    name: _list_of(_OF_JSON[name.removeprefix("list_")]) for name in TYPES if name not in _OF_JSON
 }
 _OF_TEXT: dict[str, Callable[[Any], Any]] = {
     "string": _of_kind(str),

@@ -89,7 +89,7 @@ def close_parts(contents: Iterable[AnyContent], most: int) -> Iterator[tuple[Any
     left = most
     for each in contents:
         rest: AnyContent | None = each
-        while rest is not None and rest.size:
+        while rest is not None and (rest.size or rest.count):
             taken, rest = rest.cut(left)
             held.append(taken)
             left -= taken.count

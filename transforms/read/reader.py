@@ -19,19 +19,21 @@ from transforms.read.parts import ReadPart
 from transforms.read.tables.csv_records import CsvRecords, parse_csv
 from transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from transforms.read.text import parse_text, reject_large
+from transforms.read.whole_files import parse_file, read_file_parts
 from transforms.records.block_coder import passed_as_block
 from transforms.records.documents import DocumentBlock
 from transforms.records.finished import finished_parts, is_complete
 from transforms.records.part import Part
 from transforms.records.report import BlockReport
 from transforms.records.skip import without_skipped
-from transforms.records.spec import BlockSpec
+from transforms.records.spec import WHOLE_FILES, BlockSpec
 from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
 from transforms.redact import RedactErrors
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
     "text": parse_text,
+    WHOLE_FILES: parse_file,
     "jsonl": parse_jsonl,
     "csv": parse_csv,
     "parquet": parse_rows,
@@ -151,6 +153,8 @@ def _parts(
 ) -> Iterator[ReadPart[Any]]:
     if spec.cut is not None:
         return parts_of_cut(spec, spec.cut, done)
+    if spec.format == WHOLE_FILES:
+        return read_file_parts(spec, part_docs)
     if spec.format == "parquet":
         return read_row_parts(spec, columns, part_docs, block_bytes)
     return read_records(spec, part_docs, block_bytes)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 import apache_beam as beam
 
+from transforms.distinct import Distinct, joined
 from transforms.output_folder import OutputFile
 from transforms.records.report import SUMMED, BlockReport
 
 _HASHES = 1 << 64
+_MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
+_MOST_FILES = 1000  # whose [UNK] are counted
 
 
 @dataclass
@@ -31,6 +34,11 @@ class Totals:
         lasts: Reports that were their reader's last.
         written: Files, bytes and rows of each kind, as `(kind, "rows")`.
         listing: `listing_hash` of all files.
+        unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
+            `_MOST_FILES` files, where each is among the worst of its parts.
+        unknown_scripts: How many sampled [UNK] are words of each script.
+        texts: The different texts.
+        ids: The different ids; None where they are not counted.
     """
 
     counts: Counter = field(default_factory=Counter)
@@ -45,6 +53,10 @@ class Totals:
     lasts: int = 0
     written: Counter = field(default_factory=Counter)
     listing: int = 0
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unknown_scripts: Counter = field(default_factory=Counter)
+    texts: list[Distinct] = field(default_factory=list)
+    ids: list[Distinct] | None = field(default_factory=list)
 
 
 class SumReports(beam.CombineFn):
@@ -66,6 +78,9 @@ class SumReports(beam.CombineFn):
         totals.rejected.update(report.rejected)
         totals.seconds.update(report.seconds)
         totals.covered.update(report.covered)
+        totals.unknown_files = _worst(totals.unknown_files, report.unknown_files)
+        totals.unknown_scripts.update(report.unknown_scripts)
+        _add_hashes(totals, report)
         totals.lengths = _added(totals.lengths, report.lengths)
         _add_parts(totals, report.block, 1 << report.part)
         if report.end_of_file is not None:
@@ -82,6 +97,11 @@ class SumReports(beam.CombineFn):
             merged.listing = (merged.listing + each.listing) % _HASHES
             for name in ("counts", "rejected", "seconds", "covered", "records", "written"):
                 getattr(merged, name).update(getattr(each, name))
+            merged.unknown_files = _worst(merged.unknown_files, each.unknown_files)
+            merged.unknown_scripts.update(each.unknown_scripts)
+            merged.texts = _held(merged.texts + each.texts)
+            uncounted = merged.ids is None or each.ids is None
+            merged.ids = None if uncounted else _held((merged.ids or []) + (each.ids or []))
             merged.lengths = _added(merged.lengths, each.lengths)
             for block, parts in each.parts.items():
                 _add_parts(merged, block, parts)
@@ -92,7 +112,24 @@ class SumReports(beam.CombineFn):
         return merged
 
     def extract_output(self, totals: Totals) -> Totals:
+        totals.texts = [joined(totals.texts)]
+        totals.ids = None if totals.ids is None else [joined(totals.ids)]
         return totals
+
+
+def _add_hashes(totals: Totals, report: BlockReport) -> None:
+    texts = Distinct.from_text(report.text_hashes, report.hash_bits)
+    totals.texts = _held([*totals.texts, texts])
+    if totals.ids is None or report.id_hashes is None:
+        totals.ids = None
+        return
+    totals.ids = _held([*totals.ids, Distinct.from_text(report.id_hashes, report.hash_bits)])
+
+
+def _held(several: list[Distinct]) -> list[Distinct]:
+    """The same, joined if there are many: sorting them for every report would take longer."""
+    many = sum(len(each.hashes) for each in several) > _MOST_HASHES or len(several) > _MOST_HELD
+    return [joined(several)] if many else several
 
 
 def _add_parts(totals: Totals, block: int, parts: int) -> None:
@@ -122,6 +159,21 @@ def written_counts(files: dict[str, OutputFile]) -> Counter:
         kind = name.partition("/")[0]
         found.update({(kind, "files"): 1, (kind, "bytes"): file.bytes, (kind, "rows"): file.rows})
     return found
+
+
+def _worst(
+    left: dict[str, tuple[int, int]], right: dict[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """The sum of both, for the files with most [UNK]."""
+    if not right:
+        return left
+    added = dict(left)
+    for file, (unknown, tokens) in right.items():
+        had = added.get(file, (0, 0))
+        added[file] = had[0] + unknown, had[1] + tokens
+    if len(added) <= _MOST_FILES:
+        return added
+    return dict(sorted(added.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST_FILES])
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:

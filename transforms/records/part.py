@@ -1,9 +1,26 @@
-"""Defines Part, which travels with the documents of a part from stage to stage."""
+"""Defines Part, which travels with the documents of a part, and UnknownWords, which it counts."""
 
 from dataclasses import dataclass, field, replace
 
 from transforms.output_folder import OutputFile, part_name
 from transforms.records.rejected import Rejected
+
+
+@dataclass(frozen=True)
+class UnknownWords:
+    """The words of a part that became [UNK].
+
+    Attributes:
+        tokens: Tokens that were looked at.
+        unknown: How many of them are [UNK].
+        files: For the files with most [UNK]: how many, and how many tokens.
+        scripts: For a sample of the texts: how many [UNK] are words of each script.
+    """
+
+    tokens: int = 0
+    unknown: int = 0
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    scripts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,7 @@ class Part:
         skipped: Documents that an earlier output has.
         seconds: Wall seconds spent in each stage so far.
         files: Files of the part that a stage has written already, by name.
+        unknown: The words that the model's vocabulary lacks, in what was tokenized.
     """
 
     block: int
@@ -35,6 +53,7 @@ class Part:
     skipped: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     files: dict[str, OutputFile] = field(default_factory=dict)
+    unknown: UnknownWords = field(default_factory=UnknownWords)
 
     @property
     def name(self) -> str:

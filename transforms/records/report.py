@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 
 from storage.files import read_bytes
+from transforms.distinct import Distinct
 from transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
 from transforms.records.part import Part
 from transforms.records.rejected import count_reasons
@@ -20,6 +21,9 @@ SUMMED = (
     "blank",
     "truncated",
     "tokens",
+    "full_tokens",
+    "text_tokens",
+    "unknown_tokens",
     "computed_tokens",
     "padded_tokens",
     "batches",
@@ -43,11 +47,17 @@ class BlockReport:
         blank: Blank lines among the rejected.
         truncated: Embedded documents whose text was cut.
         tokens: Tokens of the embedded documents, special tokens included.
+        full_tokens: The same if no text had been cut.
+        text_tokens: Tokens in which [UNK] were counted.
+        unknown_tokens: How many of these are [UNK].
+        unknown_files, unknown_scripts: As `files` and `scripts` of `UnknownWords`.
         computed_tokens: Tokens the model computed, each distinct row once.
         padded_tokens: The same with padding.
         batches: Batches the model computed.
         compiled: Shapes of batches that were compiled for the part.
         lengths: Embedded documents by length, in bins of 16 tokens.
+        hash_bits, text_hashes, id_hashes: Different texts and ids, as `Distinct` keeps them;
+            `id_hashes` is None where ids are not counted.
         files: The part's files, by name.
         reused: Whether an earlier attempt wrote it; not kept in the file.
     """
@@ -64,11 +74,19 @@ class BlockReport:
     blank: int = 0
     truncated: int = 0
     tokens: int = 0
+    full_tokens: int = 0
+    text_tokens: int = 0
+    unknown_tokens: int = 0
+    unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unknown_scripts: dict[str, int] = field(default_factory=dict)
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
     compiled: int = 0
     lengths: list[int] = field(default_factory=list)
+    hash_bits: int = 0
+    text_hashes: str = ""
+    id_hashes: str | None = None
     files: dict[str, OutputFile] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     reused: bool = False
@@ -96,7 +114,7 @@ def part_report(
         num_tokens: int32 `[documents]`, of those in the output.
         truncated: bool `[documents]`, likewise.
         files: Its files, by name.
-        **computed: What the model computed, by the names of `BlockReport`.
+        **computed: What else was counted, by the names of `BlockReport`.
     """
     return BlockReport(
         block=part.block,
@@ -111,6 +129,10 @@ def part_report(
         blank=sum(each.blank for each in part.rejected),
         truncated=int(truncated.sum()),
         tokens=int(num_tokens.sum()),
+        text_tokens=part.unknown.tokens,
+        unknown_tokens=part.unknown.unknown,
+        unknown_files=part.unknown.files,
+        unknown_scripts=part.unknown.scripts,
         lengths=length_histogram(num_tokens),
         files=files,
         seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
@@ -160,10 +182,13 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         counts = [getattr(report, name) for name in ("block", "part", *SUMMED)]
         counts += [*report.rejected.values(), *report.covered.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += [*report.lengths, report.end_of_file or 0]
+        counts += [*report.lengths, report.end_of_file or 0, *report.unknown_scripts.values()]
+        counts += [number for pair in report.unknown_files.values() for number in pair]
         whole = all(type(count) is int and count >= 0 for count in counts)
         whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
+        for text in (report.text_hashes, report.id_hashes or ""):
+            Distinct.from_text(text, report.hash_bits)
         found = [parse_name(name) for name in report.files]
         named = all(each and each[1:3] == (report.block, report.part) for each in found)
     except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 # Settings that may differ between outputs whose vectors can be used together.
-_FREE = ("model_source", "tokens_with_ids", "compression")
+_FREE = ("model_source", "compression", "keep_text")
 # Settings that follow from others, and are named only if none of those differs.
 _DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transforms.read.cut_files import FileCut
 
 _PICKLE = 5  # the first that stores long strings of bytes well
+WHOLE_FILES = "whole"  # the format of text files each of which is one document
 READ_THROUGH_FORMATS = ("tfrecord",)  # no reader can begin in the middle of these
 
 
@@ -38,7 +39,7 @@ class InputFile:
 
     Attributes:
         info: As listed.
-        format: `text`, `jsonl`, `csv`, `parquet` or `tfrecord`.
+        format: `text`, `whole`, `jsonl`, `csv`, `parquet` or `tfrecord`.
         compression: `gzip`, `bzip2`, `zstd`, or None for a file as it is.
         stop: Bytes to read of a file, rows of a Parquet file: all of it, except under --limit.
         records: Records to read of a compressed, a CSV or a TFRecord file, None for all.
@@ -94,7 +95,7 @@ class BlockSpec:
 
     Attributes:
         number: The block's number in the plan.
-        format: `text`, `jsonl`, `csv` or `parquet`.
+        format: As in `InputFile`.
         slices: A byte range of one file, rows of one Parquet file, or a run of small whole files.
         compression: Of a compressed file, which is always read through from start to end.
         stripe: Which reader of a file that is read through this is; it keeps the parts

@@ -23,6 +23,7 @@ class TokenBlock:
         layout: How the documents were cut into rows: one each, or windows.
         row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
         rows: The distinct rows, with [CLS] and [SEP].
+        texts: Arrow strings `[documents]`; None if texts are not kept.
     """
 
     part: Part
@@ -34,6 +35,7 @@ class TokenBlock:
     rows: "Rows"
     line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
+    texts: pa.StringArray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,6 +44,12 @@ class TokenBlock:
     def num_tokens(self) -> np.ndarray:
         """int32 `[documents]`, special tokens and prompt included."""
         return self.layout.num_tokens
+
+    @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`, the same if nothing had been cut."""
+        full = self.layout.num_tokens_full
+        return self.num_tokens if full is None else full
 
     @property
     def truncated(self) -> np.ndarray:

@@ -11,13 +11,15 @@ from transforms.records.part import Part
 
 @dataclass(frozen=True)
 class KeptWindows:
-    """The windows of long texts, where each keeps a vector of its own.
+    """The windows of long texts, or the chunks of texts, where each has a vector of its own.
 
     Attributes:
         document: int32 `[windows]`, the place of each window's document; never decreasing.
         window: int32 `[windows]`, its number in the document, from 0.
         starts, stops: int32 `[windows]`, code points of the text, from its first to after its last.
-        num_tokens: int32 `[windows]`, its tokens, special tokens included.
+        num_tokens: int32 `[windows]`, its tokens, special tokens included; without these where a
+            chunk is pooled in its document.
+        name: `window` or `chunk`.
     """
 
     document: np.ndarray
@@ -25,6 +27,7 @@ class KeptWindows:
     starts: np.ndarray
     stops: np.ndarray
     num_tokens: np.ndarray
+    name: str = "window"
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ class EmbeddingBlock:
     """The vectors of a part, as columns in the order of its documents.
 
     Attributes:
-        part, ids, num_tokens, truncated, text_hash, line_numbers, extra: As in `TokenBlock`.
+        part, ids, num_tokens, truncated, text_hash, line_numbers, extra, texts: As in `TokenBlock`.
+        full_lengths: int32 `[documents]`, as `num_tokens` if nothing had been cut; None: nothing
+            was.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
             vectors of whole texts are requested.
         windows: Which windows the vectors are of, None if they are of documents.
@@ -99,6 +104,8 @@ class EmbeddingBlock:
     spans: UnitVectors | None = None
     line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
+    texts: pa.StringArray | None = None
+    full_lengths: np.ndarray | None = None
     computed_tokens: int = 0
     padded_tokens: int = 0
     batches: int = 0
@@ -106,6 +113,11 @@ class EmbeddingBlock:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def num_tokens_full(self) -> np.ndarray:
+        """int32 `[documents]`: `num_tokens` if nothing had been cut."""
+        return self.num_tokens if self.full_lengths is None else self.full_lengths
 
     @property
     def granularities(self) -> tuple[str, ...]:

@@ -8,31 +8,32 @@ import numpy as np
 import pyarrow as pa
 
 from bert.formats.number_types import stored
-from transforms.records.vectors import EmbeddingBlock, TokenVectors, UnitVectors
+from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors, UnitVectors
 
 
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
-    """Columns: id, embedding, [scale], num_tokens, truncated, text_hash, [window, start, stop].
+    """Columns: id, embedding, [scale], num_tokens, num_tokens_full, truncated, text_hash.
 
-    A row a document; or, if windows are kept, a row a window with its document's id and hash. As in
-    the other tables, the extra columns are the last.
+    A row a document; or a row a window, or chunk, with its document's id and hash: then without
+    `num_tokens_full`, as nothing is cut, and with `window` or `chunk`, `start`, `stop`. As in
+    the other tables, then come `text`, if texts are kept, and the extra columns.
     """
     vectors, windows = block.vectors, block.windows
     assert vectors is not None
     embedded = _embeddings(vectors, dtype)
     if windows is None:
-        return pa.table({"id": block.ids} | embedded | _facts(block) | extra_columns(block))
+        return pa.table({"id": block.ids} | embedded | _facts(block) | more_columns(block))
     rows = windows.document
     facts = {
         "num_tokens": pa.array(windows.num_tokens, pa.int32()),
         "truncated": pa.array(np.zeros(len(rows), bool)),
         "text_hash": pa.array(block.text_hash[rows], pa.int64()),
-        "window": pa.array(windows.window, pa.int32()),
+        windows.name: pa.array(windows.window, pa.int32()),
         "start": pa.array(windows.starts, pa.int32()),
         "stop": pa.array(windows.stops, pa.int32()),
     }
     ids = block.ids.take(pa.array(rows))
-    return pa.table({"id": ids} | embedded | facts | extra_columns(block, rows))
+    return pa.table({"id": ids} | embedded | facts | more_columns(block, windows))
 
 
 def token_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
@@ -62,20 +63,34 @@ def _nested(
 ) -> pa.Table:
     structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
     lists = pa.LargeListArray.from_arrays(pa.array(splits, pa.int64()), structs)
-    return pa.table({"id": block.ids, name: lists} | _facts(block) | extra_columns(block))
+    return pa.table({"id": block.ids, name: lists} | _facts(block) | more_columns(block))
 
 
-def extra_columns(block: EmbeddingBlock, rows: np.ndarray | None = None) -> dict[str, pa.Array]:
-    """The extra columns, by name; `rows` are the documents of the rows if there are several."""
-    if block.extra is None:
-        return {}
-    table = block.extra if rows is None else block.extra.take(pa.array(rows))
-    return dict(zip(table.column_names, table.columns, strict=True))
+def more_columns(block: EmbeddingBlock, windows: KeptWindows | None = None) -> dict[str, pa.Array]:
+    """The kept texts and the extra columns, by name: of documents, or of their windows."""
+    columns: dict[str, pa.Array] = {}
+    if block.texts is not None:
+        columns["text"] = block.texts if windows is None else window_texts(block.texts, windows)
+    if block.extra is not None:
+        table = block.extra if windows is None else block.extra.take(pa.array(windows.document))
+        columns |= dict(zip(table.column_names, table.columns, strict=True))
+    return columns
+
+
+def window_texts(texts: pa.StringArray, windows: KeptWindows) -> pa.StringArray:
+    """The part of its document's text that each window holds."""
+    spans = zip(
+        windows.document.tolist(), windows.starts.tolist(), windows.stops.tolist(), strict=True
+    )
+    whole = texts.to_pylist()
+    parts = ((whole[row], start, stop) for row, start, stop in spans)
+    return pa.array([text and text[start:stop] for text, start, stop in parts], pa.string())
 
 
 def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
     return {
         "num_tokens": pa.array(block.num_tokens, pa.int32()),
+        "num_tokens_full": pa.array(block.num_tokens_full, pa.int32()),
         "truncated": pa.array(block.truncated, pa.bool_()),
         "text_hash": pa.array(block.text_hash, pa.int64()),
     }

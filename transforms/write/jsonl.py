@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bert.formats.number_types import INTEGER_DTYPES, output_dtype, restored
 from transforms.records.vectors import EmbeddingBlock
-from transforms.write.columns import TABLES, extra_columns
+from transforms.write.columns import TABLES, more_columns
 from transforms.write.token_lines import token_rows
 
 # JSON has no notation for their values; Arrow writes them as text.
@@ -32,7 +32,7 @@ def write_jsonl(
         block = replace(block, ids=block.ids.cast(pa.type_for_alias(metadata["id_type"])))
     dtype = output_dtype(metadata)
     if granularity == "token":
-        rows = _with_extra(token_rows(block, metadata), block)
+        rows = _with_more(token_rows(block, metadata), block)
     else:
         table = TABLES[granularity](block, dtype)
         rows = _rows({name: _values(name, table[name], dtype) for name in table.column_names})
@@ -45,13 +45,13 @@ def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _with_extra(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
-    columns = {name: _plain(column) for name, column in extra_columns(block).items()}
+def _with_more(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
+    columns = {name: _plain(column) for name, column in more_columns(block).items()}
     if not columns:
         yield from rows
         return
-    for row, extra in zip(rows, _rows(columns), strict=True):
-        yield row | extra
+    for row, more in zip(rows, _rows(columns), strict=True):
+        yield row | more
 
 
 def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterable[Any]:

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.formats.number_types import output_dtype, stored_type
-from bert.formats.output_files import KINDS
+from bert.formats.output_files import BEAM_RAG, KINDS
 from bert.formats.result_files import METADATA_KEY
 from transforms.records.columnar import is_list
 from transforms.records.vectors import EmbeddingBlock
+from transforms.write.beam_rag import rag_table
 from transforms.write.columns import TABLES
 
 _NUMBERS = "embedding.list.element"
@@ -43,7 +44,10 @@ def write_loadable(
     An id is a string that is never null, from any column; a missing vector is an empty list,
     because no array of BigQuery is null.
     """
-    table = with_empty_lists(TABLES[granularity](block, "float32"))
+    if metadata.get("table_schema") == BEAM_RAG:
+        table = rag_table(block)
+    else:
+        table = with_empty_lists(TABLES[granularity](block, "float32"))
     fields = [field.with_nullable(field.name != "id") for field in table.schema]
     _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)
 

@@ -13,7 +13,7 @@ _DECIMALS = 6
 
 
 def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of `linex_index`, `features`, and `id` last if `tokens_with_ids` is set.
+    """Rows of `linex_index`, `features` and `id`.
 
     A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
     gives each layer its entry; layers that were combined share one, whose index is the list of
@@ -39,8 +39,7 @@ def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict
             for token, layers in zip(texts[start:stop], by_layer, strict=True)
         ]
         line = None if block.line_numbers is None else int(block.line_numbers[row])
-        found = {"linex_index": line, "features": features}
-        yield found | ({"id": block.ids[row].as_py()} if metadata.get("tokens_with_ids") else {})
+        yield {"linex_index": line, "features": features, "id": block.ids[row].as_py()}
 
 
 def layer_indexes(metadata: dict[str, Any]) -> list[int | list[int]]:

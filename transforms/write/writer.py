@@ -7,8 +7,12 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 
-from bert.formats.output_files import KINDS, WINDOWS
+from bert.formats.output_files import KINDS, PIECES
+from transforms.distinct import distinct
+from transforms.increments.keys import id_hashes
 from transforms.metrics import count_report
 from transforms.output_folder import REJECTED, OutputFile, OutputFolder
 from transforms.records.part import Part
@@ -21,6 +25,26 @@ from transforms.redact import RedactErrors
 from transforms.write.jsonl import write_jsonl
 from transforms.write.parquet import write_loadable, write_parquet
 from transforms.write.tfrecord import suffix, write_tfrecord
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How the different texts and ids of a run are counted.
+
+    Attributes:
+        bits: `sample_bits` of the documents that are expected.
+        ids: Whether ids are counted, too.
+    """
+
+    bits: int = 0
+    ids: bool = False
+
+    def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
+        """What a report keeps of a part's ids and texts."""
+        own = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
+        texts = distinct(text_hash, self.bits).to_text()
+        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": own}
+
 
 Files = dict[str, OutputFile]  # by name
 _COMPUTED = ("computed_tokens", "padded_tokens", "batches", "compiled")
@@ -43,12 +67,14 @@ class WriteBlocks(Step):
         output_format: `parquet`, `jsonl`, `tfrecord`, or `bigquery`: Parquet to be loaded into a
             table.
         metadata: What the vectors are; written into each file whose format has a place for it.
+        counting: How different texts and ids are counted.
     """
 
     output: str
     run: str
     output_format: str
     metadata: dict[str, Any] = field(default_factory=dict)
+    counting: Counting = field(default_factory=Counting)
 
     def expand(self, blocks: beam.PCollection[EmbeddingBlock]) -> beam.PCollection[BlockReport]:
         files = partial(
@@ -57,7 +83,8 @@ class WriteBlocks(Step):
             output_format=self.output_format,
             metadata=self.metadata,
         )
-        return blocks | "Write" >> beam.ParDo(WriteParts(self.output, self.run, files))
+        write = WriteParts(self.output, self.run, files, self.counting)
+        return blocks | "Write" >> beam.ParDo(write)
 
 
 class WriteParts(beam.DoFn):
@@ -66,13 +93,15 @@ class WriteParts(beam.DoFn):
     `write_files` writes the data files of a block; each report keeps the fingerprint of the run.
     """
 
-    def __init__(self, output: str, run: str, write_files: Callable[[Any], Files]) -> None:
+    def __init__(
+        self, output: str, run: str, write_files: Callable[[Any], Files], counting: Counting
+    ) -> None:
         self._folder, self._run = OutputFolder(output), run
-        self._write_files = write_files
+        self._write_files, self._counting = write_files, counting
 
     def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockReport]:
         with RedactErrors("write"):
-            report = write_part(block, self._folder, self._run, self._write_files)
+            report = write_part(block, self._folder, self._run, self._write_files, self._counting)
         count_report(report)
         yield report
 
@@ -91,12 +120,15 @@ def write_part(
     folder: OutputFolder,
     run: str,
     write_files: Callable[[Any], Files],
+    counting: Counting = Counting(),
 ) -> BlockReport:
     """Writes the files of a part, then its report."""
     started = time.perf_counter()
     files = block.part.files | write_files(block) | _rejected_file(folder, block.part)
     part = block.part.then("write", time.perf_counter() - started)
     computed = {name: getattr(block, name, 0) for name in _COMPUTED}
+    computed["full_tokens"] = int(block.num_tokens_full.sum())
+    computed |= counting.hashes(block.ids, block.text_hash)
     report = part_report(part, block.num_tokens, block.truncated, files, **computed)
     folder.write_report(part.block, part.number, report_bytes(report, run))
     return report
@@ -113,7 +145,7 @@ def vector_files(
     for granularity in block.granularities if len(block) else ():
         kind, rows = KINDS[granularity], len(block)
         if granularity == "sentence" and block.windows is not None:
-            kind, rows = WINDOWS, len(block.windows.document)
+            kind, rows = PIECES[block.windows.name], len(block.windows.document)
         write = partial(
             _FORMATS[output_format], block=block, granularity=granularity, metadata=metadata
         )

@@ -10,7 +10,7 @@ import pytest
 import bert
 from pipeline.cli import main
 from tests.support.command import embed, record, rows
-from tests.support.loads import count, load
+from tests.support.loads import count, interrupted, load
 
 _NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
@@ -54,6 +54,7 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
         "id": ("STRING", "REQUIRED"),
         "embedding": ("FLOAT64", "REPEATED"),
         "num_tokens": ("INT64", "NULLABLE"),
+        "num_tokens_full": ("INT64", "NULLABLE"),
         "truncated": ("BOOL", "NULLABLE"),
         "text_hash": ("INT64", "NULLABLE"),
     }
@@ -86,6 +87,47 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     assert main(elsewhere) == 0
     (folder,) = (tmp_path / "temp" / "loads").iterdir()
     assert len(bert.read(folder)[0]) == 4
+
+
+def test_rows_have_the_columns_of_beams_rag_package(
+    bigquery, dataset, tiny_bundle, tmp_path, capsys
+):
+    path = tmp_path / "in.jsonl"
+    lines = [
+        {"id": "a", "text": "The bank. A river!", "day": 3, "tags": None},
+        {"id": "b", "text": "Seven stars.", "day": None, "tags": ["x", "y"]},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    table = f"test-project.{dataset}.rag"
+    fields = "id STRING, embedding ARRAY<FLOAT64>, content STRING"
+    pairs = "metadata ARRAY<STRUCT<key STRING, value STRING>>"
+    bigquery.rows(f"CREATE TABLE `{table}` ({fields}, {pairs})")
+    flags = {"table_schema": "beam_rag", "chunk": "sentence", "extra_columns": "day:int64"}
+    output, target = tmp_path / "out", f"test-project:{dataset}.rag"
+    assert load(output, tiny_bundle, path, target, **flags) == 0
+    names = "id, embedding, content, metadata"
+    found = bigquery.rows(f"SELECT {names} FROM `{table}` ORDER BY id")
+    assert [(row[0], row[2]) for row in found] == [
+        ("a:0", "The bank."),
+        ("a:1", "A river!"),
+        ("b:0", "Seven stars."),
+    ]
+    ids, vectors = bert.read(output)
+    assert ids == ["a:0", "a:1", "b:0"]
+    np.testing.assert_array_equal(np.array([row[1] for row in found], np.float32), vectors)
+    metadata = [{each["key"]: each["value"] for each in row[3]} for row in found]
+    hashes = [each.pop("text_hash") for each in metadata]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert metadata == [
+        {"document": "a", "chunk": "0", "start": "0", "stop": "9", "day": "3"},
+        {"document": "a", "chunk": "1", "start": "10", "stop": "18", "day": "3"},
+        {"document": "b", "chunk": "0", "start": "0", "stop": "12"},
+    ]
+    interrupted(bigquery, output, dataset, "rag")
+    assert load(output, tiny_bundle, path, target, **flags) == 0
+    assert count(bigquery, dataset, "rag") == 3
+    assert load(tmp_path / "b", tiny_bundle, path, target, **flags, skip_existing=output) == 2
+    assert "no column text_hash to compare" in capsys.readouterr().err
 
 
 def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):

@@ -37,7 +37,9 @@ def test_a_table_gives_the_vectors_that_a_file_gives(table, tiny_bundle, tmp_pat
     lines = [{"id": f"k{n:02d}", "text": text} for n, text in enumerate(TEXTS)]
     path.write_text("\n".join(map(json.dumps, lines)))
     assert embed(tmp_path / "file", tiny_bundle, path) == 0
-    assert embed(tmp_path / "table", tiny_bundle, shown(table), **SMALL) == 0
+    assert embed(tmp_path / "table", tiny_bundle, shown(table), keep_text=True, **SMALL) == 0
+    texts = dict(zip(rows(tmp_path / "table")["id"], rows(tmp_path / "table")["text"], strict=True))
+    assert texts == {f"k{n:02d}": text for n, text in enumerate(TEXTS)}
     found, wanted = by_id(tmp_path / "table"), by_id(tmp_path / "file")
     assert found.keys() == wanted.keys()
     for name, vector in wanted.items():

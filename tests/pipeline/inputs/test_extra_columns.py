@@ -53,8 +53,8 @@ def test_columns_of_parquet_keep_their_types(tmp_path, tiny_bundle):
     flags = {"extra_columns": names, "limit": 3}
     assert embed(output, tiny_bundle, tmp_path / "in.parquet", **flags) == 0
     table = written(output)
-    assert table.column_names[:5] == ["id", "embedding", "num_tokens", "truncated", "text_hash"]
-    assert table.column_names[5:] == list(TYPED)
+    facts = ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
+    assert table.column_names == ["id", "embedding", *facts, *TYPED]
     for name, column in TYPED.items():
         assert table[name].to_pylist() == column.to_pylist(), name
         kind = column.type.value_type if name == "c_kind" else column.type
@@ -114,7 +114,7 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tin
     inputs = [tmp_path / "in.csv", tmp_path / "in.jsonl"]
     assert embed(output, tiny_bundle, *inputs, extra_columns=asked) == 0
     table = written(output)
-    assert [str(kind) for kind in table.schema.types[5:]] == [
+    assert [str(kind) for kind in table.schema.types[6:]] == [
         "string",
         "int64",
         "double",
@@ -123,7 +123,7 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tin
         "date32[day]",
     ]
     day, at = datetime.date(2024, 5, 6), datetime.datetime(2024, 5, 6, 5, 8, 9, 500000, UTC)
-    found = {row.pop("id"): list(row.values())[4:] for row in table.to_pylist()}
+    found = {row.pop("id"): list(row.values())[5:] for row in table.to_pylist()}
     assert found["a"] == found["1"] == ["a", -3, 2.0, True, at, day]
     assert found["b"] == ["", None, None, None, None, None]
     assert found["2"] == [None] * 6
@@ -231,6 +231,38 @@ def test_another_column_is_another_run(tmp_path, tiny_bundle, capsys):
     assert rows(output)["b"] == ["3"]
 
 
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl"])
+def test_lists_of_json_pass_through_beside_words(tmp_path, tiny_bundle, output_format):
+    tags = [["NN", None, "VB"], [], None, ["ä"]]
+    numbers = [[1.5, 2], [3], None, []]
+    lines = [
+        {"id": str(n), "text": ["the", "bank"], "tags": tags[n], "n": numbers[n]} for n in range(4)
+    ]
+    bad = [{"id": "4", "text": "a", "tags": "NN"}, {"id": "5", "text": "a", "tags": [1]}]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*lines, *bad])))
+    output, flags = tmp_path / "out", {"extra_columns": "tags:list_string,n:list_float64"}
+    flags |= {"granularity": "word", "output_format": output_format}
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    (written_file,) = data_files(output, "words")
+    if output_format == "parquet":
+        found = pq.read_table(written_file).to_pylist()
+    else:
+        found = [json.loads(line) for line in written_file.read_text("utf-8").splitlines()]
+    assert [row["tags"] for row in found] == tags
+    assert [row["n"] for row in found] == numbers
+    assert [each["reason"] for each in rejected(output)] == [
+        "extra column tags is not list_string"
+    ] * 2
+
+
+def test_lists_are_refused_for_csv(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.csv").write_text("text,tags\none,a\n")
+    flags = {"extra_columns": "tags:list_string"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **flags) == 2
+    assert "which CSV files cannot hold" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -241,12 +273,15 @@ def test_another_column_is_another_run(tmp_path, tiny_bundle, capsys):
         ("n,,m", "--extra_columns must be names"),
         ("m", "--extra_columns m is not in the first record of"),
         ("n", "--extra_columns n is int64 in the first records of"),
+        ("l", "--extra_columns l is list_string in the first records of"),
     ],
 )
 def test_what_cannot_pass_through_is_said_before_work(
     tmp_path, tiny_bundle, capsys, asked, message
 ):
-    (tmp_path / "in.jsonl").write_text('{"text": "one", "n": 1, "N": 1}\n{"text": "two"}\n')
+    (tmp_path / "in.jsonl").write_text(
+        '{"text": "one", "n": 1, "N": 1, "l": []}\n{"text": "two", "l": ["a"]}\n'
+    )
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", extra_columns=asked) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
         {"granularity": "word"},
         {"granularity": "token"},
         {"long_text": "window", "max_seq_length": 6, "stride": 1, "no_merge_windows": True},
+        {"chunk": "tokens", "chunk_tokens": 3, "chunk_overlap": 1},
     ],
     ids=lambda flags: "-".join(map(str, flags.values())) or "default",
 )

@@ -42,13 +42,14 @@ def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dt
     np.testing.assert_array_equal(found, vectors)
     wanted = rows(tmp_path / "parquet")
     kind = tf.io.FixedLenFeature([32], tf.float32) if dtype == "float32" else one(tf.string)
-    features = {"embedding": kind, "id": one(tf.string), "text_hash": one(tf.int64)}
-    features |= {"num_tokens": one(tf.int64), "truncated": one(tf.int64)}
+    features = {"embedding": kind, "id": one(tf.string)}
+    names = ("text_hash", "num_tokens", "num_tokens_full", "truncated")
+    features |= {name: one(tf.int64) for name in names}
     if dtype == "int8":
         features["scale"] = one(tf.float32)
     for row, each in enumerate(examples(tmp_path / "out", "GZIP", **features)):
         assert each["id"].numpy().decode() == ids[row]
-        for name in ("text_hash", "num_tokens", "truncated"):
+        for name in names:
             assert each[name].numpy() == wanted[name][row]
         numbers = each["embedding"]
         if dtype != "float32":

@@ -31,7 +31,11 @@ from tests.support.embedding_blocks import (
 
 FORMATS = ["parquet", "jsonl"]
 FILES = ["embeddings", "tokens", "words", "spans"]
-FACTS = [("num_tokens", [25, 4, 5]), ("truncated", [True, False, False])]
+FACTS = [
+    ("num_tokens", [25, 4, 5]),
+    ("num_tokens_full", [40, 4, 5]),
+    ("truncated", [True, False, False]),
+]
 
 
 def table(files, name):
@@ -55,7 +59,7 @@ def test_parquet_holds_lists_of_fixed_size_of_the_stored_type(tmp_path, dtype):
     files = write(tmp_path, block, described(block, dtype))
     found = table(files, "embeddings")
     scale = ["scale"] if dtype == "int8" else []
-    facts = ["num_tokens", "truncated", "text_hash"]
+    facts = ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
     assert found.schema.names == ["id", "embedding", *scale, *facts]
     numbers_of = pa.from_numpy_dtype(stored_type(dtype))
     width = stored_width(dtype, WIDTH)

@@ -1,0 +1,94 @@
+"""What of the texts did not reach the model: cut tokens and unknown words, told and counted."""
+
+import json
+
+import pytest
+
+from pipeline.cli import main
+from tests.support.command import embed, flags_of, record, rows
+
+pytestmark = pytest.mark.slow
+
+
+def test_cut_tokens_are_counted_and_warned_of(tmp_path, tiny_bundle, capsys):
+    texts = tmp_path / "in.txt"
+    texts.write_text("the bank\n" + "river " * 28 + "\n" + "money " * 12)
+    output, flags = tmp_path / "out", {"max_seq_length": 12}
+    assert embed(output, tiny_bundle, texts, **flags) == 0
+    assert rows(output)["num_tokens"] == [4, 12, 12]
+    assert rows(output)["num_tokens_full"] == [4, 30, 14]
+    numbers = record(output)
+    assert (numbers["tokens"], numbers["full_tokens"]) == (28, 48)
+    assert numbers["cut_share"] == round(20 / 48, 4)
+    said = capsys.readouterr().out
+    assert "2 texts cut at 12 tokens (41.7% of all tokens)" in said
+    assert "warning: 41.7% of the tokens were cut" in said
+    assert "--long_text window" in said
+    windows = tmp_path / "windows"
+    assert embed(windows, tiny_bundle, texts, long_text="window", **flags) == 0
+    assert (record(windows)["cut_share"], record(windows)["full_tokens"]) == (0, 48)
+    assert "warning" not in capsys.readouterr().out
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"text": "the bank", "text_b": "river " * 20}))
+    assert embed(tmp_path / "p", tiny_bundle, pairs, text_b_column="text_b", **flags) == 0
+    assert rows(tmp_path / "p")["num_tokens_full"] == [25]
+
+
+def test_examples_keep_the_full_lengths(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("river " * 28 + "\nмост")
+    flags = flags_of(tmp_path / "examples", tiny_bundle, tmp_path / "in.txt", max_seq_length=12)
+    assert main(["tokenize", *flags]) == 0
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "examples") == 0
+    assert rows(tmp_path / "out")["num_tokens_full"] == [30, 3]
+    numbers = record(tmp_path / "out")
+    assert (numbers["full_tokens"], numbers["unknown"]["tokens"]) == (33, 1)
+
+
+def test_unknown_words_are_counted_by_file_and_script(tmp_path, tiny_bundle, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the bank\nthe river \N{GRINNING FACE}\n" * 20)
+    (folder / "b.txt").write_text("the мост через the река\n你好 bank\n", encoding="utf-8")
+    (folder / "c.txt").write_text("the bank of the river\n" * 20)
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, folder) == 0
+    unknown = record(output)["unknown"]
+    assert unknown["tokens"] == 25
+    assert unknown["share"] == round(25 / (20 * 5 + 8 + 20 * 5), 4)
+    assert unknown["files"] == [
+        {"file": f"{folder}/a.txt", "tokens": 20, "share": 0.2},
+        {"file": f"{folder}/b.txt", "tokens": 5, "share": 0.625},
+    ]
+    assert unknown["scripts"].keys() == {"symbols", "Cyrillic", "Han"}
+    said = capsys.readouterr().out
+    assert "25 tokens are [UNK], 12.0% (" in said
+    assert f"{folder}/b.txt 62.5%" in said.replace("\n", "")
+    assert "choose a --model for these languages" in said.replace("\n", " ")
+    (folder / "a.txt").unlink()
+    (folder / "b.txt").unlink()
+    assert embed(tmp_path / "c", tiny_bundle, folder) == 0
+    assert record(tmp_path / "c")["unknown"] == {
+        "tokens": 0,
+        "share": 0.0,
+        "files": [],
+        "scripts": {},
+    }
+    assert "[UNK]" not in capsys.readouterr().out
+
+
+def test_equal_texts_and_ids_are_counted(tmp_path, tiny_bundle, capsys):
+    lines = [("a", "the bank"), ("a", "a river"), ("b", "the bank"), ("c", "the bank"), ("a", "")]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(json.dumps({"id": name, "text": text}) for name, text in lines))
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, path, block_bytes=40) == 0
+    numbers = record(output)
+    assert numbers["equal_texts"] == {"surplus": 2, "exact": True}
+    assert numbers["equal_ids"] == {"surplus": 1, "exact": True}
+    said = capsys.readouterr().out
+    assert "2 texts are equal to another one" in said
+    assert "warning: 1 documents have the id of another one" in said
+    (tmp_path / "in.txt").write_text("one\none\n")
+    assert embed(tmp_path / "plain", tiny_bundle, tmp_path / "in.txt") == 0
+    assert record(tmp_path / "plain")["equal_texts"]["surplus"] == 1
+    assert record(tmp_path / "plain")["equal_ids"] is None

@@ -1,0 +1,164 @@
+"""--chunk: a vector for each sentence, paragraph or run of tokens, none lost and none twice."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+import bert
+from pipeline.cli import main
+from tests.support.command import data_files, embed, record, rejected, rows, vectors
+from tests.support.rounding import assert_near
+
+pytestmark = pytest.mark.slow
+
+DOCUMENTS = {
+    "a": "The bank of a river. Seven red stars!  Unaffable words? " + "the river bank " * 12,
+    "b": "A river\n\nThe bank.\nA red river.",
+    "c": " . \n",
+    "d": "\u200b",
+    "e": "",
+}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "in.jsonl"
+    lines = [json.dumps({"id": name, "text": text}) for name, text in DOCUMENTS.items()]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def places(output):
+    found = rows(output)
+    names = ("id", "chunk", "start", "stop")
+    return list(zip(*(found[name] for name in names), strict=True))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"chunk": "sentence"},
+        {"chunk": "paragraph", "chunk_tokens": 8},
+        {"chunk": "tokens", "chunk_tokens": 7, "chunk_overlap": 2, "normalize": True},
+    ],
+    ids=lambda flags: flags["chunk"],
+)
+def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags):
+    output, flags = tmp_path / "out", flags | {"max_seq_length": 16, "prompt": "bank: "}
+    assert embed(output, tiny_bundle, corpus, keep_text=True, **flags) == 0
+    found = rows(output)
+    for (name, _, start, stop), text in zip(places(output), found["text"], strict=True):
+        assert text == DOCUMENTS[name][start:stop]
+    for name in "abc":
+        own = [number for each, number, _, _ in places(output) if each == name]
+        assert own == list(range(len(own)))
+    counts, written = record(output)["counts"], record(output)["written"]
+    assert (counts["records"], counts["embedded"], counts["rejected"]) == (5, 3, 2)
+    assert {each["reason"] for each in rejected(output)} == {"no tokens", "empty text"}
+    assert written["chunks"]["rows"] == len(found["id"]) > 8
+    assert found["truncated"] == [False] * len(found["id"])
+    assert max(found["num_tokens"]) <= 16
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text("\n".join(json.dumps({"text": text}) for text in found["text"]))
+    given = {name: value for name, value in flags.items() if not name.startswith("chunk")}
+    assert embed(tmp_path / "alone", tiny_bundle, alone, **given) == 0
+    assert_near(vectors(output), vectors(tmp_path / "alone"))
+    assert rows(tmp_path / "alone")["num_tokens"] == found["num_tokens"]
+
+
+def test_a_chunk_that_is_pooled_late_is_the_span_in_its_document(tmp_path, tiny_bundle, corpus):
+    output, flags = tmp_path / "late", {"max_seq_length": 24, "block_bytes": 200}
+    chunk = {"chunk": "sentence", "chunk_pooling": "late", "dim": 8}
+    assert embed(output, tiny_bundle, corpus, **chunk, **flags) == 0
+    found = places(output)
+    spans = tmp_path / "spans.jsonl"
+    lines = []
+    for name, text in DOCUMENTS.items():
+        own = [place for place in found if place[0] == name]
+        starts, stops = [each[2] for each in own], [each[3] for each in own]
+        lines.append(json.dumps({"id": name, "text": text, "start": starts, "stop": stops}))
+    spans.write_text("\n".join(lines[:3]))
+    flags |= {"granularity": "span", "long_text": "window", "dim": 8}
+    assert embed(tmp_path / "spans", tiny_bundle, spans, **flags) == 0
+    units = [unit for each in bert.read_spans(tmp_path / "spans") for unit in each.vectors]
+    assert len(units) == len(found) > 6
+    assert_near(vectors(output), np.array(units))
+    own = tmp_path / "own"
+    assert embed(own, tiny_bundle, corpus, chunk="sentence", max_seq_length=24, dim=8) == 0
+    assert places(own) == found
+    assert np.abs(vectors(own) - vectors(output)).max() > 0.01
+
+
+def test_chunks_are_continued_verified_searched_and_not_embedded_again(
+    tmp_path, tiny_bundle, corpus, capsys
+):
+    output, flags = tmp_path / "out", {"chunk": "sentence", "block_bytes": 60, "block_docs": 1}
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    before = {path: path.read_bytes() for path in data_files(output, "chunks")}
+    whole = places(output)
+    (output / "_state" / "blocks" / "0000000-00000.json").unlink()
+    text = (output / "run.json").read_text().replace('"done"', '"running"')
+    (output / "run.json").write_text(text)
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    assert {path: path.read_bytes() for path in data_files(output, "chunks")} == before
+    assert main(["verify", str(output)]) == 0
+    ids, found = bert.read(output)
+    assert ids == [place[0] for place in whole]
+    assert found.shape == (len(whole), 32)
+    capsys.readouterr()
+    assert main(["search", str(output), "The bank."]) == 0
+    assert "The bank." in capsys.readouterr().out
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join([*lines, '{"id": "f", "text": "Red. Seven."}']))
+    again = tmp_path / "again"
+    assert embed(again, tiny_bundle, corpus, skip_existing=output, **flags) == 0
+    assert record(again)["counts"]["skipped"] == 3
+    assert [place[:2] for place in places(again)] == [("f", 0), ("f", 1)]
+    other = {"skip_existing": output, "chunk": "paragraph"}
+    assert embed(tmp_path / "other", tiny_bundle, corpus, **other) == 2
+    assert 'chunk is "sentence" there and "paragraph" here' in capsys.readouterr().err
+
+
+def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
+    flags = {"chunk": "sentence", "keep_text": True}
+    for kind in ("parquet", "jsonl", "tfrecord"):
+        assert embed(tmp_path / kind, tiny_bundle, corpus, output_format=kind, **flags) == 0
+    table = pq.read_table(tmp_path / "parquet" / "chunks")
+    names = ["chunk", "start", "stop", "text"]
+    assert table.column_names[-4:] == names
+    (path,) = data_files(tmp_path / "jsonl", "chunks")
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    wanted = table.select(names).to_pylist()
+    assert [{name: line[name] for name in names} for line in lines] == wanted
+    data = tf.data.TFRecordDataset(
+        [str(each) for each in data_files(tmp_path / "tfrecord", "chunks")]
+    )
+    kinds = {name: tf.io.FixedLenFeature([], tf.int64) for name in names[:3]}
+    for example, row in zip(data, wanted, strict=True):
+        parsed = tf.io.parse_single_example(example, kinds)
+        assert {name: int(value) for name, value in parsed.items()} == {
+            name: row[name] for name in names[:3]
+        }
+    for kind in ("jsonl", "tfrecord"):
+        np.testing.assert_array_equal(bert.read(tmp_path / kind)[1], vectors(tmp_path / "parquet"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"chunk_tokens": 5}, "--chunk_tokens requires --chunk"),
+        ({"chunk": "tokens", "granularity": "token"}, "--granularity conflicts with --chunk"),
+        ({"chunk": "tokens", "long_text": "window"}, "--long_text conflicts with --chunk"),
+        ({"chunk": "tokens", "chunk_tokens": 600}, "--chunk_tokens must be at most 62"),
+        (
+            {"chunk": "tokens", "chunk_pooling": "late", "pooling": "cls"},
+            "--chunk_pooling late takes the mean of tokens and conflicts with --pooling cls",
+        ),
+    ],
+)
+def test_flags_that_conflict_are_refused(tmp_path, tiny_bundle, corpus, capsys, flags, said):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
+    assert said in capsys.readouterr().err

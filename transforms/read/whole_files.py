@@ -1,0 +1,102 @@
+"""Reads text files each of which is one document; its id is the file's path."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from storage.files import is_remote
+from storage.parallel import in_parallel
+from transforms.read import lines
+from transforms.read.columns import Columns
+from transforms.read.documents import Documents
+from transforms.read.encoding import check_encoding
+from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from transforms.read.text import INVALID_UTF8, TOO_LARGE
+from transforms.records.rejected import BLANK_LINE, Rejected
+from transforms.records.spec import BlockSpec, Slice
+
+_PIECE = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class WholeFile:
+    """All of a file.
+
+    Attributes:
+        file: The file's number in the listing.
+        path: The file.
+        data: Its bytes, decompressed.
+        too_large: Its size if that is over `MOST_RECORD_BYTES`, and `data` is empty; else 0.
+    """
+
+    file: int
+    path: str
+    data: bytes
+    too_large: int = 0
+
+    @property
+    def count(self) -> int:
+        """One document, also if the file is empty."""
+        return 1
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return self.too_large or len(self.data)
+
+    def cut(self, most: int) -> tuple["WholeFile", None]:
+        """The file: there is nothing to cut."""
+        return self, None
+
+
+def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeFile]]:
+    """Reads a block of whole files, closing a part at `part_docs` of them.
+
+    Raises:
+        ValueError: As `lines.read_parts`.
+    """
+    read = partial(_read, compression=spec.compression)
+    if spec.read_through:
+        yield from parts_read_through(spec, map(read, spec.slices), part_docs)
+        return
+    several = len(spec.slices) > 1 and is_remote(spec.slices[0].info.path)
+    files: Iterable[WholeFile] = (in_parallel if several else map)(read, spec.slices)
+    yield from parts_in_order(files, part_docs)
+
+
+def _read(piece: Slice, compression: str | None) -> WholeFile:
+    path, size = piece.info.path, 0
+    held: list[bytes] = []
+    for data in lines.stored_pieces(piece, compression, _PIECE):
+        if size == 0:
+            check_encoding(path, data)
+        size += len(data)
+        held = [*held, data] if size <= lines.MOST_RECORD_BYTES else []
+    return WholeFile(piece.file, path, b"".join(held), 0 if held else size)
+
+
+def parse_file(content: WholeFile, columns: Columns) -> Documents:
+    """Parses a file; one that is blank, too large or not UTF-8 is rejected."""
+    path, data = content.path, content.data.removeprefix(lines.BOM)
+    text, reason = "", TOO_LARGE if content.too_large else ""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        reason = INVALID_UTF8
+    if not reason and (not text or text.isspace()):
+        reason = BLANK_LINE
+    rejected = []
+    if reason:
+        blank = reason == BLANK_LINE
+        rejected = [Rejected(path, f"{path}:0", "read", reason, None if blank else data, blank)]
+    good = not reason
+    return Documents(
+        ids=pa.array([path] * good, pa.string()),
+        texts=[text] * good,
+        sources=pa.array([f"{path}:0"] * good, pa.string()),
+        line_numbers=np.zeros(int(good), np.int64),
+        rejected=rejected,
+    )

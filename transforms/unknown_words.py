@@ -1,0 +1,78 @@
+"""Counts the words that a model's vocabulary lacks, by file and by script."""
+
+import unicodedata
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.records.part import UnknownWords
+
+if TYPE_CHECKING:
+    from bert.tokenization.tokenizer import Tokenizer
+
+_MOST_FILES = 5  # of a part; those with most such words
+_SAMPLED_TEXTS, _SAMPLED_CHARS = 16, 2000  # of a part, whose scripts are looked at
+_OFFSET = r":[0-9]+$"  # after the file, in the place of a document
+
+
+def unknown_words(
+    ids: np.ndarray,
+    splits: np.ndarray,
+    sources: pa.StringArray,
+    unk_id: int,
+    texts: list[str] | None = None,
+    tokenizer: "Tokenizer | None" = None,
+) -> UnknownWords:
+    """Counts the [UNK] of documents.
+
+    Args:
+        ids: int32 `[tokens]`, of all documents end to end.
+        splits: int64 `[documents + 1]`, their borders.
+        sources: Arrow strings `[documents]`, file and position of each.
+        unk_id: Id of [UNK].
+        texts: The documents, None where only tokens are there; their scripts are then not known.
+        tokenizer: The model's, with `texts`.
+    """
+    places = np.flatnonzero(ids == unk_id)
+    if not len(places):
+        return UnknownWords(len(ids))
+    lengths = np.diff(splits)
+    counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
+    paths = pa.compute.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
+    file = paths.indices.to_numpy()
+    by_file = np.bincount(file, counts).astype(np.int64)
+    tokens = np.bincount(file, lengths).astype(np.int64)
+    worst = [row for row in np.argsort(-by_file, kind="stable")[:_MOST_FILES] if by_file[row]]
+    scripts: Counter[str] = Counter()
+    if texts is not None and tokenizer is not None:
+        rows = np.flatnonzero(counts)[:_SAMPLED_TEXTS].tolist()
+        scripts = unknown_scripts([texts[row][:_SAMPLED_CHARS] for row in rows], tokenizer)
+    return UnknownWords(
+        len(ids),
+        len(places),
+        {paths.dictionary[row].as_py(): (int(by_file[row]), int(tokens[row])) for row in worst},
+        dict(scripts),
+    )
+
+
+def unknown_scripts(texts: list[str], tokenizer: "Tokenizer") -> Counter[str]:
+    """Counts the words of texts that become [UNK], by the script of their first letter."""
+    found = tokenizer.tokenize(texts, offsets=True)
+    places = np.flatnonzero(found.ids == tokenizer.unk_id)
+    rows = np.searchsorted(found.row_splits, places, side="right") - 1
+    words = zip(rows.tolist(), found.starts[places], found.stops[places], strict=True)
+    return Counter(_script(texts[row][start:stop]) for row, start, stop in words)
+
+
+def _script(word: str) -> str:
+    """The script of a word's first letter, as Unicode names letters; `symbols` without letters.
+
+    >>> _script("«жар"), _script("\\N{GRINNING FACE}")
+    ('Cyrillic', 'symbols')
+    """
+    letter = next((each for each in word if each.isalpha()), "")
+    name = unicodedata.name(letter, "") if letter else ""
+    script = name.split(" ")[0].split("-")[0].capitalize()
+    return {"": "symbols", "Cjk": "Han"}.get(script, script)
