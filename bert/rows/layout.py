@@ -23,7 +23,7 @@ class RowTokens:
         ids: int32 `[tokens]`, special tokens included.
         row: int64 `[tokens]`, the row that has its vector.
         place: int64 `[tokens]`, its place in that row.
-        segments: int32 `[tokens]`, 1 for those of a second text and the [SEP] after it.
+        segments: int32 `[tokens]`, 1 for those of a second text and its [SEP].
         starts: int32 `[tokens]`, the first character; -1 for special tokens and the prompt.
         stops: int32 `[tokens]`, one past the last; -1 likewise.
     """
@@ -81,11 +81,11 @@ class Layout:
     spans: Units | None = None
 
 
-def is_too_long(documents: Documents, spec: TextSpec) -> np.ndarray:
+def is_too_long(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> np.ndarray:
     """Returns bool `[documents]`: whether a text does not fit one row."""
     special = np.full(len(documents), 2)
     if documents.second is not None:
-        special += np.diff(documents.second.row_splits) > 0
+        special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
     return documents.lengths + documents.prompt_tokens + special > spec.max_seq_length
 
 
@@ -95,7 +95,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
     special = tokenizer.cls_id, tokenizer.sep_id
     if spec.long_text != "window":
         second = documents.second
-        pair = () if second is None else (second.ids, second.row_splits)
+        pair = () if second is None else (second.ids, second.row_splits, tokenizer.separators)
         rows = build_rows(tokens.ids, tokens.row_splits, spec.max_seq_length, *special, *pair)
         num_tokens = np.diff(rows.row_splits).astype(np.int32)
         layout = Layout(num_tokens, rows.truncated)
@@ -116,7 +116,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
             layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
     if not spec.needs_tokens:
         return rows, layout
-    outputs = row_tokens(documents, rows, layout.windows)
+    outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs, tokenizer) if "word" in spec.granularity else None
     ranges = documents.spans if "span" in spec.granularity else None
     spans = None if ranges is None else _units(documents, outputs, ranges)
@@ -129,7 +129,9 @@ def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, n
     return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
 
 
-def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> RowTokens:
+def row_tokens(
+    documents: Documents, rows: Rows, windows: Windows | None, separators: int
+) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
     if windows is None:
         splits = rows.row_splits
@@ -147,7 +149,7 @@ def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> Row
     second = second.astype(np.int64)
     for text, kept in (
         (documents.tokens, np.diff(splits) - second - 2),
-        (documents.second, np.maximum(second - 1, 0)),
+        (documents.second, np.maximum(second - separators, 0)),
     ):
         if text is None:
             continue
