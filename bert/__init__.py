@@ -65,8 +65,8 @@ def load(
     """Loads a model that turns texts into vectors.
 
     Args:
-        model: "minilm"; a bundle; a model's folder or `.tar.gz`, local or gs://; a TF Hub
-            handle.
+        model: "minilm" ("all-MiniLM-L6-v2"); a bundle; a model's folder or `.tar.gz`, local or
+            gs://; `org/name` or `org/name@REV` in the local Hugging Face cache; a TF Hub handle.
         threads: Number of processor cores to use; None uses all that this process may use.
         prompt: Text to put before each text, or `name:` followed by the name of one of the model's
             prompts; None is the model's default, "" is no prompt.
@@ -81,7 +81,8 @@ def load(
 
     Raises:
         SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.
-        InputError: The model is damaged or is not a BERT.
+        InputError: The model is not in the cache, is damaged, or has layers or a tokenizer that are
+            not BERT's.
     """
     from bert.bundle.find import resolve_model
     from bert.calls.settings import changed_spec

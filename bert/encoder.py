@@ -321,7 +321,7 @@ class Encoder(RowEncoder):
         )
         if (
             text_spec.long_text == "reject"
-            and (too_long := is_too_long(documents, text_spec)).any()
+            and (too_long := is_too_long(documents, text_spec, self.tokenizer)).any()
         ):
             raise SettingError(
                 "texts",

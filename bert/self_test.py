@@ -107,7 +107,7 @@ def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]
 def _probe_rows(config: Any, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids, types and mask, int32 `[rows, length]` each."""
     first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
-    if config.type_vocab_size < 2:
+    if config.segments < 2:
         second = [""] * len(second)
     length = min(_MOST_TOKENS, config.max_position_embeddings)
     rows = build_rows(
@@ -116,6 +116,7 @@ def _probe_rows(config: Any, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.nda
         tokenizer.cls_id,
         tokenizer.sep_id,
         *tokenizer.encode_flat(second),
+        tokenizer.separators,
     )
     assert rows.token_type_ids is not None
     every = np.arange(len(first))

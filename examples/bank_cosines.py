@@ -66,8 +66,8 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
     config = bundle.config
     if config.num_hidden_layers < _LAST_LAYERS:
         raise ValueError(f"--model must have {_LAST_LAYERS} layers, {bundle.path} has fewer")
-    if not 0 <= token_types < config.type_vocab_size:
-        most = config.type_vocab_size - 1
+    if not 0 <= token_types < config.segments:
+        most = config.segments - 1
         raise ValueError(f"--token_types must be between 0 and {most}, got {token_types}")
     tokenizer = load_tokenizer(bundle)
     ids = [tokenizer.cls_id, *tokenizer.encode([SENTENCE])[0].tolist(), tokenizer.sep_id]

@@ -224,7 +224,8 @@ class EmbedOptions:
 
     model: str = _flag(
         MODEL,
-        "minilm, a bundle, the folder or .tar.gz of a model, local or gs://, or a TF Hub handle",
+        "minilm (all-MiniLM-L6-v2), a bundle, the folder or .tar.gz of a model, local or gs://, "
+        "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
         "MODEL",
         "minilm",
     )

@@ -163,10 +163,7 @@ class EmbedRun:
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,
-            "tokenizer": {
-                "lower_case": self.bundle.lower_case,
-                "max_word_chars": self.bundle.max_word_chars,
-            },
+            "tokenizer": self.bundle.tokenizer_settings,
             "num_hidden_layers": self.bundle.config.num_hidden_layers,
             "precision": self.options.precision,
             "output_dtype": self.options.output_dtype,

@@ -41,6 +41,7 @@ ELSEWHERE = {
     ("docs/dataflow.md", "cp deploy"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
     ("docs/migrating.md", "M embed"): "tests/test_docs.py",
+    ("docs/models.md", "pip install"): "tests/bert/importers/test_hub.py",
     ("docs/output_types.md", "import"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",

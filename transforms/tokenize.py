@@ -85,7 +85,7 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
     empty = documents.lengths == 0
     bad = empty
     if spec.long_text == "reject":
-        bad = empty | is_too_long(documents, spec)
+        bad = empty | is_too_long(documents, spec, tokenizer)
     rejected = tuple(
         Rejected(
             block.ids[row].as_py(),

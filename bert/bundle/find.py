@@ -8,9 +8,10 @@ from bert.arguments import path_text
 from bert.bundle.apart import import_apart
 from bert.bundle.bundle import Bundle, read_bundle
 from bert.bundle.cache import cached_import
-from bert.bundle.default_model import ensure_minilm
+from bert.bundle.default_model import NAMES, ensure_minilm
 from bert.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA
 from bert.bundle.gcs_models import fetch, list_model
+from bert.bundle.hub_cache import HUB_SCHEME, cached_snapshot
 from storage.errors import SettingError
 from storage.gcs import SCHEME
 
@@ -22,9 +23,11 @@ def resolve_model(model: str | os.PathLike[str], allow_untrusted: bool = False) 
     is kept in `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`.
 
     Args:
-        model: "minilm"; a folder with a bundle, a Hugging Face BERT, a google-research one whose
-            name says its casing, or a BERT encoder of TF Hub; a `.tar.gz` of one; either of them
-            in Cloud Storage (gs://); or a handle of TF Hub (https://tfhub.dev/…).
+        model: "minilm" or its other name, "all-MiniLM-L6-v2"; a folder with a bundle, a Hugging
+            Face BERT, a google-research one whose name says its casing, or a BERT encoder of TF
+            Hub; a `.tar.gz` of one; either of them in Cloud Storage (gs://); a handle of TF Hub
+            (https://tfhub.dev/…); or a name of the Hugging Face hub (`org/name`, `org/name@REV`)
+            that is in its local cache. A folder comes before a name.
         allow_untrusted: Whether a SavedModel's graph may hold any operation, also those that read
             and write files.
 
@@ -40,13 +43,15 @@ def resolve_model(model: str | os.PathLike[str], allow_untrusted: bool = False) 
 
 
 def _bundle_folder(model: str, allow: bool) -> Path:
-    if model == "minilm":
+    if model == NAMES[0]:
         return Path(ensure_minilm())
     if model.startswith(SCHEME):
         return _from_cloud_storage(model, allow)
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest, allow_untrusted=allow))
     place = Path(model).absolute()
+    if model.startswith(HUB_SCHEME) or not place.exists():
+        return _from_name(model, allow)
     if (place / METADATA).is_file():
         return place
     archive = place.is_file() and place.name.endswith(ARCHIVES)
@@ -57,13 +62,30 @@ def _bundle_folder(model: str, allow: bool) -> Path:
     )
 
 
+def _from_name(model: str, allow: bool) -> Path:
+    if model in NAMES:
+        return Path(ensure_minilm())
+    snapshot = cached_snapshot(model)
+    if snapshot is None:
+        raise _unknown(model)
+    folder, source = snapshot.folder, snapshot.source
+    return cached_import(
+        _listing(folder),
+        lambda dest: import_apart(folder, dest, allow_untrusted=allow, name=source),
+    )
+
+
+def _unknown(model: str) -> SettingError:
+    return SettingError(
+        "model",
+        "must be minilm, a bundle, a model's folder or .tar.gz, gs://…, a handle of TF Hub, or "
+        f"ORG/NAME in the Hugging Face cache, got {model!r}",
+    )
+
+
 def _check_folder(folder: Path, model: str) -> None:
     if not folder.is_dir():
-        raise SettingError(
-            "model",
-            "must be minilm, a bundle, a model's folder or .tar.gz, gs://…, or a handle of "
-            f"TF Hub (models of Hugging Face: their downloaded folder), got {model!r}",
-        )
+        raise _unknown(model)
     if not any((folder / name).is_file() for name in MARKERS):
         raise SettingError(
             "model",

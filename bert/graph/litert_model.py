@@ -1,4 +1,4 @@
-"""Writes a BERT encoder as LiteRT models, in float32 and with products in int8."""
+"""Writes an encoder as LiteRT models, in float32 and with products in int8."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from bert.bundle.files import LITERT
 from bert.config import BertConfig, DenseModule
 from bert.graph.litert_file import Graph, ModelFile
-from bert.graph.weight_names import fused_attention
+from bert.graph.weight_names import fused_attention, relative_scores
 
 _Tensors = Mapping[str, np.ndarray]
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
@@ -38,6 +38,7 @@ def write_litert(
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
     but the layers' products and the word embeddings is float32. No calibration is necessary.
+    Models without segment embeddings do not read `type_ids`.
 
     Args:
         folder: Where to.
@@ -77,16 +78,18 @@ class _Encoder:
         join = schema.ConcatenationOptionsT()
         by_head = graph.add("CONCATENATION", shape, split, options=join, shape=[4], dtype="int32")
         x = self._norm("embeddings/norm", self._embeddings(ids, types, shape))
+        if config.embedding_size:
+            x = _product(graph, self._tensors, "embeddings/project", x)
         graph.output("layer_0", x)
+        distances = self._distances(shape) if config.relative_buckets else None
         for number in range(config.num_hidden_layers):
-            x = self._layer(f"layers/{number}", x, by_head)
+            x = self._layer(f"layers/{number}", x, by_head, distances)
             graph.output(f"layer_{number + 1}", x)
 
     def _embeddings(self, ids: int, types: int, shape: int) -> int:
-        graph, width = self._graph, self._config.hidden_size
-        word, position, kind = (
-            self._tensors[f"embeddings/{name}"] for name in ("word", "position", "type")
-        )
+        graph = self._graph
+        word, position = (self._tensors[f"embeddings/{name}"] for name in ("word", "position"))
+        kind, width = self._tensors.get("embeddings/type"), word.shape[1]
         gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
         if self._int8:
             values, scales = _quantized(word.reshape(1, -1))
@@ -96,17 +99,44 @@ class _Encoder:
             x = graph.add("DEQUANTIZE", x, version=_INT8_DEQUANTIZE)
         else:
             x = graph.add("GATHER", graph.constant(word), ids, **gather)
-        x = graph.add("ADD", x, graph.add("GATHER", graph.constant(kind), types, **gather))
+        if kind is not None:
+            x = graph.add("ADD", x, graph.add("GATHER", graph.constant(kind), types, **gather))
+        flat = graph.numbers(-1, width) if self._config.embedding_size else self._flat
+        x = graph.add("ADD", x, self._cut(position, shape))
+        return graph.add("RESHAPE", x, flat, shape=[-1, width])
+
+    def _cut(self, table: np.ndarray, shape: int) -> int:
+        """Adds as many rows of a table as a row of the batch has tokens."""
+        graph = self._graph
         zero, one, two = (graph.numbers(each) for each in (0, 1, 2))
         cut = schema.StridedSliceOptionsT()
         length = graph.add(
             "STRIDED_SLICE", shape, one, two, one, options=cut, shape=[1], dtype="int32"
         )
-        table = graph.constant(position)
-        places = graph.add(
-            "STRIDED_SLICE", table, zero, length, one, options=cut, shape=[-1, width]
+        rest, dtype = list(table.shape[1:]), table.dtype.name
+        constant = graph.constant(table)
+        return graph.add(
+            *("STRIDED_SLICE", constant, zero, length, one),
+            options=cut,
+            shape=[-1, *rest],
+            dtype=dtype,
         )
-        return graph.add("RESHAPE", graph.add("ADD", x, places), self._flat, shape=[-1, width])
+
+    def _distances(self, shape: int) -> int:
+        """Adds what distances add to all scores, `[heads, 1, length, length]`."""
+        graph, positions = self._graph, self._config.max_position_embeddings
+        places = np.arange(positions, dtype=np.int32)
+        first = self._cut(places[:, None], shape)
+        second = self._cut(places[:, None] + np.int32(positions - 1), shape)
+        across = graph.numbers(1, -1)
+        second = graph.add("RESHAPE", second, across, shape=[1, -1], dtype="int32")
+        distances = graph.add("SUB", second, first, shape=[-1, -1], dtype="int32")
+        scores = relative_scores(self._tensors, positions)[:, None]
+        return graph.add(
+            *("GATHER", graph.constant(scores), distances),
+            options=schema.GatherOptionsT(axis=2),
+            shape=[len(scores), 1, -1, -1],
+        )
 
     def _norm(self, name: str, x: int) -> int:
         graph, axis = self._graph, self._last_axis
@@ -118,16 +148,17 @@ class _Encoder:
         x = graph.add("MUL", x, graph.constant(self._tensors[f"{name}/gamma"]))
         return graph.add("ADD", x, graph.constant(self._tensors[f"{name}/beta"]))
 
-    def _layer(self, name: str, x: int, by_head: int) -> int:
+    def _layer(self, name: str, x: int, by_head: int, distances: int | None) -> int:
         graph = self._graph
-        attended = self._product(f"{name}/attention_output", self._attention(name, x, by_head))
+        mixed = self._attention(name, x, by_head, distances)
+        attended = self._product(f"{name}/attention_output", mixed)
         x = self._norm(f"{name}/attention_norm", graph.add("ADD", attended, x))
         inner = self._product(f"{name}/intermediate", x)
         inner = _activated(graph, self._config.hidden_act, inner)
         x = graph.add("ADD", self._product(f"{name}/output", inner), x)
         return self._norm(f"{name}/output_norm", x)
 
-    def _attention(self, name: str, x: int, by_head: int) -> int:
+    def _attention(self, name: str, x: int, by_head: int, distances: int | None) -> int:
         graph, config = self._graph, self._config
         heads = config.num_attention_heads
         width = config.hidden_size // heads
@@ -140,6 +171,8 @@ class _Encoder:
         query, key, value = graph.add("SPLIT", first, x, options=split, outputs=3, shape=by_token)
         product = schema.BatchMatMulOptionsT(adjY=True)
         scores = graph.add("BATCH_MATMUL", query, key, options=product, shape=by_pair)
+        if distances is not None:
+            scores = graph.add("ADD", scores, distances)
         weights = graph.add("SOFTMAX", scores, options=schema.SoftmaxOptionsT(1.0))
         product = schema.BatchMatMulOptionsT()
         mixed = graph.add("BATCH_MATMUL", weights, value, options=product, shape=by_token)

@@ -19,7 +19,7 @@ def load_tokenizer(bundle: Bundle) -> "Tokenizer":
     from bert.tokenization.tokenizer import Tokenizer
 
     vocabulary = os.path.join(bundle.path, VOCABULARY)
-    return Tokenizer(vocabulary, lower_case=bundle.lower_case, max_word_chars=bundle.max_word_chars)
+    return Tokenizer(vocabulary, **bundle.tokenizer_settings)
 
 
 def load_encoder(bundle: Bundle) -> Any:

@@ -1,4 +1,4 @@
-"""Computes the hidden states of a BERT encoder as one graph that is fast on CPUs."""
+"""Computes the hidden states of an encoder as one graph that is fast on CPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert.config import BertConfig, DenseModule
-from bert.graph.weight_names import fused_attention, tensor_shapes
+from bert.graph.weight_names import fused_attention, relative_scores, tensor_shapes
 from storage.errors import InputError
 
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
 
 
 class BertEncoder(tf.Module):
-    """A BERT encoder for inference, without dropout and with absolute positions.
+    """A BERT, DistilBERT, ELECTRA or MPNet encoder for inference, without dropout.
 
     Query, key and value are one product, whose query part includes 1/sqrt(head width). All weight
     products are 2-D over the tokens of the batch. Both make good use of a CPU. Numbers are float32
@@ -43,8 +43,13 @@ class BertEncoder(tf.Module):
             tensors = {k: np.broadcast_to(np.float32(0), shape) for k, shape in shapes.items()}
         self.word = tf.Variable(tensors["embeddings/word"])
         self.position = tf.Variable(tensors["embeddings/position"])
-        self.type = tf.Variable(tensors["embeddings/type"])
+        kind = tensors.get("embeddings/type")
+        self.type = None if kind is None else tf.Variable(kind)
         self.norm = _LayerNorm(tensors, "embeddings/norm", config)
+        self.project = _Dense(tensors, "embeddings/project") if config.embedding_size else None
+        self.relative = None
+        if config.relative_buckets:
+            self.relative = tf.Variable(relative_scores(tensors, config.max_position_embeddings))
         self.layers = [
             _Layer(tensors, f"layers/{number}", config)
             for number in range(config.num_hidden_layers)
@@ -68,7 +73,8 @@ class BertEncoder(tf.Module):
             input_ids: int32 `[batch, length]`.
             mask: int32 `[batch, length]`, 1 for tokens, 0 for padding, which is at the end;
                 None where nothing is padded.
-            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
+            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second; models
+                without segment embeddings do not read it.
             highest: The last layer to compute; None is all.
 
         Returns:
@@ -78,18 +84,33 @@ class BertEncoder(tf.Module):
         shape = tf.shape(input_ids)
         batch, length = shape[0], shape[1]
         x = tf.gather(self.word, input_ids) + self.position[:length]
-        x = self.norm(tf.reshape(x + tf.gather(self.type, type_ids), [-1, self.word.shape[1]]))
-        hidden_scores = None
-        if mask is not None:
-            hidden_scores = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
-            # Once, not in every layer.
-            hidden_scores = tf.broadcast_to(hidden_scores, [batch, length, length])
+        if self.type is not None:
+            x += tf.gather(self.type, type_ids)
+        x = self.norm(tf.reshape(x, [-1, self.word.shape[1]]))
+        if self.project is not None:
+            x = self.project(x)
+        added_scores = self._added_scores(mask, batch, length)
         states = [x]
         for layer in self.layers[:highest]:
-            x = layer(x, hidden_scores, batch, length)
+            x = layer(x, added_scores, batch, length)
             states.append(x)
-        whole = [batch, length, self.word.shape[1]]
+        whole = [batch, length, self.config.hidden_size]
         return [tf.reshape(tf.cast(state, tf.float32), whole) for state in states]
+
+    def _added_scores(
+        self, mask: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
+    ) -> tf.Tensor | None:
+        """Computes what every layer adds to its scores, once for all of them."""
+        added = None
+        if mask is not None:
+            added = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
+            added = tf.broadcast_to(added, [batch, length, length])
+        if self.relative is None:
+            return added
+        place = tf.range(length) + (self.config.max_position_embeddings - 1)
+        distances = tf.gather(self.relative, place[None, :] - tf.range(length)[:, None], axis=1)
+        distances = tf.expand_dims(distances, 1)
+        return distances if added is None else distances + added
 
     def compute_in(self, dtype: tf.DType) -> None:
         """Stores the weights of all products in `dtype`, and computes these in it.
@@ -197,21 +218,21 @@ class _Layer(tf.Module):
         self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
 
     def __call__(
-        self, x: tf.Tensor, hidden_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, added_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
-        attended = self.attention_output(self._attention(x, hidden_scores, batch, length))
+        attended = self.attention_output(self._attention(x, added_scores, batch, length))
         x = self.attention_norm(attended + tf.cast(x, attended.dtype))
         inner = self.output(self.activation(self.intermediate(x)))
         return self.output_norm(inner + tf.cast(x, inner.dtype))
 
     def _attention(
-        self, x: tf.Tensor, hidden_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, added_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         # With heads first they are split without a copy. LiteRT is slow with five dimensions.
         split = tf.reshape(self.qkv(x), [batch, length, 3 * self._heads, self._head_width])
         query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-        weights = tf.nn.softmax(scores if hidden_scores is None else scores + hidden_scores)
+        weights = tf.nn.softmax(scores if added_scores is None else scores + added_scores)
         weights = tf.cast(weights, value.dtype)
         mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
         # With the shape of x itself TensorFlow can add x within the product.

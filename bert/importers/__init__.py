@@ -22,8 +22,9 @@ def import_model(
     """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder.
 
     Args:
-        source: The folder or a `.tar.gz` of it, local or in Cloud Storage (gs://), or a TF Hub
-            handle.
+        source: The folder or a `.tar.gz` of it, local or in Cloud Storage (gs://); a TF Hub
+            handle; `hf://org/name@REV`, which is fetched from the Hugging Face hub; or
+            `org/name@REV` that is in its local cache.
         dest: The bundle's folder, which must not exist or be empty.
         checkpoint: Which checkpoint of a google-research folder; None takes the latest.
         lower_case: Whether a google-research model or a SavedModel is uncased; None takes it from
@@ -31,15 +32,18 @@ def import_model(
         activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of that of a google-research
             configuration.
         allow_untrusted: Whether a SavedModel's graph may hold any operation.
-        name: The source that the bundle names; None for `source`.
+        name: The source that the bundle names; None for `source`, of the hub with its commit.
         licence: The licence that the bundle names.
 
     Raises:
         InputError: Not a model of these kinds, one that cannot be computed, or a setting that does
             not apply to it.
     """
+    from bert.importers.hub import hub_snapshot
     from bert.importers.sources import local_folder
 
+    if snapshot := hub_snapshot(source):
+        source, name = str(snapshot.folder), name or snapshot.source
     settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
     with local_folder(source) as folder:
         facts = {"name": name or _shown_source(source), "licence": licence}

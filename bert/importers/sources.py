@@ -57,13 +57,14 @@ def resolve_handle(handle: str) -> Path:
         return Path(hub.resolve(handle))
     except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
         raise InputError(
-            f"{handle}: could not be fetched ({_reason(error)}): check the connection to the hub, "
+            f"{handle}: could not be fetched ({reason(error)}): check the connection to the hub, "
             "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
             "model",
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Returns the first line of what an error says."""
     text = str(getattr(error, "reason", None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 

@@ -8,6 +8,7 @@ from typing import Any
 from bert.bundle.files import VOCABULARY
 from bert.config import BertConfig
 from bert.importers.json_files import object_in, optional_object, read_object
+from bert.tokenization.tokenizer import SPECIAL_TOKENS
 from storage.errors import InputError
 
 _CONFIG = "config.json"
@@ -15,7 +16,7 @@ _SLOW = "tokenizer_config.json"
 _FAST = "tokenizer.json"
 _MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
 # Classes with BERT's tokenizer, and classes that only mean "see tokenizer.json".
-_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _OTHER_FILES = (
     "sentencepiece.bpe.model",
@@ -24,7 +25,11 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
-_SPECIAL = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+# What puts special tokens around a text, by the tokens.
+_PROCESSORS = {
+    "bert": ("TemplateProcessing", "BertProcessing"),
+    "mpnet": ("TemplateProcessing", "RobertaProcessing"),
+}
 _PARTS = {
     "model": (("type", "WordPiece"), ("continuing_subword_prefix", "##"), ("unk_token", "[UNK]")),
     "normalizer": (("type", "BertNormalizer"), ("clean_text", True)),
@@ -41,12 +46,14 @@ class TokenizerFiles:
         lower_case: Whether it converts to lower case and strips accents.
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
         max_length: Maximum number of tokens of a row; None where no file says.
+        special_tokens: As `bert.tokenization.tokenizer.Tokenizer` takes them.
     """
 
     vocabulary: list[str]
     lower_case: bool
     max_word_chars: int
     max_length: int | None
+    special_tokens: str
 
 
 def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> TokenizerFiles:
@@ -61,7 +68,11 @@ def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> Tokenizer
         InputError: A tokenizer that is not BERT's, or that would give other ids than ours.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
-    _refuse_other_tokenizers(folder, slow, fast)
+    values = read_object(folder / _CONFIG)
+    special = "mpnet" if values["model_type"] == "mpnet" else "bert"
+    _refuse_other_tokenizers(folder, slow, fast, values)
+    _refuse_other_special_tokens(folder / _SLOW, slow, special)
+    _refuse_other_parts(folder / _FAST, fast, special)
     normalizer, model = (object_in(folder / _FAST, fast, name) for name in ("normalizer", "model"))
     settings = (slow.get("do_lower_case"), normalizer.get("lowercase"))
     lower_case = next((bool(value) for value in settings if value is not None), True)
@@ -92,11 +103,12 @@ def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> Tokenizer
         max_word_chars=longest,
         # transformers writes 1e30 for an unknown length.
         max_length=None if length is None else int(min(length, config.max_position_embeddings)),
+        special_tokens=special,
     )
 
 
 def _refuse_other_tokenizers(
-    folder: Path, slow: Mapping[str, Any], fast: Mapping[str, Any]
+    folder: Path, slow: Mapping[str, Any], fast: Mapping[str, Any], config: Mapping[str, Any]
 ) -> None:
     for name in _OTHER_FILES:
         if (folder / name).is_file():
@@ -104,7 +116,7 @@ def _refuse_other_tokenizers(
                 f"{folder / name}: only BERT's WordPiece tokenizers are supported, take a model "
                 f"with {VOCABULARY}"
             )
-    for path, values in ((folder / _SLOW, slow), (folder / _CONFIG, read_object(folder / _CONFIG))):
+    for path, values in ((folder / _SLOW, slow), (folder / _CONFIG, config)):
         kind = values.get("tokenizer_class")
         plain = str(kind).removesuffix("Fast")
         if kind is None or plain in _CLASSES or (kind in _GENERIC and fast):
@@ -113,17 +125,21 @@ def _refuse_other_tokenizers(
             f"{path}: tokenizer_class must be BertTokenizer, got {kind}; take a model whose "
             "tokenizer is BERT's"
         )
-    for name, usual in _SPECIAL.items():
-        token = slow.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
-        if token not in (None, usual):
-            raise InputError(f"{folder / _SLOW}: {name} must be {usual}, got {token!r}")
     if slow.get("do_basic_tokenize") is False:
         raise InputError(f"{folder / _SLOW}: do_basic_tokenize must be true, is false")
-    _refuse_other_parts(folder / _FAST, fast)
 
 
-def _refuse_other_parts(path: Path, fast: Mapping[str, Any]) -> None:
+def _refuse_other_special_tokens(path: Path, slow: Mapping[str, Any], special: str) -> None:
+    tokens = SPECIAL_TOKENS[special]
+    usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
+    for name, wanted in usual.items():
+        token = slow.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        if token not in (None, wanted):
+            raise InputError(f"{path}: {name} must be {wanted}, got {token!r}")
+
+
+def _refuse_other_parts(path: Path, fast: Mapping[str, Any], special: str) -> None:
     for part, settings in _PARTS.items():
         values = object_in(path, fast, part)
         for name, usual in settings:
@@ -134,10 +150,11 @@ def _refuse_other_parts(path: Path, fast: Mapping[str, Any]) -> None:
                 )
 
     processor = object_in(path, fast, "post_processor")
-    others = set(object_in(path, processor, "special_tokens")) - {"[CLS]", "[SEP]"}
-    if processor.get("type") not in (None, "TemplateProcessing", "BertProcessing") or others:
+    begin, end, *_ = SPECIAL_TOKENS[special]
+    others = set(object_in(path, processor, "special_tokens")) - {begin, end}
+    if processor.get("type") not in (None, *_PROCESSORS[special]) or others:
         raise InputError(
-            f"{path}: post_processor must put [CLS] and [SEP] around a text, as BERT's does"
+            f"{path}: post_processor must put {begin} and {end} around a text, as BERT's does"
         )
 
 

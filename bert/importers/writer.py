@@ -42,7 +42,7 @@ def write_bundle(
     """
     from bert.tokenization.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer(vocabulary, bundle.lower_case, bundle.max_word_chars)
+    tokenizer = Tokenizer(vocabulary, **bundle.tokenizer_settings)
     dest = Path(bundle.path)
     bundle = replace(bundle, fingerprint=fingerprint(bundle, tensors, vocabulary))
     dest.parent.mkdir(parents=True, exist_ok=True)
@@ -115,8 +115,7 @@ def fingerprint(
         digest.update(array.data)
     settings: dict[str, Any] = {
         "config": bundle.config.to_dict(),
-        "lower_case": bundle.lower_case,
-        "max_word_chars": bundle.max_word_chars,
+        **bundle.tokenizer_settings,
         "vocabulary": list(vocabulary),
     }
     if bundle.dense:

@@ -15,7 +15,8 @@ class Rows:
     Attributes:
         input_ids: int32 `[tokens]`, special tokens included.
         row_splits: int64 `[rows + 1]`, where each row begins and ends.
-        token_type_ids: int32 `[tokens]`, 1 for the second text and its [SEP]; None without pairs.
+        token_type_ids: int32 `[tokens]`, 1 for the second text and its [SEP], all but the
+            first text's; None without pairs.
         truncated: bool `[rows]`, whether tokens of the row's text were cut off.
     """
 
@@ -33,6 +34,7 @@ def build_rows(
     sep_id: int,
     ids_b: np.ndarray | None = None,
     row_splits_b: np.ndarray | None = None,
+    separators: int = 1,
 ) -> Rows:
     """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
 
@@ -47,6 +49,7 @@ def build_rows(
         sep_id: Id of [SEP], with which texts end.
         ids_b: int32 `[tokens]`, the second texts, if these are pairs.
         row_splits_b: int64 `[rows + 1]`, their borders.
+        separators: How many [SEP] are between the texts of a pair.
 
     Raises:
         InputError: The special tokens alone are too long, or there are more or fewer second texts
@@ -58,14 +61,14 @@ def build_rows(
     pairs = ids_b is not None
     if ids_b is None or row_splits_b is None:
         ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
-    if max_seq_length < (3 if pairs else 2):
+    if max_seq_length < (2 + separators if pairs else 2):
         raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
     lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
     if len(lengths_a) != len(lengths_b):
         raise InputError(f"{len(lengths_a)} texts cannot pair with {len(lengths_b)} second texts")
-    capacity = max_seq_length - np.where(lengths_b > 0, 3, 2)
+    capacity = max_seq_length - np.where(lengths_b > 0, 2 + separators, 2)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
-    sizes_a, sizes_b = kept_a + 2, kept_b + (kept_b > 0)
+    sizes_a, sizes_b = kept_a + 2, kept_b + separators * (kept_b > 0)
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
     out = np.full(splits[-1], sep_id, np.int32)
@@ -77,7 +80,8 @@ def build_rows(
         out[inner] = ids[places(row_splits[:-1], kept_a)] if truncated.any() else ids
         return Rows(out, splits, None, truncated)
     out[places(starts + 1, kept_a)] = ids[places(row_splits[:-1], kept_a)]
-    out[places(starts + sizes_a, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
+    starts_b = starts + sizes_a + separators - 1
+    out[places(starts_b, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
     pattern = np.tile(np.array([0, 1], np.int32), len(starts))
     types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))
     return Rows(out, splits, types, truncated)

@@ -30,7 +30,7 @@ class RowTokens:
         ids: int32 `[tokens]`, special tokens included.
         row: int64 `[tokens]`, the row that has its vector.
         place: int64 `[tokens]`, its place in that row.
-        segments: int32 `[tokens]`, 1 for those of a second text and the [SEP] after it.
+        segments: int32 `[tokens]`, 1 for those of a second text and its [SEP].
         starts: int32 `[tokens]`, the first character; -1 for special tokens and the prompt.
         stops: int32 `[tokens]`, one past the last; -1 likewise.
     """
@@ -93,16 +93,16 @@ class Layout:
     num_tokens_full: np.ndarray | None = None
 
 
-def is_too_long(documents: Documents, spec: TextSpec) -> np.ndarray:
+def is_too_long(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> np.ndarray:
     """Returns bool `[documents]`: whether a text does not fit one row."""
-    return full_lengths(documents) > spec.max_seq_length
+    return full_lengths(documents, tokenizer) > spec.max_seq_length
 
 
-def full_lengths(documents: Documents) -> np.ndarray:
+def full_lengths(documents: Documents, tokenizer: Tokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
     special = np.full(len(documents), 2)
     if documents.second is not None:
-        special += np.diff(documents.second.row_splits) > 0
+        special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
     return documents.lengths + documents.prompt_tokens + special
 
 
@@ -111,7 +111,7 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
     tokens = documents.tokens
     if spec.long_text != "window" and spec.chunk is None:
         second = documents.second
-        pair = () if second is None else (second.ids, second.row_splits)
+        pair = () if second is None else (second.ids, second.row_splits, tokenizer.separators)
         rows = build_rows(
             tokens.ids,
             tokens.row_splits,
@@ -120,14 +120,14 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
             tokenizer.sep_id,
             *pair,
         )
-        full = full_lengths(documents).astype(np.int32) if rows.truncated.any() else None
+        full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
         num_tokens = np.diff(rows.row_splits).astype(np.int32)
         layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
     else:
         rows, layout = _in_windows(documents, spec, tokenizer)
     if not spec.needs_tokens:
         return rows, layout
-    outputs = row_tokens(documents, rows, layout.windows)
+    outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs, tokenizer) if "word" in spec.granularity else None
     ranges = documents.spans if "span" in spec.granularity else None
     spans = None if ranges is None else _units(documents, outputs, ranges)
@@ -153,7 +153,7 @@ def _in_windows(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> t
     num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
     layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
     if chunks is not None and spec.pools_late:
-        outputs = row_tokens(documents, rows, windows)
+        outputs = row_tokens(documents, rows, windows, tokenizer.separators)
         ranges = _late_chunks(documents, outputs, chunks)
         return rows, replace(layout, tokens=outputs, chunks=ranges)
     if spec.keeps_windows:
@@ -176,7 +176,9 @@ def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Un
     return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
 
 
-def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> RowTokens:
+def row_tokens(
+    documents: Documents, rows: Rows, windows: Windows | None, separators: int
+) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
     if windows is None:
         splits = rows.row_splits
@@ -194,7 +196,7 @@ def row_tokens(documents: Documents, rows: Rows, windows: Windows | None) -> Row
     second = second.astype(np.int64)
     for text, kept in (
         (documents.tokens, np.diff(splits) - second - 2),
-        (documents.second, np.maximum(second - 1, 0)),
+        (documents.second, np.maximum(second - separators, 0)),
     ):
         if text is None:
             continue

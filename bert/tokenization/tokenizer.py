@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bert.arguments import switch, text_list, whole_number, whole_numbers
+from bert.arguments import one_of, switch, text_list, whole_number, whole_numbers
 from bert.ragged import splits_of, sums_of
 from bert.tokenization.normalizer import Normalizer, safe_cut
 from bert.tokenization.wordpiece import WordPiece
@@ -18,6 +19,29 @@ from storage.errors import InputError, SettingError
 
 _CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
 _WORD = "a"  # a text that would continue a word before it
+
+
+class SpecialTokens(NamedTuple):
+    """The entries that are put around texts.
+
+    Attributes:
+        begin: At the start of a row.
+        end: After a text.
+        padding: What examples of others are filled up with.
+        separators: How many `end` are between the texts of a pair.
+    """
+
+    begin: str
+    end: str
+    padding: str
+    separators: int
+
+
+SPECIAL_TOKENS = {
+    "bert": SpecialTokens("[CLS]", "[SEP]", "[PAD]", 1),
+    # Its vocabulary has BERT's as well, and does not use them.
+    "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2),
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +75,11 @@ class Tokenizer:
         lower_case: Whether texts are converted to lower case without accents, for uncased models.
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK]. 200 in
             google-research's models, 100 in Hugging Face's.
+        special_tokens: "bert" or "mpnet", whose rows begin with <s> and end with </s>.
 
     Raises:
-        InputError: The vocabulary cannot be read, or lacks [CLS], [SEP] or [UNK].
+        InputError: The vocabulary cannot be read, or lacks [UNK] or a token that begins or ends
+            rows.
         SettingError: An argument is of another type.
     """
 
@@ -62,16 +88,20 @@ class Tokenizer:
         vocab: str | os.PathLike[str] | Sequence[str],
         lower_case: bool = True,
         max_word_chars: int = 200,
+        special_tokens: str = "bert",
     ) -> None:
         if isinstance(vocab, (str, os.PathLike)):
             vocab = _read_vocab(vocab)
         self.vocab = tuple(text_list("vocab", vocab))
         ids = {entry: row for row, entry in enumerate(self.vocab)}
-        missing = [token for token in ("[CLS]", "[SEP]", "[UNK]") if token not in ids]
+        special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
+        needed = (special.begin, special.end, "[UNK]")
+        missing = [token for token in needed if token not in ids]
         if missing:
             raise InputError(f"the vocabulary lacks {', '.join(missing)}")
-        self.cls_id, self.sep_id, self.unk_id = ids["[CLS]"], ids["[SEP]"], ids["[UNK]"]
-        self.pad_id = ids.get("[PAD]", 0)
+        self.cls_id, self.sep_id, self.unk_id = (ids[token] for token in needed)
+        self.pad_id = ids.get(special.padding, 0)
+        self.separators = special.separators
         self.lower_case = switch("lower_case", lower_case)
         self._normalizer = Normalizer(self.lower_case)
         longest = whole_number("max_word_chars", max_word_chars, least=1)

@@ -51,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument(
         "source",
         help="folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF "
-        "Hub BERT, local or gs://, or a handle of TF Hub",
+        "Hub BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub (requires the "
+        "extra hub); ORG/NAME in its local cache; or a handle of TF Hub",
     )
     importing.add_argument("dest", help="folder for the bundle, which must not exist")
     add_flag(importing, "allow_untrusted_model")
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         action = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
         action.set_defaults(run=run)
-        action.add_argument("model", help="minilm, a bundle's folder or a model's folder")
+        action.add_argument("model", help="as --model of embed")
         action.add_argument("--json", action="store_true", help="print one JSON object")
         add_flag(action, "allow_untrusted_model")
     return parser
@@ -154,7 +155,7 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "parameters": parameter_count(config, bundle.has_pooler, bundle.dense) if counted else None,
         "weight_bytes": weights,
         "has_pooler": bundle.has_pooler,
-        "tokenizer": {"lower_case": bundle.lower_case, "max_word_chars": bundle.max_word_chars},
+        "tokenizer": bundle.tokenizer_settings,
         "max_seq_length": bundle.max_seq_length,
         "defaults": bundle.defaults.to_dict(),
         "width": bundle.defaults.width(config),

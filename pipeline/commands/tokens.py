@@ -20,12 +20,12 @@ def run_tokens(arguments: Sequence[str]) -> int:
     model = given.model or DEFAULTS["model"]
     tokenizer = load_tokenizer(resolve_model(model, bool(given.allow_untrusted_model)))
     found = tokenizer.encode_with_offsets([given.text])
-    rows = [("[CLS]", tokenizer.cls_id, "")]
+    rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]
     for token, number, start, stop in zip(
         tokenizer.tokens(found.ids), found.ids, found.starts, found.stops, strict=True
     ):
         rows.append((token, int(number), f"{start}:{stop}"))
-    rows.append(("[SEP]", tokenizer.sep_id, ""))
+    rows.append((tokenizer.vocab[tokenizer.sep_id], tokenizer.sep_id, ""))
     width = max(len(token) for token, _, _ in rows)
     for token, number, place in rows:
         say(f"{token:<{width}}  {number:>6}  {place}".rstrip())

@@ -150,7 +150,7 @@ def reading_of(
     return ExampleReading(
         bundle.tokenizer_fingerprint,
         bundle.config.vocab_size,
-        bundle.config.type_vocab_size,
+        bundle.config.segments,
         text_spec,
         0 if settings is None else settings.prompt_tokens,
         tokenizer.pad_id,

@@ -85,8 +85,8 @@ class TextModelSettings:
     def handler(self) -> BertModelHandler:
         """The handler that loads the model and runs it over blocks of rows.
 
-        A machine without the bundle's folder finds the model by its name: in Cloud Storage, or
-        the packaged one.
+        A machine without the bundle's folder finds the model by its name: in Cloud Storage, in its
+        own Hugging Face cache, or the packaged one.
         """
         found = os.path.isdir(self.bundle)
         return BertModelHandler(
@@ -109,7 +109,7 @@ def text_model_settings(
     """Finds the model and checks all that can be checked without loading it.
 
     Args:
-        model: "minilm", a bundle, a model's folder or `.tar.gz`, local or gs://, or a handle.
+        model: As `bert.load` takes it.
         max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
         **settings: How the model is used.
 

@@ -20,7 +20,7 @@ class ExampleReading:
     Attributes:
         tokenizer: Fingerprint of the model's tokenizer; no other is accepted.
         vocab_size: Token ids are below it.
-        type_vocab_size: Segment ids are below it.
+        segments: Segment ids are below it.
         text_spec: How the texts were cut into rows, and which of their vectors are requested.
         prompt_tokens: Tokens of the prompt after each [CLS].
         pad_id: Id of [PAD].
@@ -29,7 +29,7 @@ class ExampleReading:
 
     tokenizer: str
     vocab_size: int
-    type_vocab_size: int
+    segments: int
     text_spec: TextSpec
     prompt_tokens: int = 0
     pad_id: int | None = None
@@ -93,9 +93,7 @@ def row_problems(
         "no tokens": lengths < 1,
         "text too long": lengths > reading.text_spec.max_seq_length,
         "token id out of the vocabulary": _any(_outside(ids, reading.vocab_size), ids.splits),
-        "segment id out of range": _any(
-            _outside(segments, reading.type_vocab_size), segments.splits
-        ),
+        "segment id out of range": _any(_outside(segments, reading.segments), segments.splits),
     }
     for name in ("word", "span"):
         if name in reading.text_spec.granularity:

@@ -10,18 +10,20 @@ from bert.rows.build import build_rows
 CLS, SEP = 101, 102
 
 
-def reference_row(a: list[int], b: list[int], max_seq_length: int) -> tuple[list[int], list[int]]:
+def reference_row(
+    a: list[int], b: list[int], max_seq_length: int, separators: int = 1
+) -> tuple[list[int], list[int]]:
     """Input ids and token type ids of one row, tokens dropped one at a time."""
     a, b = list(a), list(b)
     if b:
-        while len(a) + len(b) > max_seq_length - 3:
+        while len(a) + len(b) > max_seq_length - 2 - separators:
             (a if len(a) > len(b) else b).pop()
     else:
         a = a[: max_seq_length - 2]
     ids, types = [CLS, *a, SEP], [0] * (len(a) + 2)
     if b:
-        ids += [*b, SEP]
-        types += [1] * (len(b) + 1)
+        ids += [*[SEP] * (separators - 1), *b, SEP]
+        types += [1] * (len(b) + separators)
     return ids, types
 
 
@@ -30,21 +32,24 @@ def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.cumsum([0, *map(len, rows)])
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 4, 5, 8, 16, 33])
-def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length):
+@pytest.mark.parametrize(
+    ("max_seq_length", "separators"),
+    [(3, 1), (4, 1), (5, 1), (8, 1), (16, 1), (33, 1), (4, 2), (5, 2), (16, 2)],
+)
+def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length, separators):
     draw = random.Random(max_seq_length)
     pairs = [
         [[draw.randrange(1000, 30_000) for _ in range(draw.randrange(25))] for _ in range(2)]
         for _ in range(10_000)
     ]
     first, second = ([pair[side] for pair in pairs] for side in range(2))
-    rows = build_rows(*flat(first), max_seq_length, CLS, SEP, *flat(second))
-    expected = [reference_row(a, b, max_seq_length) for a, b in pairs]
+    rows = build_rows(*flat(first), max_seq_length, CLS, SEP, *flat(second), separators)
+    expected = [reference_row(a, b, max_seq_length, separators) for a, b in pairs]
     assert rows.token_type_ids is not None
     assert rows.input_ids.tolist() == [token for ids, _ in expected for token in ids]
     assert rows.token_type_ids.tolist() == [kind for _, types in expected for kind in types]
     assert np.diff(rows.row_splits).tolist() == [len(ids) for ids, _ in expected]
-    whole = [len(reference_row(a, b, 99)[0]) for a, b in pairs]
+    whole = [len(reference_row(a, b, 99, separators)[0]) for a, b in pairs]
     assert rows.truncated.tolist() == [
         len(ids) < length for (ids, _), length in zip(expected, whole, strict=True)
     ]

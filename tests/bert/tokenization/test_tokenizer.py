@@ -270,6 +270,16 @@ def test_a_vocabulary_file_is_read_as_the_reference_reads_it(tmp_path):
     assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id) == (2, 3, 0, 1)
 
 
+def test_the_special_tokens_of_mpnet_are_found_and_never_read_from_a_text():
+    entries = ["<s>", "<pad>", "</s>", "[PAD]", "<", "s", ">", "/", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer = Tokenizer(entries, special_tokens="mpnet")
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id) == (0, 2, 1, 8)
+    assert tokenizer.encode(["<s> </s>"])[0].tolist() == [4, 5, 6, 4, 7, 5, 6]
+    assert Tokenizer(entries).cls_id == 9
+    with pytest.raises(ValueError, match=r"special_tokens must be .*, got 'roberta'"):
+        Tokenizer(entries, special_tokens="roberta")
+
+
 def test_a_vocabulary_without_special_tokens_is_refused():
     with pytest.raises(ValueError, match=r"the vocabulary lacks \[CLS\], \[UNK\]"):
         Tokenizer(["[SEP]", "a"])

@@ -1,0 +1,200 @@
+"""Small random DistilBERT, ELECTRA and MPNet folders, and what transformers makes of them.
+
+`python -m tests.support.models.architectures` writes tests/data/architectures.npz; it needs
+transformers, torch and sentence-transformers (5.23.0, 2.15.0 and 6.2.0 made the file that lies
+there: benchmarks/requirements.txt) beside NumPy and safetensors.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.support.models.sentence_transformers import write_modules
+from tests.support.models.tiny import WORDS, small_vocabulary
+
+GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
+# Longer than the distance from which on MPNet knows no differences.
+LONG = " ".join(np.random.default_rng(1).choice(WORDS, 140))
+TEXTS = ("the bank of the river", "a", "people could find, two 北 banks!", "", LONG)
+PAIRS = (("the bank of the river", "money in the vault"), ("a", "b"))
+KINDS = ("distilbert", "electra", "mpnet")
+_HIDDEN, _INNER, _HEADS, _LAYERS, _POSITIONS, _EMBEDDING = 32, 64, 4, 2, 160, 16
+_MPNET = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
+_CLASSES = {
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "mpnet": "MPNetTokenizer",
+}
+
+
+def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any) -> None:
+    """Writes a sentence-transformers folder over a small random encoder, with both tokenizers.
+
+    Args:
+        folder: Made if it is not there.
+        kind: One of `KINDS`.
+        prefix: Put before every tensor's name, such as "mpnet.".
+        changes: Of config.json.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = _vocabulary(kind)
+    config = {"model_type": kind, "vocab_size": len(vocabulary), **_config(kind), **changes}
+    _write_json(folder / "config.json", config)
+    tensors = _tensors(kind, len(vocabulary))
+    save_file(
+        {prefix + name: array for name, array in tensors.items()}, folder / "model.safetensors"
+    )
+    _write_tokenizer(folder, kind, vocabulary)
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    write_modules(folder, kinds)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    pooling = {"word_embedding_dimension": _HIDDEN, "pooling_mode_mean_tokens": True}
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": _POSITIONS})
+
+
+def _vocabulary(kind: str) -> list[str]:
+    entries = small_vocabulary()
+    if kind != "mpnet":
+        return entries
+    # Positions of MPNet count the tokens that are not number 1.
+    return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
+
+
+def _config(kind: str) -> dict[str, Any]:
+    if kind == "distilbert":
+        sizes = {"dim": _HIDDEN, "hidden_dim": _INNER, "n_heads": _HEADS, "n_layers": _LAYERS}
+        positions = {"max_position_embeddings": _POSITIONS, "sinusoidal_pos_embds": False}
+        return {**sizes, **positions, "activation": "gelu", "pad_token_id": 0}
+    config = {
+        "hidden_size": _HIDDEN,
+        "intermediate_size": _INNER,
+        "num_attention_heads": _HEADS,
+        "num_hidden_layers": _LAYERS,
+        "max_position_embeddings": _POSITIONS + 2 * (kind == "mpnet"),
+        "hidden_act": "gelu",
+    }
+    if kind == "electra":
+        return config | {"embedding_size": _EMBEDDING, "type_vocab_size": 2, "pad_token_id": 0}
+    tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    return config | tokens | {"layer_norm_eps": 1e-05, "relative_attention_num_buckets": 32}
+
+
+def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(7)
+    width = _EMBEDDING if kind == "electra" else _HIDDEN
+    tables = {"word_embeddings": entries, "position_embeddings": _POSITIONS + 2 * (kind == "mpnet")}
+    tables |= {"token_type_embeddings": 2} if kind == "electra" else {}
+    shapes = {f"embeddings.{name}.weight": (rows, width) for name, rows in tables.items()}
+    if kind == "mpnet":
+        shapes["encoder.relative_attention_bias.weight"] = (32, _HEADS)
+    denses = {"embeddings_project": (_HIDDEN, width)} if kind == "electra" else {}
+    denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind == "mpnet" else {}
+    norms = {"embeddings.LayerNorm": width}
+    inner, outer = (_INNER, _HIDDEN), (_HIDDEN, _INNER)
+    for number in range(_LAYERS):
+        layer, products, normed = _layer(kind, number)
+        shapes_of = [*[(_HIDDEN, _HIDDEN)] * 4, inner, outer]
+        denses |= dict(zip((f"{layer}.{name}" for name in products), shapes_of, strict=True))
+        norms |= {f"{layer}.{name}": _HIDDEN for name in normed}
+    for name, shape in denses.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    for name, size in norms.items():
+        shapes |= {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+    ones = {f"{name}.weight" for name in norms}
+    return {
+        name: (random.normal(size=shape) * 0.3 + (name in ones)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _layer(kind: str, number: int) -> tuple[str, list[str], list[str]]:
+    """Returns the names of a layer, of its products in order, and of its norms."""
+    if kind == "distilbert":
+        products = [f"attention.{name}_lin" for name in ("q", "k", "v", "out")]
+        norms = ["sa_layer_norm", "output_layer_norm"]
+        return f"transformer.layer.{number}", [*products, "ffn.lin1", "ffn.lin2"], norms
+    rest = ["intermediate.dense", "output.dense"]
+    if kind == "mpnet":
+        products = [f"attention.attn.{name}" for name in "qkvo"]
+        norms = ["attention.LayerNorm", "output.LayerNorm"]
+        return f"encoder.layer.{number}", [*products, *rest], norms
+    products = [f"attention.self.{name}" for name in ("query", "key", "value")]
+    norms = ["attention.output.LayerNorm", "output.LayerNorm"]
+    return f"encoder.layer.{number}", [*products, "attention.output.dense", *rest], norms
+
+
+def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
+    (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in vocabulary), "utf-8")
+    named = _MPNET if kind == "mpnet" else {name: name for name in _MPNET}
+    special = {f"{name[1:-1].lower()}_token": token for name, token in named.items()}
+    settings = {"tokenizer_class": _CLASSES[kind], "do_lower_case": True, "unk_token": "[UNK]"}
+    _write_json(folder / "tokenizer_config.json", special | settings)
+    cls, sep = ([token, vocabulary.index(token)] for token in (named["[CLS]"], named["[SEP]"]))
+    processor: dict[str, Any] = {"type": "BertProcessing", "sep": sep, "cls": cls}
+    if kind == "mpnet":
+        processor |= {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False}
+    usual = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": vocabulary.index(token), "content": token, "special": True, **usual}
+            for token in (*special.values(), "[UNK]")
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": processor,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {entry: number for number, entry in enumerate(vocabulary)},
+        },
+    }
+    _write_json(folder / "tokenizer.json", tokenizer)
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def main() -> None:
+    """Writes the golden ids, hidden states, pooler's outputs and vectors."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModel, AutoTokenizer
+
+    golden: dict[str, np.ndarray] = {}
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            write_architecture(Path(folder), kind)
+            model, loaded = AutoModel.from_pretrained(folder, output_loading_info=True)
+            assert not any(loaded.values()), loaded
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            for number, texts in enumerate([(text,) for text in TEXTS] + list(PAIRS)):
+                encoded = tokenizer(*texts, return_tensors="pt")
+                with torch.no_grad():
+                    outputs = model(**encoded, output_hidden_states=True)
+                golden[f"{kind}/ids/{number}"] = encoded["input_ids"][0].numpy().astype(np.int32)
+                states = torch.stack(outputs.hidden_states, dim=2)[0]  # [tokens, layers, hidden]
+                golden[f"{kind}/states/{number}"] = states.numpy()
+                if kind == "mpnet":
+                    golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
+            vectors = SentenceTransformer(folder, device="cpu").encode(list(TEXTS))
+            golden[f"{kind}/vectors"] = vectors
+    np.savez_compressed(GOLDEN, **golden)
+
+
+if __name__ == "__main__":
+    main()
