@@ -27,12 +27,12 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
     )
-    listed = "; ".join([listed, *_file_notes(run)])
     rows = _rows_text(run.text_spec.to_dict())
     written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
-        return [listed, f"tokenizer of {run.options.model} ({tokenizer}): {rows}", written]
+        model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
+        return [listed, *_file_notes(run), model, written]
     spec, config = run.vector_spec, run.bundle.config
     vectors: list[str] = []
     for kind in run.text_spec.granularity:
@@ -46,19 +46,22 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers "
         f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
     )
-    return [listed, model, written, *map(_earlier_line, run.earlier)]
+    return [listed, *_file_notes(run), model, written, *map(_earlier_line, run.earlier)]
 
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:
     """The suffixes of the files, those that are skipped, and what a document is in plain text."""
+    notes = []
     if len(run.planned.paths) > 1:
-        yield _suffix_counts(run.suffixes)
+        notes.append(_suffix_counts(run.suffixes))
     if run.skipped_files:
-        yield _skipped_text(run.skipped_files)
+        notes.append(_skipped_text(run.skipped_files))
     if run.options.document == "file":
-        yield "each text file is one document"
+        notes.append("each text file is one document")
     elif run.text_files:
-        yield "each line of plain text is one document (--document file: each file)"
+        notes.append("each line of plain text is one document (--document file: each file)")
+    if notes:
+        yield "; ".join(notes)
 
 
 def _skipped_text(files: Mapping[str, int]) -> str:

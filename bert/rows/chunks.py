@@ -1,6 +1,6 @@
 """Divides the tokens of texts into chunks: sentences, paragraphs, or runs of tokens."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,18 +35,53 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray)
     at, splits = documents.text_tokens()
     starts, inside = documents.tokens.starts[at], continues[documents.tokens.ids[at]]
     starts_in = _STARTS.get(spec.chunk or "")
-    counts, first, last = [], [], []
+    first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
-        units = words = _bounded(np.flatnonzero(~inside[begin:end]), end - begin, most)
+        units = None
         if starts_in is not None:
             places = np.searchsorted(starts[begin:end], starts_in(text))
             units = np.unique(np.append(places, end - begin))
-        found = list(_ranges(units, words, most, spec))
-        counts.append(len(found))
-        first += [one for one, _ in found]
-        last += [other for _, other in found]
-    begins = np.array(first, np.int64)
-    return Windows(splits_of(np.array(counts, np.int64)), begins, np.array(last) - begins)
+        found = _ranges(units, inside[begin:end], most, spec)
+        first.append(found[0])
+        last.append(found[1])
+    counts = np.array([len(each) for each in first[1:]], np.int64)
+    begins = np.concatenate(first)
+    return Windows(splits_of(counts), begins, np.concatenate(last) - begins)
+
+
+def _ranges(
+    units: np.ndarray | None, inside: np.ndarray, most: int, spec: TextSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns first token, and one past the last, of each chunk of a document.
+
+    Args:
+        units: Where each sentence or paragraph begins, and the number of tokens; None: words.
+        inside: bool `[tokens]`, which tokens continue a word.
+        most: Tokens of a chunk.
+        spec: As in `chunk_windows`.
+    """
+    long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
+    if units is not None and not len(long) and not spec.fills_chunks:
+        return units[:-1], units[1:]
+    words = _bounded(np.flatnonzero(~inside), len(inside), most)
+    if units is None:
+        units = words
+    within = [words[(words > units[one]) & (words < units[one + 1])] for one in long.tolist()]
+    if spec.fills_chunks:
+        return _columns(packed(np.sort(np.concatenate([units, *within])), most, spec.chunk_overlap))
+    ranges: list[tuple[int, int]] = []
+    divided = dict(zip(long.tolist(), within, strict=True))
+    for number, (start, stop) in enumerate(pairwise(units.tolist())):
+        if number in divided:
+            ranges += packed(np.concatenate([[start], divided[number], [stop]]), most, 0)
+        else:
+            ranges.append((start, stop))
+    return _columns(ranges)
+
+
+def _columns(ranges: Iterable[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    first, last = np.array(list(ranges), np.int64).T
+    return first, last
 
 
 def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
@@ -56,31 +91,6 @@ def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
         return borders
     more = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
     return np.append(np.concatenate(more), length)
-
-
-def _ranges(
-    units: np.ndarray, words: np.ndarray, most: int, spec: TextSpec
-) -> Iterator[tuple[int, int]]:
-    """Yields first token, and one past the last, of each chunk of a document.
-
-    Args:
-        units: Where each sentence, paragraph or word begins, and the number of tokens.
-        words: Where each word begins, and the number of tokens.
-        most: Tokens of a chunk.
-        spec: As in `chunk_windows`.
-    """
-    long = np.flatnonzero(np.diff(units) > most)
-    if spec.fills_chunks:
-        within = [words[(words > units[one]) & (words < units[one + 1])] for one in long.tolist()]
-        yield from packed(np.sort(np.concatenate([units, *within])), most, spec.chunk_overlap)
-        return
-    too_long = set(long.tolist())
-    for number, (start, stop) in enumerate(pairwise(units.tolist())):
-        if number in too_long:
-            own = words[(words > start) & (words < stop)]
-            yield from packed(np.concatenate([[start], own, [stop]]), most, 0)
-        else:
-            yield start, stop
 
 
 def packed(borders: np.ndarray, most: int, overlap: int) -> Iterator[tuple[int, int]]:

@@ -62,7 +62,7 @@ def test_a_column_of_any_library_gives_the_vectors_of_a_list(encoder, column):
         (np.array([TEXTS, TEXTS]), "texts must be a list of texts, got a ndarray"),
         (pd.Series(["a", None]), "texts must be str, number 1 is "),
         (pa.array(["a", None]), "texts must be str, number 1 is NoneType"),
-        (pa.table({"text": TEXTS}), "texts must be str, number 0 is dict"),
+        (pa.table({"text": TEXTS}), "texts must be a list of texts, got a Table"),
     ],
 )
 def test_what_is_no_column_of_texts_is_refused(encoder, column, message):

@@ -62,8 +62,9 @@ def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeF
     if spec.read_through:
         yield from parts_read_through(spec, map(read, spec.slices), part_docs)
         return
-    several = len(spec.slices) > 1 and is_remote(spec.slices[0].info.path)
-    files: Iterable[WholeFile] = (in_parallel if several else map)(read, spec.slices)
+    files: Iterable[WholeFile] = map(read, spec.slices)
+    if len(spec.slices) > 1 and is_remote(spec.slices[0].info.path):
+        files = in_parallel(read, spec.slices)
     yield from parts_in_order(files, part_docs)
 
 
@@ -88,7 +89,7 @@ def parse_file(content: WholeFile, columns: Columns) -> Documents:
         reason = INVALID_UTF8
     if not reason and (not text or text.isspace()):
         reason = BLANK_LINE
-    rejected = []
+    rejected: list[Rejected] = []
     if reason:
         blank = reason == BLANK_LINE
         rejected = [Rejected(path, f"{path}:0", "read", reason, None if blank else data, blank)]

@@ -183,10 +183,12 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         counts += [*report.rejected.values(), *report.covered.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
         counts += [*report.lengths, report.end_of_file or 0, *report.unknown_scripts.values()]
-        counts += [number for pair in report.unknown_files.values() for number in pair]
+        counts += [each for pair in report.unknown_files.values() for each in pair]
+        counts.append(report.hash_bits)
         whole = all(type(count) is int and count >= 0 for count in counts)
         whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
+        whole &= report.hash_bits < 64 and {2} >= set(map(len, report.unknown_files.values()))
         for text in (report.text_hashes, report.id_hashes or ""):
             Distinct.from_text(text, report.hash_bits)
         found = [parse_name(name) for name in report.files]

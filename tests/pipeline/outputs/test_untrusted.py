@@ -73,6 +73,9 @@ def failed_since(output):
 
 FILE = {"bytes": 4, "crc32c": "AAAAAA==", "rows": 1}
 STRANGE = [
+    {"text_hashes": "no base64"},
+    {"hash_bits": 64},
+    {"unknown_files": {"/in/a.txt": [1]}},
     {"files": {"/etc/hostname": FILE}},
     {"files": {"embeddings/part-0000000-00001.parquet": FILE}},
     {"files": {"embeddings/part-0000000-00000.parquet": FILE | {"bytes": -1}}},
