@@ -32,5 +32,5 @@ def _report(lineage: Lineage, place: str) -> None:
         bucket, _, name = folder.removeprefix(SCHEME).partition("/")
         lineage.add("gcs", bucket, *([name] if name else []), last_segment_sep="/")
     elif looks_like_table(place):
-        name = table_name(place, "input")
-        lineage.add("bigquery", name.project, name.dataset, name.table)
+        table = table_name(place, "input")
+        lineage.add("bigquery", table.project, table.dataset, table.table)
