@@ -95,8 +95,8 @@ def test_options_of_beam_are_taken(tmp_path, tiny_bundle, texts):
     call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
     with pytest.raises(ValueError, match="direct_num_workers 2 has no effect in one process"):
         pipeline.embed(**call, direct_num_workers=2, direct_running_mode="in_memory")
-    found = pipeline.embed(**call, direct_num_workers=1, save_main_session=False)
-    assert found["options"]["beam_args"] == ["--direct_num_workers=1"]
+    found = pipeline.embed(**call, direct_num_workers=1, save_main_session=True)
+    assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
 
 
 def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, tiny_bundle):
