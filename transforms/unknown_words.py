@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bert.tokenization.tokenizer import Tokenizer
 
 _MOST_FILES = 5  # of a part; those with most such words
-_SAMPLED_TEXTS, _SAMPLED_CHARS = 16, 2000  # of a part, whose scripts are looked at
+_SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at
 _OFFSET = r":[0-9]+$"  # after the file, in the place of a document
 
 
@@ -47,7 +47,8 @@ def unknown_words(
     worst = [row for row in np.argsort(-by_file, kind="stable")[:_MOST_FILES] if by_file[row]]
     scripts: Counter[str] = Counter()
     if texts is not None and tokenizer is not None:
-        rows = np.flatnonzero(counts)[:_SAMPLED_TEXTS].tolist()
+        rows = np.flatnonzero(counts)
+        rows = rows[:: -(-len(rows) // _SAMPLED_TEXTS)].tolist()
         scripts = unknown_scripts([texts[row][:_SAMPLED_CHARS] for row in rows], tokenizer)
     return UnknownWords(
         len(ids),

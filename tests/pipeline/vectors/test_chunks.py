@@ -41,8 +41,8 @@ def places(output):
     "flags",
     [
         {"chunk": "sentence"},
-        {"chunk": "paragraph", "chunk_tokens": 8},
-        {"chunk": "tokens", "chunk_tokens": 7, "chunk_overlap": 2, "normalize": True},
+        {"chunk": "paragraph", "chunk_tokens": 11},
+        {"chunk": "tokens", "chunk_tokens": 11, "chunk_overlap": 2, "normalize": True},
     ],
     ids=lambda flags: flags["chunk"],
 )
@@ -58,7 +58,7 @@ def test_a_chunk_has_the_vector_of_its_text(tmp_path, tiny_bundle, corpus, flags
     counts, written = record(output)["counts"], record(output)["written"]
     assert (counts["records"], counts["embedded"], counts["rejected"]) == (5, 3, 2)
     assert {each["reason"] for each in rejected(output)} == {"no tokens", "empty text"}
-    assert written["chunks"]["rows"] == len(found["id"]) > 8
+    assert written["chunks"]["rows"] == len(found["id"]) > 6
     assert found["truncated"] == [False] * len(found["id"])
     assert max(found["num_tokens"]) <= 16
     alone = tmp_path / "alone.jsonl"
