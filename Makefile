@@ -142,9 +142,11 @@ build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py 
 	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
 	@touch $@
 
-# --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there.
+# --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there. The classes
+# are LangChain's own tests.
 test-ecosystem: model build/ecosystem-venv/made  ## give the encoder to mteb, BERTopic, LangChain, … (own environment)
-	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest tests/ecosystem
+	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
+		-o asyncio_mode=auto tests/ecosystem
 
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
 	$(BIN)/lint-imports
