@@ -55,7 +55,7 @@ def columns():
 @pytest.fixture(scope="module")
 def known():
     """Every flag that a command's help names."""
-    commands = (["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
+    commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):
