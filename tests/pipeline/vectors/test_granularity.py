@@ -36,7 +36,7 @@ def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [each["linex_index"] for each in found] == [0, 2, 3]
     assert [list(each) for each in found] == [["linex_index", "features", "id"]] * 3
-    assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 33)]
+    assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 32)]
     wanted = encoder.encode_tokens(
         ["the bank", "a ||| b", "river of"],
         ["", "money", ""],
