@@ -7,6 +7,7 @@ import pytest
 import bert
 from bert.bundle.bundle import read_bundle
 from bert.bundle.find import resolve_model
+from bert.bundle.hub_cache import cached_snapshot
 from bert.importers import import_model
 from pipeline.cli import main
 from tests.support.models.tiny import write_tiny_huggingface
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 COMMIT, OTHER = "0a" * 20, "0b" * 20
 NAME = "a-team/tiny_bert-1.0"
+HOME = "models--a-team--tiny_bert-1.0"
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +37,18 @@ def downloaded(tmp_path_factory):
     return hub
 
 
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Where all tests keep what they import, because an import takes seconds."""
+    return tmp_path_factory.mktemp("imported")
+
+
 @pytest.fixture
-def hub(downloaded, tmp_path, monkeypatch):
+def hub(downloaded, imported, tmp_path, monkeypatch):
     for name in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(downloaded))
-    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(imported))
     monkeypatch.chdir(tmp_path)
     return downloaded
 
@@ -51,19 +59,24 @@ def test_names_of_the_default_mean_the_packaged_model(minilm, tmp_path, monkeypa
     assert resolve_model(name) == minilm
 
 
-def test_a_name_is_the_model_that_the_cache_holds(hub, tmp_path):
+def test_a_name_is_the_model_that_the_cache_holds(hub, imported):
     bundle = resolve_model(NAME)
     assert bundle.source == f"hf://{NAME}@{COMMIT}"
-    written = (tmp_path / "cache").stat().st_mtime_ns
+    written = imported.stat().st_mtime_ns
     assert resolve_model(f"{NAME}@{COMMIT}") == resolve_model(f"hf://{NAME}@main") == bundle
-    assert (tmp_path / "cache").stat().st_mtime_ns == written
+    assert imported.stat().st_mtime_ns == written
     other = resolve_model(f"{NAME}@v2")
     assert other.source == f"hf://{NAME}@{OTHER}"
     assert other.fingerprint != bundle.fingerprint
     assert resolve_model(f"{NAME}@refs/pr/1") == resolve_model(f"{NAME}@{OTHER}") == other
-    assert resolve_model("own").source == f"hf://sentence-transformers/own@{COMMIT}"
-    assert resolve_model("old-name@v2").source == f"hf://old-name@{OTHER}"
     assert bert.load(NAME).bundle == bundle
+
+
+def test_names_without_an_organization_are_found_as_elsewhere(hub):
+    assert cached_snapshot("own").source == f"hf://sentence-transformers/own@{COMMIT}"
+    assert cached_snapshot("old-name@v2").source == f"hf://old-name@{OTHER}"
+    with pytest.raises(ValueError, match=r"model must be minilm, .*, got 'no-name'"):
+        resolve_model("no-name")
 
 
 @pytest.mark.parametrize(
@@ -75,12 +88,14 @@ def test_the_cache_is_where_hugging_face_looks_for_it(hub, tmp_path, monkeypatch
     (tmp_path / "there" / below).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "there" / below).symlink_to(hub)
     monkeypatch.setenv(variable, str(tmp_path / "there"))
-    assert resolve_model(NAME).source == f"hf://{NAME}@{COMMIT}"
+    found = cached_snapshot(NAME)
+    assert found.source == f"hf://{NAME}@{COMMIT}"
+    assert found.folder == tmp_path / "there" / below / HOME / "snapshots" / COMMIT
 
 
-def test_a_folder_comes_before_a_name(hub, tmp_path):
-    write_tiny_huggingface(tmp_path / NAME, seed=3)
-    assert resolve_model(NAME).source == str(tmp_path / NAME)
+def test_a_folder_comes_before_a_name(hub, tmp_path, tiny_bundle):
+    shutil.copytree(tiny_bundle, tmp_path / NAME)
+    assert resolve_model(NAME).path == str(tmp_path / NAME)
     assert resolve_model(f"hf://{NAME}").source == f"hf://{NAME}@{COMMIT}"
 
 
@@ -115,7 +130,7 @@ def test_an_address_that_names_no_model_is_refused(hub, name):
 
 def test_a_cached_model_of_another_kind_is_refused_with_the_reason(hub, tmp_path):
     there = hub / "models--a--distilroberta"
-    shutil.copytree(hub / f"models--{NAME.replace('/', '--')}", there)
+    shutil.copytree(hub / HOME, there)
     (there / "files" / COMMIT / "config.json").unlink()
     (there / "snapshots" / COMMIT / "config.json").unlink()
     (there / "snapshots" / COMMIT / "config.json").write_text('{"model_type": "roberta"}')
