@@ -191,6 +191,7 @@ class EmbedRun:
             self.columns,
             self.part_docs,
             self.request.block_bytes,
+            self.reading,
         )
 
     @property

@@ -14,19 +14,16 @@ from transforms.bigquery.earlier_table import table_facts, table_name
 from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
 from transforms.records.same_vectors import difference
-from transforms.records.spec import WHOLE_FILES
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")
-_READABLE = ("text", WHOLE_FILES, "jsonl", "csv", "parquet")
 
 
 def check_formats(options: EmbedOptions, formats: set[str]) -> None:
     """Refuses input whose ids and texts cannot be read before the work begins."""
-    others = sorted(formats - set(_READABLE))
-    if others and (options.skip_existing or options.check_ids):
+    if "bigquery" in formats and (options.skip_existing or options.check_ids):
         flag = "skip_existing" if options.skip_existing else "check_ids"
-        raise UsageError(f"--{flag} is not available for {others[0]} input")
+        raise UsageError(f"--{flag} is not available for bigquery input")
 
 
 def earlier_outputs(

@@ -95,6 +95,7 @@ def example_block(
     first_record: int,
     reading: ExampleReading,
     skipped: bool = False,
+    existing: np.ndarray | None = None,
 ) -> TokenBlock:
     """The TokenBlock of a part; documents with a problem are rejected.
 
@@ -106,6 +107,7 @@ def example_block(
         first_record: Number of the first of the records in the file.
         reading: What examples must be.
         skipped: Whether all of them are rejected, as --skip_blocks requests.
+        existing: Numbers of the documents, rejected ones not counted, that an earlier output has.
 
     Raises:
         ValueError: An example of another tokenizer.
@@ -143,6 +145,10 @@ def example_block(
     )
     kept = np.flatnonzero(~np.isin(found.document, list(wrong)))
     part = replace(part, records=len(firsts), rejected=part.rejected + rejected)
+    if existing is not None and len(existing):
+        had = np.unique(found.document[kept])[existing]
+        kept = kept[~np.isin(found.document[kept], had)]
+        part = replace(part, skipped=len(had))
     return _block(part, found, kept, ids, sources, reading)
 
 

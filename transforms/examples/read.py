@@ -14,6 +14,7 @@ from transforms.output_folder import OutputFolder
 from transforms.read.lines import stored_pieces
 from transforms.read.reader import read_unfinished
 from transforms.records.part import Part
+from transforms.records.skip import rows_of_part
 from transforms.records.spec import BlockSpec, InputFile, Slice
 from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
@@ -74,9 +75,9 @@ def example_blocks(
         if content.number in done:
             continue
         part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
-        block = example_block(
-            part, path, content.records, content.begins, content.first_record, reading, skipped
-        )
+        existing = rows_of_part(np.frombuffer(spec.skipped, np.int64), content.number)
+        numbers = content.begins, content.first_record
+        block = example_block(part, path, content.records, *numbers, reading, skipped, existing)
         yield replace(block, part=block.part.then("read", time.perf_counter() - started))
         started = time.perf_counter()
 

@@ -14,6 +14,8 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from transforms.examples.decode import ExampleReading
+from transforms.examples.read import example_blocks
 from transforms.increments.earlier import EarlierFile, EarlierOutput, earlier_keys
 from transforms.increments.keys import (
     EarlierKeys,
@@ -30,6 +32,7 @@ from transforms.records.documents import DocumentBlock
 from transforms.records.finished import finished_parts
 from transforms.records.skip import places
 from transforms.records.spec import BlockSpec
+from transforms.records.tokens import TokenBlock
 from transforms.redact import RedactErrors
 from transforms.tokenize import hashed_texts, text_hashes
 
@@ -50,6 +53,7 @@ class KeySettings:
         buckets: How many groups of ids are compared, each by itself.
         folder: Of the run's output.
         run, columns, part_docs, block_bytes: As in `ReadBlocks`.
+        reading: As in `ReadExamples`, where the input is examples; else None.
     """
 
     earlier: tuple[EarlierOutput, ...]
@@ -61,9 +65,14 @@ class KeySettings:
     columns: Columns
     part_docs: int
     block_bytes: int
+    reading: ExampleReading | None = None
 
-    def blocks(self, spec: BlockSpec, done: Container[int] = ()) -> Iterator[DocumentBlock]:
+    def blocks(
+        self, spec: BlockSpec, done: Container[int] = ()
+    ) -> Iterator[DocumentBlock] | Iterator[TokenBlock]:
         """The documents of a block, without the parts in `done`."""
+        if self.reading is not None:
+            return example_blocks(spec, self.reading, self.part_docs, self.block_bytes, done)
         return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done)
 
     @property
@@ -114,14 +123,15 @@ class ReadKeys(_HeldKeys):
                 yield from self._hold(input_keys(spec, block))
 
 
-def input_keys(spec: BlockSpec, block: DocumentBlock) -> InputKeys:
+def input_keys(spec: BlockSpec, block: DocumentBlock | TokenBlock) -> InputKeys:
     """The keys of a part's documents, and of those rejected records whose id is known."""
     rejected = rejected_ids(block)
     rows = len(block)
     hashes = np.append(id_hashes(block.ids), id_hashes(rejected))
+    texts = block.text_hash if isinstance(block, TokenBlock) else text_hashes(hashed_texts(block))
     return InputKeys(
         id_hash=hashes,
-        text_hash=np.append(text_hashes(hashed_texts(block)), np.zeros(len(rejected), np.int64)),
+        text_hash=np.append(texts, np.zeros(len(rejected), np.int64)),
         reader=np.full(len(hashes), reader_number(spec.number, spec.stripe), np.int64),
         place=np.append(
             places(block.part.number, rows), rejected_places(block.part.number, len(rejected))
@@ -129,7 +139,7 @@ def input_keys(spec: BlockSpec, block: DocumentBlock) -> InputKeys:
     )
 
 
-def rejected_ids(block: DocumentBlock) -> list[str]:
+def rejected_ids(block: DocumentBlock | TokenBlock) -> list[str]:
     """The ids of those of a part's rejected records that have one."""
     return [each.id for each in block.part.rejected if each.id is not None]
 

@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 
+from pipeline.cli import main
 from tests.pipeline.outputs.test_resume import wait_for_reports
 from tests.support.command import embed, files, flags_of, record, rows, start, stray
 from tests.support.days import counts, removed_ids, some_texts, write
@@ -38,6 +39,23 @@ def test_new_and_changed_documents_alone_are_embedded(tmp_path, days, tiny_bundl
     assert sorted(removed_ids(tmp_path / "two")) == ["d59", "d7"]
     if not flags.keys() & {"output_format", "granularity"}:
         assert list(dict.fromkeys(rows(tmp_path / "two")["id"])) == ["d3", "new1", "new2"]
+
+
+@pytest.mark.parametrize("flags", [{}, {"long_text": "window", "max_seq_length": 6, "stride": 1}])
+def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, tiny_bundle, flags):
+    day1, day2 = days
+    assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0
+    words = flags_of(tmp_path / "examples", tiny_bundle, day2, **flags)
+    assert main(["tokenize", *words]) == 0
+    earlier = {"skip_existing": tmp_path / "one", "list_removed": True, "block_docs": 7}
+    assert embed(tmp_path / "two", tiny_bundle, tmp_path / "examples", **earlier) == 0
+    assert counts(tmp_path / "two") == (59, 3, 56, 0)
+    assert rows(tmp_path / "two")["id"] == ["d3", "new1", "new2"]
+    assert sorted(removed_ids(tmp_path / "two")) == ["d40", "d59", "d7"]
+    again = {"skip_existing": tmp_path, "check_ids": True}
+    assert embed(tmp_path / "three", tiny_bundle, tmp_path / "examples", **again) == 0
+    assert counts(tmp_path / "three") == (59, 0, 59, 0)
+    assert record(tmp_path / "three")["duplicate_ids"]["ids"] == 0
 
 
 def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, one, tiny_bundle):
