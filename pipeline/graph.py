@@ -21,7 +21,7 @@ from transforms.bigquery.load import LoadTable
 from transforms.bigquery.read import ReadTable
 from transforms.examples.read import ReadExamples
 from transforms.examples.write import KeepExamples, WriteExamples
-from transforms.increments.compare import CompareKeys
+from transforms.increments.compare import CompareDocuments, CompareKeys
 from transforms.increments.skip_blocks import SkipBlocks
 from transforms.infer import BertModelHandler, EmbedBlocks
 from transforms.lineage import report_lineage
@@ -152,13 +152,15 @@ class Record(beam.DoFn):
 
 def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
-    parts = run.output, run.fingerprint
+    parts, keys = (run.output, run.fingerprint), run.keys
     if run.table is not None:
+        compare = None if keys is None else CompareDocuments(keys)
         read = pipeline | "Read table" >> ReadTable(
-            run.table, *parts, run.part_docs, run.example_folder
+            run.table, *parts, run.part_docs, run.example_folder, compare
         )
-        return JobInput(_tokens(read["documents"], run), (read["finished"],), read["planned"])
-    keys = run.keys
+        facts = [beam.pvalue.AsList(read["facts"])] if "facts" in read else []
+        tokens = _tokens(read["documents"], run)
+        return JobInput(tokens, (read["finished"],), read["planned"], facts)
     # Where every id counts, finished blocks are read again: no fingerprint finds them finished.
     finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
     plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)

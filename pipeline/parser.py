@@ -254,9 +254,9 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
         if words and words[-1] == "--layers" and _NEGATIVE_LIST.fullmatch(word):
             words[-1] += "=" + word
         elif given and name in _SWITCHES and word.startswith("--"):
-            if value not in ("true", "false"):
+            if value.lower() not in ("true", "false"):
                 raise UsageError(f"--{name} must be true or false, got {value!r}")
-            words.append(f"--{name}" if value == "true" else f"--no_{name}")
+            words.append(f"--{name}" if value.lower() == "true" else f"--no_{name}")
         else:
             words.append(word)
     return words

@@ -21,9 +21,8 @@ _GLOB = frozenset("*?[")
 
 def check_formats(options: EmbedOptions, formats: set[str]) -> None:
     """Refuses input whose ids and texts cannot be read before the work begins."""
-    if "bigquery" in formats and (options.skip_existing or options.check_ids):
-        flag = "skip_existing" if options.skip_existing else "check_ids"
-        raise UsageError(f"--{flag} is not available for bigquery input")
+    if "bigquery" in formats and options.check_ids:
+        raise UsageError("--check_ids is not available for BigQuery: count the ids with a query")
 
 
 def earlier_outputs(

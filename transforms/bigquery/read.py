@@ -1,7 +1,8 @@
 """Reads a BigQuery table as blocks of documents, the same blocks every time.
 
 The rows of a table have no order. A hash of its id decides the block of each row, and within a
-block rows are sorted by id. This is the only shuffle of texts in this program.
+block rows are sorted by id. This is the only shuffle of texts in this program; they are shuffled
+once more where documents are compared with earlier outputs.
 """
 
 import datetime
@@ -21,9 +22,11 @@ from transforms.output_folder import OutputFolder
 from transforms.read.columns import Columns
 from transforms.read.reader import document_block, read_unfinished
 from transforms.read.records import BadRecord, Record, documents_of, record_of
+from transforms.records.block_coder import passed_as_block
 from transforms.records.documents import DocumentBlock
 from transforms.records.part import Part
 from transforms.records.rejected import BadRecordError
+from transforms.records.skip import without_skipped
 from transforms.records.spec import BlockSpec, PlannedWork
 from transforms.records.step import Step
 from transforms.redact import RedactErrors
@@ -31,7 +34,8 @@ from transforms.redact import RedactErrors
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # distributed to the blocks at a time
 _STREAM_BYTES = 64 << 20  # of the table for each requested stream
 _MOST_STREAMS = 1000  # that the service gives
-_Group = tuple[int, Iterable[bytes]]  # the rows of a block, as Arrow streams
+# The number of a block; its rows, as Arrow streams; and as `BlockSpec.skipped`.
+_Group = tuple[int, dict[str, Iterable[bytes]]]
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,14 @@ def block_count(table_bytes: int, block_bytes: int) -> int:
 class ReadTable(Step):
     """Reads those documents of a table that are not finished; begins a pipeline.
 
-    Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, and `planned`, one
-    PlannedWork.
+    Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, `planned`, one
+    PlannedWork, and what else `compare` gives.
 
     Attributes:
         request: What to read.
         output, run, part_docs, examples: As in `ReadBlocks`.
+        compare: Adds to the BlockSpecs of the blocks, in the `specs` of a dict, which of their
+            documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
 
     request: TableRequest
@@ -88,6 +94,7 @@ class ReadTable(Step):
     run: str
     part_docs: int
     examples: str | None = None
+    compare: beam.PTransform | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -99,23 +106,50 @@ class ReadTable(Step):
         )
         # A block without rows has a report, too.
         blocks = request | "Blocks" >> beam.FlatMap(_empty_pieces)
-        grouped = (rows, blocks) | "Both" >> beam.Flatten() | "By block" >> beam.GroupByKey()
+        pieces = (rows, blocks) | "Both" >> beam.Flatten()
         settings = self.request, self.part_docs
+        joined, compared = {"pieces": pieces}, {}
+        if self.compare is not None:
+            passed_as_block(DocumentBlock)
+            whole = pieces | "All by block" >> beam.GroupByKey()
+            documents = whole | "All" >> beam.FlatMap(_whole_blocks, *settings)
+            specs = request | "Specs" >> beam.FlatMap(_specs)
+            compared = (specs, documents) | self.compare
+            joined["skipped"] = compared.pop("specs") | "Skipped" >> beam.Map(_skipped)
+        grouped = joined | "By block" >> beam.CoGroupByKey()
 
         def read(group: _Group, done: Container[int]) -> Iterator[DocumentBlock]:
-            blocks = row_blocks(*group, *settings)
-            return (block for block in blocks if block.part.number not in done)
+            number, found = group
+            skipped = b"".join(found.get("skipped", ()))
+            for block in row_blocks(number, found["pieces"], *settings):
+                if block.part.number not in done:
+                    yield without_skipped(block, skipped)
 
         folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(
             grouped, folder, self.run, read, DocumentBlock, _spec_of
         )
         planned = request | "Planned" >> beam.Map(_planned)
-        return {"documents": documents, "finished": finished, "planned": planned}
+        return {"documents": documents, "finished": finished, "planned": planned, **compared}
 
 
 def _spec_of(group: _Group) -> BlockSpec:
     return BlockSpec(group[0], "bigquery", ())
+
+
+def _specs(request: TableRequest) -> Iterator[BlockSpec]:
+    for number in range(request.blocks):
+        yield BlockSpec(number, "bigquery", ())
+
+
+def _whole_blocks(
+    group: tuple[int, Iterable[bytes]], request: TableRequest, part_docs: int
+) -> Iterator[DocumentBlock]:
+    yield from row_blocks(*group, request, part_docs)
+
+
+def _skipped(spec: BlockSpec) -> tuple[int, bytes]:
+    return spec.number, spec.skipped
 
 
 def _planned(request: TableRequest) -> PlannedWork:

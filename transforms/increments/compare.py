@@ -14,7 +14,13 @@ from transforms.increments.keys import (
     duplicates,
     reader_number,
 )
-from transforms.increments.read_keys import KeySettings, ReadKeys, input_keys, rejected_ids
+from transforms.increments.read_keys import (
+    KeySettings,
+    KeysOf,
+    ReadKeys,
+    input_keys,
+    rejected_ids,
+)
 from transforms.increments.skip_existing import SkipExisting
 from transforms.records.spec import BlockSpec
 from transforms.records.step import Step
@@ -43,6 +49,18 @@ class CompareKeys(Step):
             specs = found["specs"]
             facts += [found["facts"]] if self.settings.list_removed else []
         return {"specs": specs, "facts": facts | beam.Flatten()}
+
+
+@dataclass
+class CompareDocuments(Step):
+    """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
+
+    settings: KeySettings
+
+    def expand(self, collections: tuple[beam.PCollection, beam.PCollection]):
+        specs, documents = collections
+        keys = documents | "Keys" >> beam.ParDo(KeysOf(self.settings.buckets))
+        return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
 
 
 @dataclass

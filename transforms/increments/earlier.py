@@ -13,8 +13,9 @@ from bert.formats.output_files import vector_kinds
 from storage.errors import InputError, SettingError
 from storage.files import open_raw
 from transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
-from transforms.increments.keys import EarlierKeys, id_hashes
+from transforms.increments.keys import EarlierKeys
 from transforms.output_folder import OutputFolder, parse_name
+from transforms.records.documents import id_hashes
 
 _ROWS = 1 << 16  # read at a time
 _KEY_COLUMNS = ["id", "text_hash"]

@@ -1,12 +1,10 @@
 """Compares keys, which are hashes of ids and texts, in NumPy; a bucket of ids at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import xxhash
 
 from transforms.records.columnar import join, take
 from transforms.records.skip import ROW_BITS, places
@@ -86,18 +84,6 @@ class Places(_Columns):
     DTYPES: ClassVar = (np.int64, np.int64)
     reader: np.ndarray
     place: np.ndarray
-
-
-def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:
-    """uint64 `[ids]`: XXH3 (64 bits, seed 0) of each id's UTF-8.
-
-    Two different ids have the same hash with a probability of 1 in 2**64. A document counts as
-    embedded only if the hash of its text agrees, too. Counts of ids rely on this hash alone: among
-    a billion ids there is a collision in one of 37 cases.
-    """
-    digest = xxhash.xxh3_64_intdigest
-    listed = ids.to_pylist() if isinstance(ids, pa.Array) else ids
-    return np.array([digest(each.encode()) for each in listed], np.uint64)
 
 
 def reader_number(block: int, stripe: int) -> int:

@@ -20,7 +20,6 @@ from transforms.increments.earlier import EarlierFile, EarlierOutput, earlier_ke
 from transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
-    id_hashes,
     in_buckets,
     reader_number,
     rejected_places,
@@ -28,7 +27,7 @@ from transforms.increments.keys import (
 from transforms.output_folder import OutputFolder
 from transforms.read.columns import Columns
 from transforms.read.reader import document_blocks
-from transforms.records.documents import DocumentBlock
+from transforms.records.documents import DocumentBlock, id_hashes
 from transforms.records.finished import finished_parts
 from transforms.records.skip import places
 from transforms.records.spec import BlockSpec
@@ -121,6 +120,13 @@ class ReadKeys(_HeldKeys):
         with RedactErrors("read ids"):
             for block in ours.blocks(spec, done):
                 yield from self._hold(input_keys(spec, block))
+
+
+class KeysOf(_HeldKeys):
+    """Takes the keys of documents that were read already."""
+
+    def process(self, block: DocumentBlock) -> Iterator[Keyed]:
+        yield from self._hold(input_keys(BlockSpec(block.part.block, "", ()), block))
 
 
 def input_keys(spec: BlockSpec, block: DocumentBlock | TokenBlock) -> InputKeys:

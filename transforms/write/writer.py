@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from bert.formats.output_files import KINDS, PIECES
 from transforms.distinct import distinct
-from transforms.increments.keys import id_hashes
 from transforms.metrics import count_report
 from transforms.output_folder import REJECTED, OutputFile, OutputFolder
+from transforms.records.documents import id_hashes
 from transforms.records.part import Part
 from transforms.records.rejected import rejected_lines
 from transforms.records.report import BlockReport, part_report, report_bytes

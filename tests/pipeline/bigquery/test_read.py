@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.command import embed, files, record, rejected, rows, vectors
+from tests.support.days import removed_ids
 from tests.support.rounding import assert_near
 
 _NUMBERS = itertools.count()
@@ -175,6 +176,23 @@ def test_a_limit_reads_so_many_rows_and_the_same_again(
     assert embed(output, tiny_bundle, *inputs, **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert rows(output)["id"] == found
+
+
+def test_rows_that_an_earlier_output_has_are_skipped(bigquery, table, tiny_bundle, tmp_path):
+    flags = {"block_bytes": 300, "block_docs": 5}
+    assert embed(tmp_path / "one", tiny_bundle, shown(table), **flags) == 0
+    before = rows(tmp_path / "one")["id"]
+    bigquery.rows(f"DELETE FROM `{table}` WHERE n = 3")
+    bigquery.rows(f"UPDATE `{table}` SET text = 'another river' WHERE n = 5")
+    bigquery.rows(f"INSERT INTO `{table}` (id, text, n) VALUES ('new', 'a new bank', 1000)")
+    more = flags | {"skip_existing": tmp_path / "one", "list_removed": True}
+    assert embed(tmp_path / "two", tiny_bundle, shown(table), **more) == 0
+    assert sorted(rows(tmp_path / "two")["id"]) == ["k05", "new"]
+    counts = record(tmp_path / "two")["counts"]
+    found = (counts["records"], counts["embedded"], counts["skipped"])
+    assert found == (len(before), 2, len(before) - 2)
+    assert removed_ids(tmp_path / "two") == ["k03"]
+    assert embed(tmp_path / "two", tiny_bundle, shown(table), **more) == 0
 
 
 def expire(bigquery):

@@ -16,7 +16,6 @@ from transforms.increments.keys import (
     add_duplicates,
     already_embedded,
     duplicates,
-    id_hashes,
     in_buckets,
     removed_ids,
 )
@@ -24,6 +23,7 @@ from transforms.increments.read_keys import KeySettings
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import input_files
 from transforms.read.jsonl import Columns
+from transforms.records.documents import id_hashes
 from transforms.records.skip import places, rows_of_part
 
 DOCUMENTS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.booleans()))
