@@ -84,10 +84,13 @@ def load(
         InputError: The model is not in the cache, is damaged, or has layers or a tokenizer that are
             not BERT's.
     """
+    from bert.arguments import known_names
     from bert.bundle.find import resolve_model
-    from bert.calls.settings import changed_spec
+    from bert.calls.settings import VectorSettings, changed_spec
     from bert.encoder import Encoder
 
+    others = ("threads", "prompt", "precision", "device", "max_seq_length")
+    known_names(spec, {*VectorSettings.__annotations__, *others})
     bundle = resolve_model(model)
     vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
     encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device)

@@ -8,7 +8,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from bert.arguments import one_text
 from bert.calls.settings import (
     CallSettings,
     EncodeSettings,
@@ -35,10 +34,16 @@ class TruncationWarning(UserWarning):
 class Encoder(RowEncoder):
     """A loaded model that encodes texts. Several threads may call it."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_runner" in vars(self) and name != "max_seq_length" and not name.startswith("_"):
+            raise AttributeError(f"{name} cannot be set: give it to bert.load or to the call")
+        super().__setattr__(name, value)
+
     def __repr__(self) -> str:
         spec = self.spec
+        name = self.bundle.source or self.bundle.path
         return (
-            f"Encoder({self.bundle.path!r}, dimension={self.dimension}, layers={spec.layers}, "
+            f"Encoder({name!r}, dimension={self.dimension}, layers={spec.layers}, "
             f"pooling={spec.pooling!r}, max_seq_length={self.max_seq_length}, "
             f"precision={self.precision!r}, device={self.device!r})"
         )
@@ -74,8 +79,8 @@ class Encoder(RowEncoder):
 
     def encode(
         self,
-        texts: str | Iterable[str],
-        texts_b: str | Iterable[str] | None = None,
+        texts: str | Iterable[str] | None = None,
+        texts_b: Iterable[str] | None = None,
         **settings: Unpack[EncodeSettings],
     ) -> np.ndarray:
         """Encodes texts, or pairs of texts.
@@ -83,9 +88,10 @@ class Encoder(RowEncoder):
         Args:
             texts: One text, or a column of them: a list, a generator, or a column of NumPy, pandas,
                 Polars or Arrow.
-            texts_b: The second texts of pairs, as many as `texts`.
+            texts_b: The second texts of pairs, as many as `texts`, which then is a list.
             **settings: What differs from the encoder's own settings, and sentence-transformers'
-                keywords: `bert.calls.settings.EncodeSettings` lists them.
+                keywords (its `sentences` or `inputs` are `texts`):
+                `bert.calls.settings.EncodeSettings` lists them.
 
         Returns:
             float32 `[texts, dim]`, for a stack `[texts, layers, dim]`; for one text without the
@@ -98,7 +104,9 @@ class Encoder(RowEncoder):
         Warns:
             TruncationWarning: Texts were cut, and `long_text` was not given.
         """
-        return self._encode_texts(texts, texts_b, settings)
+        given: dict[str, Any] = dict(settings)
+        named = [given.pop(name) for name in ("sentences", "inputs") if name in given]
+        return self._encode_texts(named[0] if named else texts, texts_b, given)
 
     def encode_query(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
@@ -250,13 +258,19 @@ class Encoder(RowEncoder):
 
     def _encode_texts(
         self,
-        texts: str | Iterable[str],
-        texts_b: str | Iterable[str] | None,
-        settings: EncodeSettings,
+        texts: str | Iterable[str] | None,
+        texts_b: Iterable[str] | None,
+        settings: Mapping[str, Any],
     ) -> Any:
         one = isinstance(texts, str)
-        if one and texts_b is not None:
-            texts_b = [one_text("texts_b", texts_b)]
+        if isinstance(texts_b, str) or (one and texts_b is not None):
+            raise SettingError(
+                "texts_b",
+                "must be a list of texts, got one str; a pair is encode([one], [other]), the name "
+                "of a prompt is prompt_name"
+                if isinstance(texts_b, str)
+                else "is for pairs, texts must be a list then",
+            )
         columns = text_columns([texts] if one else texts, texts_b)
         call = CallSettings.of_texts(settings, self.device)
         spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
@@ -332,7 +346,7 @@ class Encoder(RowEncoder):
         rows, layout = lay_out(documents, text_spec, self.tokenizer)
         every = np.arange(len(rows.row_splits) - 1)
         batch_tokens = call.texts.get("batch_tokens")
-        embedded, vectors = self.embed_documents(rows, every, layout, text_spec, batch_tokens, spec)
+        embedded, vectors = self.embed_layout(rows, every, layout, text_spec, batch_tokens, spec)
         if embedded.failed:
             row, reason = min(embedded.failed.items())
             texts = every if layout.windows is None else layout.windows.document

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class RowEncoder:
 
     def __init__(
         self,
-        model: Bundle | str | os.PathLike[str],
+        model: Bundle | str | os.PathLike[str] = "minilm",
         spec: VectorSpec | None = None,
         threads: int | None = None,
         prompt: str | None = None,
@@ -57,6 +57,7 @@ class RowEncoder:
                 the precision.
             InputError: The model's files are damaged.
         """
+        self._given = (spec, threads, prompt, precision, device, inference_timeout, load_engine)
         self.bundle = bundle = model if isinstance(model, Bundle) else resolve_model(model)
         self.spec = bundle.defaults if spec is None else spec
         if not isinstance(self.spec, VectorSpec):
@@ -68,12 +69,18 @@ class RowEncoder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
+        if isinstance(device, str) and device.partition(":")[0] == "cuda":
+            device = "gpu"  # as PyTorch calls it
         self.precision, self._device = precision, device
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         engine = load_engine(bundle, special, precision, device, self.threads)
         self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads the model anew."""
+        return _loaded_again, (type(self), (self.bundle, *self._given), self._max_seq_length)
 
     def embed_rows(
         self,
@@ -101,7 +108,7 @@ class RowEncoder:
         rows = input_ids, row_splits, token_type_ids
         return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
 
-    def embed_documents(
+    def embed_layout(
         self,
         rows: Rows,
         row: np.ndarray,
@@ -154,3 +161,9 @@ class RowEncoder:
             stacked,
         )
         return embedded, vectors
+
+
+def _loaded_again(kind: type[RowEncoder], given: tuple[Any, ...], length: int) -> RowEncoder:
+    encoder = kind(*given)
+    encoder._max_seq_length = length
+    return encoder

@@ -8,7 +8,7 @@ __all__ = ["RunFailed", "embed"]
 
 
 def embed(
-    *, input: Any = None, output: Any = None, show_progress: bool = True, **options: Any
+    input: Any = None, output: Any = None, *, show_progress: bool = True, **options: Any
 ) -> dict[str, Any]:
     """Embeds files or a BigQuery table, as `bert-embed embed` does, and waits for the end.
 

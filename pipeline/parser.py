@@ -35,6 +35,15 @@ EVERYDAY = {
     *("model", "granularity", "layers", "layer_combine", "pooling", "max_seq_length"),
     *("long_text", "prompt", "normalize", "precision", "runner", "dry_run"),
 }
+# What other tools call some of our flags.
+_OTHER_NAMES = {
+    "--batch_size": "--batch_tokens",
+    "--format": "--output_format",
+    "--level": "--granularity",
+    "--output_value": "--granularity",
+    "--text_field": "--text_column",
+    "--truncate_dim": "--dim",
+}
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn --output vectors"
 _MISSING = {
     "input": "give the files to embed, such as --input 'texts/*.txt'",
@@ -355,7 +364,9 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     flags = list(parser._option_string_actions)
     for word in options.beam_args:
         name = word.partition("=")[0]
+        known = _OTHER_NAMES.get(name)
         nearest = difflib.get_close_matches(name, flags, n=1, cutoff=_TYPO)
+        nearest = nearest if known is None else [known]
         if nearest:  # so nobody waits for the import of Beam
             raise UsageError(f"unknown flag {name}; did you mean {nearest[0]}?")
     beam_parser = _beam_parser()

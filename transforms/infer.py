@@ -102,7 +102,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         """
         block, started = batch, time.perf_counter()
         with RedactErrors("infer"), _naming(block):
-            rows, vectors = model.embed_documents(
+            rows, vectors = model.embed_layout(
                 block.rows, block.row, block.layout, self.text_spec, self.batch_tokens
             )
             pieces = "window" if self.text_spec.chunk is None else "chunk"

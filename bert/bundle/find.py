@@ -76,6 +76,8 @@ def _from_name(model: str, allow: bool) -> Path:
 
 
 def _unknown(model: str) -> SettingError:
+    if model.startswith((".", "/", "~")):
+        return SettingError("model", f"must be there: no file or folder {model}")
     return SettingError(
         "model",
         "must be minilm, a bundle, a model's folder or .tar.gz, gs://…, a handle of TF Hub, or "

@@ -14,6 +14,17 @@ from storage.errors import SettingError
 
 _OF_RECIPES = ("layers", "layer_combine", "pooling", "pool_special_tokens")
 _TENSOR, _NUMPY = "convert_to_tensor", "convert_to_numpy"
+# Keywords of sentence-transformers that `encode` does not have, with their default there.
+_NOT_OURS = {
+    "chunk_size": (None, "is not offered, one process uses all cores"),
+    "output_value": (
+        "sentence_embedding",
+        "is not offered, encode_tokens gives the vectors of tokens",
+    ),
+    "pool": (None, "is not offered, one process uses all cores"),
+    "precision": ("float32", "belongs to bert.load, and output_dtype to what a run stores"),
+    "truncate_dim": (None, "is called dim here, and vectors of unit length keep it"),
+}
 
 
 class VectorSettings(TypedDict, total=False):
@@ -150,8 +161,11 @@ class CallSettings:
         Raises:
             SettingError: A name is unknown, a value is wrong, or two settings conflict.
         """
-        known_names(settings, EncodeSettings.__annotations__)
         own = dict(settings)
+        for name, (default, why) in _NOT_OURS.items():
+            if own.pop(name, default) not in (default, None):
+                raise SettingError(name, why)
+        known_names(own, EncodeSettings.__annotations__)
 
         def taken(name: str, default: Any) -> Any:
             value = own.pop(name, None)

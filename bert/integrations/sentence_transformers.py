@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import InputModule
+try:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import InputModule
+except ImportError as missing:
+    raise ImportError(
+        "as_sentence_transformer needs sentence-transformers and torch: pip install "
+        "sentence-transformers"
+    ) from missing
 
 from bert.encoder import Encoder
 

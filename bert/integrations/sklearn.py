@@ -22,14 +22,14 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     one model.
 
     Args:
-        model, threads, precision, device: As `bert.load` takes them.
+        model, threads, precision, device: As `bert.load` takes them; or an Encoder as the model.
         recipe, layers, layer_combine, pooling, pool_special_tokens, normalize, dim, prompt,
         max_seq_length, long_text, stride, batch_tokens: As `Encoder.encode` takes them.
     """
 
     def __init__(
         self,
-        model: str | os.PathLike[str] = "minilm",
+        model: str | os.PathLike[str] | Encoder = "minilm",
         *,
         recipe: str | None = None,
         layers: int | Sequence[int] | None = None,
@@ -82,7 +82,8 @@ class TextEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         settings = self.get_params(deep=False)
         if settings["layer_combine"] == "stack":
             raise SettingError("layer_combine", "stack gives several vectors a text, take concat")
-        encoder = _encoder(*(settings.pop(name) for name in _OF_MODEL))
+        of_model = [settings.pop(name) for name in _OF_MODEL]
+        encoder = of_model[0] if isinstance(of_model[0], Encoder) else _encoder(*of_model)
         return encoder.encode(texts, **settings)
 
     def __sklearn_tags__(self) -> Any:

@@ -1,7 +1,10 @@
 """Runs `embed` for a caller in Python: options in, the run's record out, errors are raised."""
 
+import logging
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pipeline.commands.call_options import named_as_in_python, without_dashes
@@ -29,16 +32,29 @@ from pipeline.secrets import hide_secrets
 
 def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
     """Does what `pipeline.embed` documents; `shown` says whether people read along."""
-    with named_as_in_python():
-        run = checked_run(options)
-    if options.dry_run:
-        _tell(shown, *plan_of(run))
-        return run_record.first_record(run) | {"status": "planned"}
-    hook = threading.excepthook  # which a failed job would leave replaced
-    try:
+    with _undisturbed():
+        with named_as_in_python():
+            run = checked_run(options)
+        if options.dry_run:
+            _tell(shown, *plan_of(run))
+            return run_record.first_record(run) | {"status": "planned"}
         return _run(run, shown)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone.
+
+    If the root logger has no handler, Beam's first warning would give it one for good.
+    """
+    hook, root = threading.excepthook, logging.getLogger()
+    silent = [] if root.handlers else [logging.NullHandler()]
+    root.handlers += silent
+    try:
+        yield
     finally:
         threading.excepthook = hook
+        root.handlers = [each for each in root.handlers if each not in silent]
 
 
 def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:

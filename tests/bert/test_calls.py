@@ -1,5 +1,7 @@
 """What `encode` and its sisters take from people and other libraries, and what they return."""
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -74,11 +76,35 @@ def test_one_text_gives_one_vector(encoder):
     one = encoder.encode("the bank")
     assert (one.shape, one.dtype) == ((32,), np.float32)
     np.testing.assert_array_equal(one, encoder.encode(["the bank"])[0])
-    pair = encoder.encode("the bank", "a river")
-    np.testing.assert_array_equal(pair, encoder.encode(["the bank"], ["a river"])[0])
     assert encoder.encode("the bank", layers=[1, 2], layer_combine="stack").shape == (2, 32)
-    with pytest.raises(bert.SettingError, match="texts_b must be a str, got"):
+    with pytest.raises(bert.SettingError, match="a prompt is prompt_name"):
+        encoder.encode("the bank", "query")  # which sentence-transformers takes for a prompt's name
+    with pytest.raises(bert.SettingError, match="texts_b is for pairs, texts must be a list then"):
         encoder.encode("the bank", ["a river"])
+
+
+def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
+    again = pickle.loads(pickle.dumps(encoder))
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    encoder.max_seq_length = 16
+    assert copy.deepcopy(encoder).max_seq_length == 16
+    encoder.max_seq_length = encoder.bundle.max_seq_length
+    with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
+        encoder.truncate_dim = 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"truncate_dim": 8}, "truncate_dim is called dim here"),
+        ({"precision": "int8"}, "precision belongs to bert.load"),
+        ({"output_value": "token_embeddings"}, "encode_tokens gives the vectors of tokens"),
+        ({"chunk_size": 10}, "chunk_size is not offered, one process uses all cores"),
+    ],
+)
+def test_keywords_that_are_not_offered_say_what_is(encoder, setting, message):
+    with pytest.raises(bert.SettingError, match=message):
+        encoder.encode(TEXTS, **setting)
 
 
 def test_keywords_of_sentence_transformers_mean_the_same(encoder, capsys):
@@ -86,6 +112,8 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, capsys):
     given = {"batch_size": 2, "show_progress_bar": False, "convert_to_numpy": True, "device": "cpu"}
     same = encoder.encode(TEXTS, **given, normalize_embeddings=False, prompt_name=None)
     np.testing.assert_array_equal(same, plain)
+    defaults = {"precision": "float32", "output_value": "sentence_embedding", "pool": None}
+    np.testing.assert_array_equal(encoder.encode(sentences=TEXTS, **defaults), plain)
     unit = encoder.encode(TEXTS, normalize_embeddings=True)
     assert_near(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True))
     assert capsys.readouterr().err == ""

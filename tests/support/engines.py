@@ -10,9 +10,7 @@ from bert.engines.choose import load_engine
 from bert.engines.protocol import Engine
 
 
-def load_tensorflow(
-    bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str
-) -> Engine:
+def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
     """Loads TensorFlow's engine in float32, with the graph of GPUs and of bfloat16."""
     from bert.engines.tensorflow import TensorFlowEngine
 
