@@ -29,11 +29,20 @@ _DESCRIPTIONS = {
 }
 # What `--help` lists; `--help all` lists every flag.
 EVERYDAY = {
-    *("input", "query", "text_column", "id_column", "extra_columns", "limit"),
+    *("input", "query", "document", "text_column", "id_column", "extra_columns", "limit"),
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
-    *("skip_existing", "max_rejected"),
+    *("skip_existing", "keep_text", "max_rejected"),
     *("model", "granularity", "layers", "layer_combine", "pooling", "max_seq_length"),
-    *("long_text", "prompt", "normalize", "precision", "runner", "dry_run"),
+    *(
+        "long_text",
+        "chunk",
+        "chunk_tokens",
+        "prompt",
+        "normalize",
+        "precision",
+        "runner",
+        "dry_run",
+    ),
 }
 # What other tools call some of our flags.
 _OTHER_NAMES = {

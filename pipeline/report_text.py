@@ -105,8 +105,13 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         *_equal_lines(record),
         f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
-        f"{kind} in {output}, everything about the run in {output}/run.json",
+        f"{kind} in {output}{_written_text(record)}, everything about the run in {output}/run.json",
     ]
+
+
+def _written_text(record: Mapping[str, Any]) -> str:
+    rows = [f"{kind}/ {each['rows']:,}" for kind, each in record["written"].items()]
+    return f" (rows: {', '.join(rows)})" if rows else ""
 
 
 def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """Defines OutputFolder, the only owner of the names, patterns and paths of a run's output."""
 
+import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -38,6 +39,7 @@ SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{_STATE}/working"
 _TEXTS = f"{_STATE}/texts"
+_LOCK = f"{_STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
 _REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
@@ -121,6 +123,38 @@ class OutputFolder:
             make_folder(join(root, _STATE))
             sweep_temporary(root)
             sweep_temporary(join(root, _STATE))
+
+    @contextmanager
+    def held(self, alone: bool = False) -> Iterator[None]:
+        """Holds a local output for a command that writes there, or `alone` removes what is there.
+
+        Commands of one run may write together. The lock ends with its process; file systems without
+        locks are not held.
+
+        Raises:
+            InputError: Another command of this machine holds it, and one of the two alone.
+        """
+        file = None if is_remote(self.path) else self._open_lock()
+        if file is None:
+            yield
+            return
+        with file:
+            if not _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+                raise InputError(
+                    f"another command writes to {self.path} at this moment: wait for it, or stop it"
+                )
+            try:
+                yield
+            finally:
+                if _locked(file, fcntl.LOCK_EX):  # nobody else holds it
+                    remove([join(self.path, _LOCK)])
+
+    def _open_lock(self) -> BinaryIO | None:
+        try:
+            make_folder(join(self.path, _STATE))
+            return open(join(self.path, _LOCK), "ab")
+        except OSError:  # what writes there later says why it cannot
+            return None
 
     def write(
         self,
@@ -249,6 +283,16 @@ class OutputFolder:
             if not is_remote(path):
                 with suppress(OSError):  # it holds something else, or another process wrote there
                     os.rmdir(path)
+
+
+def _locked(file: BinaryIO, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # no locks here
+        return True
+    return True
 
 
 def _sizes_below(root: str) -> dict[str, int]:

@@ -81,7 +81,7 @@ def _unknown(model: str) -> SettingError:
     return SettingError(
         "model",
         "must be minilm, a bundle, a model's folder or .tar.gz, gs://…, a handle of TF Hub, or "
-        f"ORG/NAME in the Hugging Face cache, got {model!r}",
+        f"ORG/NAME in the Hugging Face cache, where `hf download ORG/NAME` puts it, got {model!r}",
     )
 
 

@@ -107,12 +107,28 @@ def run_to_end(
     Raises:
         JobGoesOn: A job on a cluster outlives this call.
         RunStopped: The job failed or was interrupted.
+        InputError: Another command of this machine writes to the output.
         UsageError, StorageError: As `run_record.start`.
     """
     plan = [*plan_of(run), *earlier_job_lines(run_record.read_record(run.output))]
+    if run.options.overwrite and not _is_done(run):
+        with run.folder.held(alone=True):
+            record = run_record.start(run)
+            return _run_held(run, record, plan, progress, tell)
     record = run_record.start(run)
     if record["status"] == "done":
         return record, False
+    with run.folder.held():
+        return _run_held(run, record, plan, progress, tell)
+
+
+def _run_held(
+    run: EmbedRun,
+    record: dict[str, Any],
+    plan: list[str],
+    progress: Progress,
+    tell: Callable[..., None],
+) -> tuple[dict[str, Any], bool]:
     tell(*plan, *crash_lines(run))
     markers = run.folder.markers()
     try:

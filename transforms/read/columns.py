@@ -9,6 +9,7 @@ import pyarrow as pa
 from storage.errors import InputError, SettingError
 
 _DEFAULTS = {"text_column": ("text",), "id_column": ("id",), "span_columns": ("start", "stop")}
+_FOREIGN = ";\t|"  # what other programs separate columns by
 _MOST_NAMED = 30  # columns that a message lists
 
 
@@ -84,7 +85,10 @@ def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputEr
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"name the right one with {flag}" if default else ""
     hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else hint
-    if nearest and default:
+    foreign = next((each for each in _FOREIGN if len(names) == 1 and each in names[0]), None)
+    if foreign is not None:
+        hint = f"its columns seem to be separated by {foreign!r}: .csv needs commas, .tsv tabs"
+    elif nearest and default:
         hint = f"did you mean {flag} {by_lower[nearest[0]]}?"
     message = f"{default}{flag} {name} is {place}, which has {listed or 'none'}"
     return InputError(f"{message}; {hint}" if hint else message, flag)

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.cli import main
 from tests.support.command import embed, files, flags_of, record, rows, start, stray
+from transforms.output_folder import OutputFolder
 
 pytestmark = pytest.mark.slow
 
@@ -223,3 +224,19 @@ def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(
     assert f"{tmp_path}/in.txt.gz is damaged gzip data" in message
     assert "Traceback" not in message
     assert record(tmp_path / "out")["status"] == "failed"
+
+
+def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, tiny_bundle, capsys):
+    text = tmp_path / "in.txt"
+    text.write_text("the bank\n")
+    folder = OutputFolder(str(tmp_path / "out"))
+    with folder.held():
+        assert embed(tmp_path / "out", tiny_bundle, text, overwrite=True) == 2
+        assert "another command writes to" in capsys.readouterr().err
+        assert embed(tmp_path / "out", tiny_bundle, text) == 0
+    (tmp_path / "other.txt").write_text("a river\n")
+    with folder.held(alone=True):
+        assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 0
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "other.txt", overwrite=True) == 0
+    assert len(rows(tmp_path / "out")["id"]) == 1
+    assert not (tmp_path / "out" / "_state" / "lock").exists()
