@@ -101,7 +101,7 @@ def _start(command: str, arguments: list[str]) -> int:
 
 
 def _search(arguments: list[str]) -> int:
-    from pipeline.parser import parse_search
+    from pipeline.commands.arguments import parse_search
 
     given = parse_search(arguments)
     from pipeline.commands.search import run_search
@@ -110,7 +110,7 @@ def _search(arguments: list[str]) -> int:
 
 
 def _verify(arguments: list[str]) -> int:
-    from pipeline.parser import parse_verify
+    from pipeline.commands.arguments import parse_verify
 
     given = parse_verify(arguments)
     from pipeline.commands.verify import run_verify
@@ -119,7 +119,7 @@ def _verify(arguments: list[str]) -> int:
 
 
 def _card(arguments: list[str]) -> int:
-    from pipeline.parser import parse_card
+    from pipeline.commands.arguments import parse_card
 
     given = parse_card(arguments)
     from pipeline.commands.card import run_card

@@ -80,15 +80,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-class Once(argparse.Action):
-    """Stores a value and refuses a second one, which would replace the first silently."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        if getattr(namespace, self.dest, None) is not None:
-            raise UsageError(f"{option_string} takes one value, it was given twice")
-        setattr(namespace, self.dest, values)
-
-
 class _Switch(argparse.Action):
     """`--name` and `--no_name`, of which one may be given."""
 
@@ -199,62 +190,6 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
         raise UsageError("--input is empty: " + _MISSING["input"])
     _check_runner(options.runner)
     return options
-
-
-def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `search`: `embeddings`, and either `query` or `queries`.
-
-    Raises:
-        UsageError: The arguments are wrong.
-    """
-    parser = Parser(
-        "search",
-        "Prints the documents whose vectors are nearest to a query's.",
-        usage=f"{program()} search DIR QUERY [flags]",
-    )
-    parser.add_argument("words", nargs="*", metavar="DIR QUERY", help="as the next two flags")
-    parser.add_argument("--embeddings", metavar="DIR", action=Once, help="a run's output")
-    parser.add_argument("--query", metavar="TEXT", action=Once)
-    parser.add_argument("--queries", metavar="FILE", action=Once, help="with one query a line")
-    parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
-    parser.add_argument("--model", help="where the model is, if it was moved")
-    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
-    add_flag(parser, "allow_untrusted_model")
-    given = parser.parse_intermixed_args(arguments)
-    words = list(given.words)
-    if given.embeddings is None and words:
-        given.embeddings = words.pop(0)
-    if given.query is None and given.queries is None and words:
-        given.query = words.pop(0)
-    if words:
-        parser.error(f"{words[0]} stands alone: give DIR and QUERY once, the query in quotes")
-    if given.embeddings is None:
-        parser.error("--embeddings is missing: give the output of a run")
-    if given.queries is None and not (given.query or "").strip():
-        parser.error("--query must not be blank" if given.query else "--query is missing")
-    if given.queries is not None and given.query is not None:
-        parser.error("--query conflicts with --queries")
-    if given.k < 1:
-        parser.error(f"--k must be at least 1, got {given.k}")
-    return given
-
-
-def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `verify`: `output` and `repair`; UsageError if it is wrong."""
-    parser = Parser("verify", "Compares every file of an output with the report of its run.")
-    parser.add_argument("output", metavar="DIR", help="a run's output")
-    parser.add_argument(
-        "--repair", action="store_true", help="compute missing and damaged parts again"
-    )
-    return parser.parse_args(arguments)
-
-
-def parse_card(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `card`: `output` and `name`; UsageError if it is wrong."""
-    parser = Parser("card", "Writes README.md and croissant.json, which describe a run's vectors.")
-    parser.add_argument("output", metavar="DIR", help="a run's output")
-    parser.add_argument("--name", help="title of the data set (default: the folder's name)")
-    return parser.parse_args(arguments)
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

@@ -113,7 +113,7 @@ class ReadTable(Step):
             passed_as_block(DocumentBlock)
             whole = pieces | "All by block" >> beam.GroupByKey()
             documents = whole | "All" >> beam.FlatMap(_whole_blocks, *settings)
-            specs = request | "Specs" >> beam.FlatMap(_specs)
+            specs = blocks | "Specs" >> beam.Map(_spec_of)
             compared = (specs, documents) | self.compare
             joined["skipped"] = compared.pop("specs") | "Skipped" >> beam.Map(_skipped)
         grouped = joined | "By block" >> beam.CoGroupByKey()
@@ -133,19 +133,15 @@ class ReadTable(Step):
         return {"documents": documents, "finished": finished, "planned": planned, **compared}
 
 
-def _spec_of(group: _Group) -> BlockSpec:
+def _spec_of(group: tuple[int, Any]) -> BlockSpec:
     return BlockSpec(group[0], "bigquery", ())
-
-
-def _specs(request: TableRequest) -> Iterator[BlockSpec]:
-    for number in range(request.blocks):
-        yield BlockSpec(number, "bigquery", ())
 
 
 def _whole_blocks(
     group: tuple[int, Iterable[bytes]], request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
-    yield from row_blocks(*group, request, part_docs)
+    with RedactErrors("read the table"):
+        yield from row_blocks(*group, request, part_docs)
 
 
 def _skipped(spec: BlockSpec) -> tuple[int, bytes]:

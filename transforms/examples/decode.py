@@ -94,8 +94,8 @@ def example_block(
     begins: np.ndarray,
     first_record: int,
     reading: ExampleReading,
+    existing: np.ndarray,
     skipped: bool = False,
-    existing: np.ndarray | None = None,
 ) -> TokenBlock:
     """The TokenBlock of a part; documents with a problem are rejected.
 
@@ -106,8 +106,8 @@ def example_block(
         begins: bool `[records]`, which of them begin a document.
         first_record: Number of the first of the records in the file.
         reading: What examples must be.
-        skipped: Whether all of them are rejected, as --skip_blocks requests.
         existing: Numbers of the documents, rejected ones not counted, that an earlier output has.
+        skipped: Whether all of them are rejected, as --skip_blocks requests.
 
     Raises:
         ValueError: An example of another tokenizer.
@@ -121,9 +121,8 @@ def example_block(
     warn_of_padding(columns, path, reading.pad_id)
     found = _Found(columns, lengths, documents[at], row_problems(columns, lengths, reading))
     ids, bad_ids = _ids(columns["id"], path, first_record + at)
-    wrong = {
-        int(documents[row]): DAMAGED for row in range(len(records)) if records[row].data is None
-    }
+    damaged = [row for row, record in enumerate(records) if record.data is None]
+    wrong = dict.fromkeys(documents[damaged].tolist(), DAMAGED)
     for row in np.setdiff1d(np.arange(len(records)), at).tolist():
         wrong.setdefault(int(documents[row]), NO_EXAMPLE)
     for row, reason in enumerate(found.problems):
@@ -137,18 +136,16 @@ def example_block(
         wrong |= dict.fromkeys(range(len(firsts)), BLOCK_SKIPPED)
     names = dict(zip(found.document.tolist(), ids, strict=True))
     sources = [f"{path}:{records[row].offset}" for row in firsts.tolist()]
-    rejected = tuple(
+    rejected = part.rejected + tuple(
         Rejected(
             names.get(document), sources[document], "read", reason, records[firsts[document]].data
         )
         for document, reason in sorted(wrong.items())
     )
     kept = np.flatnonzero(~np.isin(found.document, list(wrong)))
-    part = replace(part, records=len(firsts), rejected=part.rejected + rejected)
-    if existing is not None and len(existing):
-        had = np.unique(found.document[kept])[existing]
-        kept = kept[~np.isin(found.document[kept], had)]
-        part = replace(part, skipped=len(had))
+    had = np.unique(found.document[kept])[existing]
+    kept = kept[~np.isin(found.document[kept], had)]
+    part = replace(part, records=len(firsts), rejected=rejected, skipped=len(had))
     return _block(part, found, kept, ids, sources, reading)
 
 

@@ -77,7 +77,7 @@ def example_blocks(
         part = Part(spec.number, content.number, content.last, end_of_file=content.end_of_file)
         existing = rows_of_part(np.frombuffer(spec.skipped, np.int64), content.number)
         numbers = content.begins, content.first_record
-        block = example_block(part, path, content.records, *numbers, reading, skipped, existing)
+        block = example_block(part, path, content.records, *numbers, reading, existing, skipped)
         yield replace(block, part=block.part.then("read", time.perf_counter() - started))
         started = time.perf_counter()
 

@@ -126,7 +126,9 @@ class KeysOf(_HeldKeys):
     """Takes the keys of documents that were read already."""
 
     def process(self, block: DocumentBlock) -> Iterator[Keyed]:
-        yield from self._hold(input_keys(BlockSpec(block.part.block, "", ()), block))
+        with RedactErrors("read ids"):
+            keys = input_keys(BlockSpec(block.part.block, "", ()), block)
+        yield from self._hold(keys)
 
 
 def input_keys(spec: BlockSpec, block: DocumentBlock | TokenBlock) -> InputKeys:

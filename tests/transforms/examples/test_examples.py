@@ -26,6 +26,7 @@ from transforms.tokenize import token_block
 
 EVERY = ("sentence", "token", "word", "span")
 TOKENIZER = "0123456789abcdef"
+NONE = np.empty(0, np.int64)  # no document is in an earlier output
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def read_back(data, spec, prompt_tokens=0, vocabulary=1000):
     records = [record for some in unframed([bytes(data)]) for record in some]
     begins = document_begins(records, spec.long_text == "window")
     known = reading(spec, prompt_tokens, vocabulary)
-    return example_block(Part(3, 1), "file", records, begins, 0, known)
+    return example_block(Part(3, 1), "file", records, begins, 0, known, NONE)
 
 
 def assert_same(found, wanted):
@@ -172,7 +173,7 @@ def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
         (damaged, ["windows are missing", "damaged record", "windows that leave gaps"], 5),
     ):
         begins = document_begins(left, windows=True)
-        block = example_block(Part(0, 0), "file", left, begins, 0, reading(spec))
+        block = example_block(Part(0, 0), "file", left, begins, 0, reading(spec), NONE)
         assert block.ids.to_pylist() == ["d0", "d2"]
         assert [each.reason for each in block.part.rejected] == reasons
         assert block.part.records == documents
