@@ -34,8 +34,20 @@ from transforms.redact import RedactErrors
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # distributed to the blocks at a time
 _STREAM_BYTES = 64 << 20  # of the table for each requested stream
 _MOST_STREAMS = 1000  # that the service gives
-# The number of a block; its rows, as Arrow streams; and as `BlockSpec.skipped`.
-_Group = tuple[int, dict[str, Iterable[bytes]]]
+_SKIPPED = b"skipped:"  # before `BlockSpec.skipped`; no Arrow stream begins so
+
+
+@dataclass(frozen=True, repr=False)  # Beam's messages hold the element, which must show no text
+class _Found:
+    """The rows of a block.
+
+    Attributes:
+        pieces: The rows, as Arrow streams.
+        skipped: As `BlockSpec.skipped`.
+    """
+
+    pieces: list[bytes]
+    skipped: bytes
 
 
 @dataclass(frozen=True)
@@ -106,24 +118,24 @@ class ReadTable(Step):
         )
         # A block without rows has a report, too.
         blocks = request | "Blocks" >> beam.FlatMap(_empty_pieces)
-        pieces = (rows, blocks) | "Both" >> beam.Flatten()
         settings = self.request, self.part_docs
-        joined, compared = {"pieces": pieces}, {}
+        joined, compared = [rows, blocks], {}
         if self.compare is not None:
             passed_as_block(DocumentBlock)
-            whole = pieces | "All by block" >> beam.GroupByKey()
-            documents = whole | "All" >> beam.FlatMap(_whole_blocks, *settings)
+            whole = joined | "All" >> beam.Flatten() | "All by block" >> beam.GroupByKey()
+            documents = whole | "Documents" >> beam.FlatMap(_whole_blocks, *settings)
             specs = blocks | "Specs" >> beam.Map(_spec_of)
             compared = (specs, documents) | self.compare
-            joined["skipped"] = compared.pop("specs") | "Skipped" >> beam.Map(_skipped)
-        grouped = joined | "By block" >> beam.CoGroupByKey()
+            joined.append(compared.pop("specs") | "Skipped" >> beam.Map(_skipped))
+        # Not CoGroupByKey, which shows its elements in messages.
+        grouped = joined | "Both" >> beam.Flatten() | "By block" >> beam.GroupByKey()
+        grouped = grouped | "Found" >> beam.Map(_found)
 
-        def read(group: _Group, done: Container[int]) -> Iterator[DocumentBlock]:
+        def read(group: tuple[int, _Found], done: Container[int]) -> Iterator[DocumentBlock]:
             number, found = group
-            skipped = b"".join(found.get("skipped", ()))
-            for block in row_blocks(number, found["pieces"], *settings):
+            for block in row_blocks(number, found.pieces, *settings):
                 if block.part.number not in done:
-                    yield without_skipped(block, skipped)
+                    yield without_skipped(block, found.skipped)
 
         folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(
@@ -137,6 +149,15 @@ def _spec_of(group: tuple[int, Any]) -> BlockSpec:
     return BlockSpec(group[0], "bigquery", ())
 
 
+def _found(group: tuple[int, Iterable[bytes]]) -> tuple[int, _Found]:
+    with RedactErrors("read the table"):
+        number, pieces = group
+        listed = list(pieces)
+        skipped = [each.removeprefix(_SKIPPED) for each in listed if each.startswith(_SKIPPED)]
+        rows = [each for each in listed if not each.startswith(_SKIPPED)]
+        return number, _Found(rows, b"".join(skipped))
+
+
 def _whole_blocks(
     group: tuple[int, Iterable[bytes]], request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
@@ -145,7 +166,7 @@ def _whole_blocks(
 
 
 def _skipped(spec: BlockSpec) -> tuple[int, bytes]:
-    return spec.number, spec.skipped
+    return spec.number, _SKIPPED + spec.skipped
 
 
 def _planned(request: TableRequest) -> PlannedWork:
