@@ -69,7 +69,7 @@ build/language_reference.jsonl: examples/write_language_reference.py
 	$(PYTHON) examples/write_language_reference.py $@
 
 embed: model build/language_reference.jsonl  ## embed the Python language reference and search in it
-	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT)
+	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT) --overwrite
 	$(BIN)/python -m pipeline search $(OUT) "make an object callable" --k 3
 
 build/bqemulator-venv/made: tests/support/servers/bigquery.txt .venv/dev
