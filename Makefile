@@ -181,4 +181,4 @@ dataflow: .venv/runtime  ## build the image and submit to Dataflow (PRINT=1 only
 	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
