@@ -33,16 +33,8 @@ EVERYDAY = {
     *("output", "overwrite", "output_format", "output_table", "output_dtype"),
     *("skip_existing", "keep_text", "max_rejected"),
     *("model", "granularity", "layers", "layer_combine", "pooling", "max_seq_length"),
-    *(
-        "long_text",
-        "chunk",
-        "chunk_tokens",
-        "prompt",
-        "normalize",
-        "precision",
-        "runner",
-        "dry_run",
-    ),
+    *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
+    *("runner", "dry_run"),
 }
 # What other tools call some of our flags.
 _OTHER_NAMES = {

@@ -148,6 +148,7 @@ class OutputFolder:
             finally:
                 if _locked(file, fcntl.LOCK_EX):  # nobody else holds it
                     remove([join(self.path, _LOCK)])
+                    self._remove_empty([_STATE])
 
     def _open_lock(self) -> BinaryIO | None:
         try:

@@ -3,7 +3,7 @@
 import shlex
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from pipeline.checks import check_contradictions
@@ -111,25 +111,23 @@ def run_to_end(
         UsageError, StorageError: As `run_record.start`.
     """
     plan = [*plan_of(run), *earlier_job_lines(run_record.read_record(run.output))]
-    if run.options.overwrite and not _is_done(run):
-        with run.folder.held(alone=True):
-            record = run_record.start(run)
-            return _run_held(run, record, plan, progress, tell)
-    record = run_record.start(run)
-    if record["status"] == "done":
-        return record, False
-    with run.folder.held():
-        return _run_held(run, record, plan, progress, tell)
+    with ExitStack() as held:
+        done = _is_done(run)
+        if not done:
+            held.enter_context(run.folder.held(alone=run.options.overwrite))
+        record = run_record.start(run)
+        if record["status"] == "done":
+            return record, False
+        if done:  # blocks that were skipped are computed now
+            held.enter_context(run.folder.held())
+        tell(*plan, *crash_lines(run))
+        _run(run, record, progress, tell)
+    return run_record.read_record(run.output) or record, True
 
 
-def _run_held(
-    run: EmbedRun,
-    record: dict[str, Any],
-    plan: list[str],
-    progress: Progress,
-    tell: Callable[..., None],
-) -> tuple[dict[str, Any], bool]:
-    tell(*plan, *crash_lines(run))
+def _run(
+    run: EmbedRun, record: dict[str, Any], progress: Progress, tell: Callable[..., None]
+) -> None:
     markers = run.folder.markers()
     try:
         with progress:
@@ -144,7 +142,6 @@ def _run_held(
             raise RunStopped(run, record, markers) from error
         # The runner lost the connection to a job that wrote its whole output.
         tell(f"note: {failure_message(error)}; the run is complete all the same")
-    return run_record.read_record(run.output) or record, True
 
 
 def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:

@@ -235,8 +235,11 @@ def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, tiny_bundle, cap
         assert "another command writes to" in capsys.readouterr().err
         assert embed(tmp_path / "out", tiny_bundle, text) == 0
     (tmp_path / "other.txt").write_text("a river\n")
-    with folder.held(alone=True):
-        assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 0
+    with OutputFolder(str(tmp_path / "new")).held(alone=True):
+        assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 2
+        assert "another command writes to" in capsys.readouterr().err
+    assert not (tmp_path / "new" / "_state").exists()
+    assert embed(tmp_path / "new", tiny_bundle, tmp_path / "other.txt") == 0
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "other.txt", overwrite=True) == 0
     assert len(rows(tmp_path / "out")["id"]) == 1
     assert not (tmp_path / "out" / "_state" / "lock").exists()
