@@ -220,9 +220,7 @@ class EmbedOptions:
     )
     keep_text: bool = _switch(OUTPUT, "write the texts beside their vectors", False)
     list_removed: bool = _embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
-    check_ids: bool = _embed_switch(
-        OUTPUT, "count ids that occur more than once, and equal texts", False
-    )
+    check_ids: bool = _embed_switch(OUTPUT, "count ids that occur more than once", False)
 
     model: str = _flag(
         MODEL,

@@ -142,10 +142,15 @@ def _percent(share: float) -> str:
 
 
 def _equal_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    texts = record["equal_texts"]
-    if texts is not None and texts["surplus"]:
+    texts, ids = record["equal_texts"], record["equal_ids"]
+    if texts["surplus"]:
         about = "" if texts["exact"] else "about "
         yield f"{about}{texts['surplus']:,} texts are equal to another one"
+    if ids is not None and ids["surplus"] and "duplicate_ids" not in record:
+        yield (
+            f"warning: {ids['surplus']:,} documents have the id of another one; --check_ids names "
+            "some"
+        )
 
 
 def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:

@@ -197,8 +197,6 @@ class EmbedRun:
     @property
     def counting(self) -> Counting:
         """How different texts and ids are counted; ids that are places are all different."""
-        if not self.options.check_ids:
-            return Counting()
         bits = sample_bits(self.estimated_documents)
         return Counting(bits, ids=bits == 0 and self.columns.id is not None)
 

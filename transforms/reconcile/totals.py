@@ -37,8 +37,8 @@ class Totals:
         unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
             `_MOST_FILES` files, where each is among the worst of its parts.
         unknown_scripts: How many sampled [UNK] are words of each script.
-        texts: The different texts; None where they are not counted.
-        ids: The different ids; likewise.
+        texts: The different texts.
+        ids: The different ids; None where they are not counted.
     """
 
     counts: Counter = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Totals:
     listing: int = 0
     unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
     unknown_scripts: Counter = field(default_factory=Counter)
-    texts: list[Distinct] | None = field(default_factory=list)
+    texts: list[Distinct] = field(default_factory=list)
     ids: list[Distinct] | None = field(default_factory=list)
 
 
@@ -99,8 +99,9 @@ class SumReports(beam.CombineFn):
                 getattr(merged, name).update(getattr(each, name))
             merged.unknown_files = _worst(merged.unknown_files, each.unknown_files)
             merged.unknown_scripts.update(each.unknown_scripts)
-            merged.texts = _both(merged.texts, each.texts)
-            merged.ids = _both(merged.ids, each.ids)
+            merged.texts = _held(merged.texts + each.texts)
+            uncounted = merged.ids is None or each.ids is None
+            merged.ids = None if uncounted else _held((merged.ids or []) + (each.ids or []))
             merged.lengths = _added(merged.lengths, each.lengths)
             for block, parts in each.parts.items():
                 _add_parts(merged, block, parts)
@@ -111,22 +112,18 @@ class SumReports(beam.CombineFn):
         return merged
 
     def extract_output(self, totals: Totals) -> Totals:
+        totals.texts = [joined(totals.texts)]
+        totals.ids = None if totals.ids is None else [joined(totals.ids)]
         return totals
 
 
 def _add_hashes(totals: Totals, report: BlockReport) -> None:
-    totals.texts = _with(totals.texts, report.text_hashes, report.hash_bits)
-    totals.ids = _with(totals.ids, report.id_hashes, report.hash_bits)
-
-
-def _with(held: list[Distinct] | None, text: str | None, bits: int) -> list[Distinct] | None:
-    if held is None or text is None:
-        return None
-    return _held([*held, Distinct.from_text(text, bits)])
-
-
-def _both(left: list[Distinct] | None, right: list[Distinct] | None) -> list[Distinct] | None:
-    return None if left is None or right is None else _held(left + right)
+    texts = Distinct.from_text(report.text_hashes, report.hash_bits)
+    totals.texts = _held([*totals.texts, texts])
+    if totals.ids is None or report.id_hashes is None:
+        totals.ids = None
+        return
+    totals.ids = _held([*totals.ids, Distinct.from_text(report.id_hashes, report.hash_bits)])
 
 
 def _held(several: list[Distinct]) -> list[Distinct]:

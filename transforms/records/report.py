@@ -57,7 +57,7 @@ class BlockReport:
         compiled: Shapes of batches that were compiled for the part.
         lengths: Embedded documents by length, in bins of 16 tokens.
         hash_bits, text_hashes, id_hashes: Different texts and ids, as `Distinct` keeps them;
-            None where they are not counted.
+            `id_hashes` is None where ids are not counted.
         files: The part's files, by name.
         reused: Whether an earlier attempt wrote it; not kept in the file.
     """
@@ -85,7 +85,7 @@ class BlockReport:
     compiled: int = 0
     lengths: list[int] = field(default_factory=list)
     hash_bits: int = 0
-    text_hashes: str | None = None
+    text_hashes: str = ""
     id_hashes: str | None = None
     files: dict[str, OutputFile] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -189,7 +189,7 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
         whole &= report.hash_bits < 64 and {2} >= set(map(len, report.unknown_files.values()))
-        for text in (report.text_hashes or "", report.id_hashes or ""):
+        for text in (report.text_hashes, report.id_hashes or ""):
             Distinct.from_text(text, report.hash_bits)
         found = [parse_name(name) for name in report.files]
         named = all(each and each[1:3] == (report.block, report.part) for each in found)

@@ -32,17 +32,15 @@ class Counting:
     """How the different texts and ids of a run are counted.
 
     Attributes:
-        bits: `sample_bits` of the documents that are expected; None: nothing is counted.
+        bits: `sample_bits` of the documents that are expected.
         ids: Whether ids are counted, too.
     """
 
-    bits: int | None = None
+    bits: int = 0
     ids: bool = False
 
     def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
         """What a report keeps of a part's ids and texts."""
-        if self.bits is None:
-            return {}
         own = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
         texts = distinct(text_hash, self.bits).to_text()
         return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": own}

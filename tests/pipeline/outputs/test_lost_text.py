@@ -81,13 +81,14 @@ def test_equal_texts_and_ids_are_counted(tmp_path, tiny_bundle, capsys):
     path = tmp_path / "in.jsonl"
     path.write_text("\n".join(json.dumps({"id": name, "text": text}) for name, text in lines))
     output = tmp_path / "out"
-    assert embed(output, tiny_bundle, path, block_bytes=40, check_ids=True) == 0
+    assert embed(output, tiny_bundle, path, block_bytes=40) == 0
     numbers = record(output)
     assert numbers["equal_texts"] == {"surplus": 2, "exact": True}
     assert numbers["equal_ids"] == {"surplus": 1, "exact": True}
     said = capsys.readouterr().out
     assert "2 texts are equal to another one" in said
+    assert "warning: 1 documents have the id of another one" in said
     (tmp_path / "in.txt").write_text("one\none\n")
-    assert embed(tmp_path / "plain", tiny_bundle, tmp_path / "in.txt", check_ids=True) == 0
+    assert embed(tmp_path / "plain", tiny_bundle, tmp_path / "in.txt") == 0
     assert record(tmp_path / "plain")["equal_texts"]["surplus"] == 1
     assert record(tmp_path / "plain")["equal_ids"] is None

@@ -1,8 +1,10 @@
 """The graph of a run: what gathers data in one place, and what grows with the input."""
 
+import dataclasses
 import pickle
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
@@ -11,13 +13,15 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from pipeline.graph import build
 from pipeline.options import EmbedOptions
 from pipeline.outputs import run_record
+from pipeline.outputs.outcome import summary
 from pipeline.prepare import prepare
 from tests.support.command import embed, record
+from transforms.distinct import distinct, joined
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import input_files
 from transforms.plan.plan import planned_work
 from transforms.reconcile.totals import SumReports
-from transforms.records.report import parse_report
+from transforms.records.report import BlockReport, parse_report
 
 PRIMITIVES = common_urns.primitives
 
@@ -100,9 +104,32 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
             total = summing.add_input(total, parse_report(path.read_bytes(), run))
         assert total.counts["embedded"] == documents
         assert len(total.parts) == 10
-        sizes.append(len(pickle.dumps(total)))
+        assert len(joined(total.texts).hashes) <= documents
+        # The sample of hashes has a limit of its own, see the next test.
+        sizes.append(len(pickle.dumps(dataclasses.replace(total, texts=[], ids=None))))
     assert max(sizes) < min(sizes) + 100
     assert max(sizes) < 3000
+
+
+def test_the_sample_of_texts_that_the_account_gathers_stops_growing():
+    summing = SumReports()
+    generator, sizes = np.random.default_rng(5), []
+    total = summing.create_accumulator()
+    for block in range(300):  # reports of a run that was expected to be small
+        hashes = distinct(generator.integers(0, 1 << 64, 10_000, np.uint64), 0).to_text()
+        one = summing.add_input(
+            summing.create_accumulator(),
+            BlockReport(
+                block, 0, True, 10_000, {}, None, 10_000, text_hashes=hashes, id_hashes=hashes
+            ),
+        )
+        total = summing.merge_accumulators([total, one])
+        sizes.append(len(pickle.dumps(total)))
+    assert max(sizes) < 5_000_000  # 262,144 hashes each of texts and ids, of 8 bytes
+    assert max(sizes[200:]) < max(sizes[:100]) * 1.1
+    surplus = summary(summing.extract_output(total), 1.0)["equal_texts"]
+    assert not surplus["exact"]
+    assert surplus["surplus"] < 0.01 * 3_000_000
 
 
 def test_the_plan_travels_packed(many_files):
