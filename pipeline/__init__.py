@@ -32,6 +32,9 @@ def embed(
         RunFailed: The job failed, or more records were rejected than `max_rejected` allows.
         OSError: A store does not answer at this moment.
 
+    Warns:
+        UserWarning: Without `show_progress`, of what the summary warns of, such as many cut tokens.
+
     >>> embed(inptu="texts")
     Traceback (most recent call last):
     pipeline.errors.UsageError: unknown flag inptu; did you mean input?

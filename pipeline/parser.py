@@ -36,13 +36,16 @@ EVERYDAY = {
     *("long_text", "chunk", "chunk_tokens", "prompt", "normalize", "precision"),
     *("runner", "dry_run"),
 }
+_UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
 # What other tools call some of our flags.
 _OTHER_NAMES = {
     "--batch_size": "--batch_tokens",
     "--format": "--output_format",
     "--level": "--granularity",
     "--output_value": "--granularity",
+    "--num_results": "--k",
     "--text_field": "--text_column",
+    "--top_k": "--k",
     "--truncate_dim": "--dim",
 }
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn --output vectors"
@@ -69,7 +72,23 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, **settings)
 
     def error(self, message: str) -> NoReturn:
+        word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
+        if message.startswith(_UNRECOGNIZED) and word.startswith("-"):
+            nearest = _nearest(word, list(self._option_string_actions))
+            hint = f"did you mean {nearest}?" if nearest else f"see {self.prog} --help"
+            raise UsageError(f"unknown flag {word}; {hint}")
         raise UsageError(message)
+
+
+def _nearest(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
+    """The flag that a wrong one stands for, or else the one that is most like it."""
+    if (known := _OTHER_NAMES.get(word)) in flags:
+        return known
+    found = difflib.get_close_matches(word, flags, 1, _TYPO)
+    if not found and not only_typos:
+        found = sorted((flag for flag in flags if flag.startswith(word)), key=len)
+        found = found or difflib.get_close_matches(word, flags, 1)
+    return found[0] if found else None
 
 
 class _Switch(argparse.Action):
@@ -300,11 +319,9 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     flags = list(parser._option_string_actions)
     for word in options.beam_args:
         name = word.partition("=")[0]
-        known = _OTHER_NAMES.get(name)
-        nearest = difflib.get_close_matches(name, flags, n=1, cutoff=_TYPO)
-        nearest = nearest if known is None else [known]
+        nearest = _nearest(name, flags, only_typos=True)
         if nearest:  # so nobody waits for the import of Beam
-            raise UsageError(f"unknown flag {name}; did you mean {nearest[0]}?")
+            raise UsageError(f"unknown flag {name}; did you mean {nearest}?")
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(options.beam_args))
     if not unknown:
@@ -314,8 +331,8 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
         raise UsageError(
             f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
         )
-    nearest = difflib.get_close_matches(name, [*flags, *beam_parser._option_string_actions], n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
+    nearest = _nearest(name, [*flags, *beam_parser._option_string_actions])
+    hint = f"did you mean {nearest}?" if nearest else f"see {parser.prog} --help"
     raise UsageError(f"unknown flag {name}; {hint}")
 
 

@@ -34,6 +34,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
         return [listed, *_file_notes(run), model, written]
     spec, config = run.vector_spec, run.bundle.config
+    earlier = map(_earlier_line, run.earlier)
     vectors: list[str] = []
     for kind in run.text_spec.granularity:
         if kind == "sentence":
@@ -46,7 +47,14 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers "
         f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
     )
-    return [listed, *_file_notes(run), model, written, *map(_earlier_line, run.earlier)]
+    return [listed, *_file_notes(run), model + _types_text(run), written, *earlier]
+
+
+def _types_text(run: EmbedRun) -> str:
+    """The number types that are not float32."""
+    computed, stored = run.options.precision, run.options.output_dtype
+    shown = [] if computed == "float32" else [f", computed in {computed}"]
+    return "".join([*shown, *([] if stored == "float32" else [f", stored as {stored}"])])
 
 
 def _file_notes(run: EmbedRun) -> Iterator[str]:
@@ -59,7 +67,8 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
     if run.options.document == "file":
         notes.append("each text file is one document")
     elif run.text_files:
-        notes.append("each line of plain text is one document (--document file: each file)")
+        split = ", which --chunk splits" if run.options.chunk else ""
+        notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
 

@@ -134,6 +134,7 @@ class OutputFolder:
         Raises:
             InputError: Another command of this machine holds it, and one of the two alone.
         """
+        existed = is_remote(self.path) or os.path.isdir(self.path)
         file = None if is_remote(self.path) else self._open_lock()
         if file is None:
             yield
@@ -148,7 +149,7 @@ class OutputFolder:
             finally:
                 if _locked(file, fcntl.LOCK_EX):  # nobody else holds it
                     remove([join(self.path, _LOCK)])
-                    self._remove_empty([_STATE])
+                    self._remove_empty([_STATE] if existed else [_STATE, ""])
 
     def _open_lock(self) -> BinaryIO | None:
         try:

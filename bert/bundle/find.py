@@ -11,7 +11,7 @@ from bert.bundle.cache import cached_import
 from bert.bundle.default_model import NAMES, ensure_minilm
 from bert.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA
 from bert.bundle.gcs_models import fetch, list_model
-from bert.bundle.hub_cache import HUB_SCHEME, cached_snapshot
+from bert.bundle.hub_cache import HUB_SCHEME, cached_snapshot, hub_cache, hub_name
 from storage.errors import SettingError
 from storage.gcs import SCHEME
 
@@ -78,6 +78,14 @@ def _from_name(model: str, allow: bool) -> Path:
 def _unknown(model: str) -> SettingError:
     if model.startswith((".", "/", "~")):
         return SettingError("model", f"must be there: no file or folder {model}")
+    name = hub_name(model)
+    if name is not None:  # cached_snapshot raises for a name with an organization
+        return SettingError(
+            "model",
+            "must be minilm, a folder, or a model in the Hugging Face cache: neither this folder "
+            f"nor {hub_cache()} holds {name.repo}; get it with `hf download "
+            f"ORGANIZATION/{name.repo}` and give that name, such as google-bert/bert-base-uncased",
+        )
     return SettingError(
         "model",
         "must be minilm, a bundle, a model's folder or .tar.gz, gs://…, a handle of TF Hub, or "

@@ -3,6 +3,7 @@
 import logging
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +14,9 @@ from pipeline.commands.start import (
     checked_run,
     end_of,
     failure_message,
+    forecast,
     note_failure,
     note_interruption,
-    plan_of,
     run_to_end,
 )
 from pipeline.console import say, warn
@@ -29,6 +30,8 @@ from pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrup
 from pipeline.runners.worker_model import runs_here
 from pipeline.secrets import hide_secrets
 
+_WARNING = "warning: "  # how such lines of a summary begin
+
 
 def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
     """Does what `pipeline.embed` documents; `shown` says whether people read along."""
@@ -36,7 +39,7 @@ def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
         with named_as_in_python():
             run = checked_run(options)
         if options.dry_run:
-            _tell(shown, *plan_of(run))
+            _tell(shown, *forecast(run))
             return run_record.first_record(run) | {"status": "planned"}
         return _run(run, shown)
 
@@ -76,8 +79,12 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
                 note_interruption(stopped)
             raise KeyboardInterrupt from None
         raise _failure(stopped, error) from None
+    lines = end_of(run, record, started)
     if shown:
-        say(*end_of(run, record, started))
+        say(*lines)
+    for line in [] if shown else lines:
+        if line.startswith(_WARNING):
+            warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
     verdict = problem(record, run.options.max_rejected)
     if verdict is not None:
         raise RunFailed(without_dashes(verdict), record)

@@ -22,7 +22,7 @@ from pipeline.run import EmbedRun
 from pipeline.runners.dataflow import for_dataflow
 from pipeline.runners.dataflow_plan import dataflow_lines
 from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message, was_interrupted
-from pipeline.runners.portable_jobs import earlier_job_lines
+from pipeline.runners.portable_jobs import earlier_job_lines, server_notes
 from pipeline.runners.worker_model import precision_lines, runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
 from transforms.crash_markers import clear_crash_markers
@@ -51,7 +51,7 @@ def start(options: EmbedOptions) -> ExitCode:
     """
     run = checked_run(options)
     if options.dry_run:
-        say(*plan_of(run))
+        say(*forecast(run))
         return ExitCode.DONE
     try:
         record, started = run_to_end(run, Progress(run.output, run.to_cover))
@@ -80,6 +80,15 @@ def checked_run(options: EmbedOptions) -> EmbedRun:
 def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
     return [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
+
+
+def forecast(run: EmbedRun) -> list[str]:
+    """The lines of a dry run: the plan, and what would be found in the output and the cluster.
+
+    Raises:
+        UsageError, StorageError: The output could not be used.
+    """
+    return [*plan_of(run), *run_record.forecast(run), *server_notes(run.options)]
 
 
 def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
@@ -201,17 +210,20 @@ def note_interruption(stopped: RunStopped) -> Sequence[str]:
 
     The crash markers from before the job stay.
     """
-    notes = note_failure(stopped, "interrupted")
+    notes = note_failure(stopped, None)
     with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
         clear_crash_markers(stopped.run.output, stopped.markers)
     return notes
 
 
-def note_failure(stopped: RunStopped, message: str) -> Sequence[str]:
-    """Writes to run.json why a run ended; returns a note if that is not possible."""
+def note_failure(stopped: RunStopped, message: str | None) -> Sequence[str]:
+    """Writes to run.json why a run ended, None if it was interrupted.
+
+    Returns a note if that is not possible.
+    """
     run, record = stopped.run, stopped.record
     try:
-        run_record.fail(run.output, record, message)
+        run_record.stop(run.output, record, message)
     except OSError as error:
         why = error.strerror or error
         return [f"note: {run.output}/run.json still says running, it cannot be written: {why}"]

@@ -34,22 +34,23 @@ def problem(record: dict[str, Any], allowed: str | None) -> str | None:
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
     records = counts["records"] - counts["blank_lines"]
+    blank = f" (beside {counts['blank_lines']:,} blank lines)" if counts["blank_lines"] else ""
+    counted = f"{rejected:,} of {records:,} records{blank}"
     whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
     if embedded_nothing(record) and not whole and (allowed is None or not counts["skipped"]):
         reasons = Counter(record["rejected"])
         reasons[BLANK_LINE] -= counts["blank_lines"]
         ((reason, _),) = reasons.most_common(1)
         return (
-            f"nothing was embedded: {rejected:,} of {records:,} records were rejected, most for: "
-            f"{reason}; with that corrected, the same --output can be used again (--max_rejected "
-            "100% accepts it)"
+            f"nothing was embedded: {counted} were rejected, most for: {reason}; with that "
+            "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
         )
     if allowed is None:
         return None
     most = float(allowed[:-1]) / 100 * records if allowed.endswith("%") else int(allowed)
     if rejected <= most:
         return None
-    return f"{rejected:,} of {records:,} records were rejected, --max_rejected allows {allowed}"
+    return f"{counted} were rejected, --max_rejected allows {allowed}"
 
 
 def speed_of_faster(present: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

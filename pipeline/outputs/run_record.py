@@ -94,21 +94,10 @@ def start(run: EmbedRun) -> dict[str, Any]:
 
 def _start(run: EmbedRun) -> dict[str, Any]:
     found = read_record(run.output)
-    if found is not None and found["run"] != run.fingerprint:
-        if not run.options.overwrite:
-            raise UsageError(_refusal(run, found))
+    if _must_be_emptied(run, found):
         OutputFolder(run.output).remove_all()
         found = None
-    if found is None:
-        stray = list(written_files(OutputFolder(run.output)))
-        if stray and not run.options.overwrite:
-            raise UsageError(
-                f"--output {run.options.output} holds {stray[0]} but no run.json; choose another "
-                "folder, or --overwrite to remove the files of that run"
-            )
-        if stray:  # without, there is at most what an identical job writes at this moment
-            OutputFolder(run.output).remove_all()
-    elif _is_done(run, found):
+    if found is not None and _is_done(run, found):
         return found
     if found is not None:
         _reset_skipped_blocks(run, found)
@@ -124,6 +113,41 @@ def _start(run: EmbedRun) -> dict[str, Any]:
             record["loads"] = found.get("loads", {})
         write_bytes(record_path(run.output), _dumps(record))
     return record
+
+
+def forecast(run: EmbedRun) -> list[str]:
+    """What `start` would find in the output folder, in one line or none; it writes nothing.
+
+    Raises:
+        UsageError, StorageError: As `start`.
+    """
+    _refuse_links(run)
+    found = read_record(run.output)
+    if found is not None and found["run"] == run.fingerprint:
+        if _is_done(run, found):
+            return [f"{run.output} holds this run, complete since {found['ended']}"]
+        return [f"{run.output} holds an unfinished attempt of this run, which would be continued"]
+    if found is not None and embedded_nothing(found):
+        return []
+    if _must_be_emptied(run, found):
+        return [f"{run.output} holds another run, which --overwrite would remove"]
+    return []
+
+
+def _must_be_emptied(run: EmbedRun, found: dict[str, Any] | None) -> bool:
+    """Whether the folder has files of another run; UsageError if --overwrite is not given."""
+    if found is not None:
+        if found["run"] != run.fingerprint and not run.options.overwrite:
+            raise UsageError(_refusal(run, found))
+        return bool(found["run"] != run.fingerprint)
+    # Without such files, there is at most what an identical job writes at this moment.
+    stray = list(written_files(OutputFolder(run.output)))
+    if stray and not run.options.overwrite:
+        raise UsageError(
+            f"--output {run.options.output} holds {stray[0]} but no run.json; choose another "
+            "folder, or --overwrite to remove the files of that run"
+        )
+    return bool(stray)
 
 
 def _refuse_links(run: EmbedRun) -> None:
@@ -315,16 +339,18 @@ def note_job(output: str, record: dict[str, Any], job: dict[str, Any]) -> None:
         write_bytes(record_path(output), _dumps(now | {"job": job | {"submitted": _now()}}))
 
 
-def fail(output: str, record: dict[str, Any], error: str) -> None:
-    """Notes that the job ended with an error; finished blocks stay.
+def stop(output: str, record: dict[str, Any], error: str | None) -> None:
+    """Notes that the job failed with an error, or without one was interrupted; blocks stay.
 
     Raises:
         OSError: The record cannot be written and still says `running`.
     """
     now = _present(output, record)
     if now.get("status") == "running":
-        write = now | {"status": "failed", "ended": _now(), "error": hide_secrets(error)}
-        write_bytes(record_path(output), _dumps(write))
+        status = {"status": "interrupted"}
+        if error is not None:
+            status = {"status": "failed", "error": hide_secrets(error)}
+        write_bytes(record_path(output), _dumps(now | status | {"ended": _now()}))
 
 
 def mark_incomplete(output: str, record: dict[str, Any]) -> None:

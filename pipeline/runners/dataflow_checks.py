@@ -19,8 +19,9 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 def check_dataflow(options: EmbedOptions, given: BeamFlags) -> None:
     """Refuses flags that conflict or are missing."""
-    checks = (_places, _naming, _network, _accelerators, _devices, _machines, _packaging)
-    for check in checks:
+    if places := list(_places(options, given)):
+        raise UsageError("; ".join(places))  # most lack several at first
+    for check in (_naming, _network, _accelerators, _devices, _machines, _packaging):
         for problem in check(options, given):
             raise UsageError(problem)
 

@@ -48,6 +48,17 @@ def check_job_server(options: EmbedOptions) -> None:
         _check(*address)
 
 
+def server_notes(options: EmbedOptions) -> list[str]:
+    """Says for a dry run that the job server, or the cluster, does not answer."""
+    if not options.is_portable:
+        return []
+    try:
+        check_job_server(replace(options, dry_run=False))
+    except UsageError as error:
+        return [f"note: {error}"]
+    return []
+
+
 def _check(flag: str, address: str, what_to_do: str) -> None:
     if address in _NOT_AN_ADDRESS:
         return

@@ -50,6 +50,13 @@ def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, tex
     assert capsys.readouterr().out.startswith("nothing to do: ")
 
 
+def test_a_silent_call_warns_of_what_was_lost(tmp_path, tiny_bundle, texts):
+    call = {"input": texts[0], "output": tmp_path / "out", "model": tiny_bundle}
+    with pytest.warns(UserWarning, match="tokens were cut .* long_text window") as warned:
+        pipeline.embed(**call, max_seq_length=3, show_progress=False)
+    assert warned[0].filename == __file__
+
+
 def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, capsys):
     found = pipeline.embed(
         input=texts, output=tmp_path / "out", model=tiny_bundle, dry_run=True, dim=7

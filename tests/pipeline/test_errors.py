@@ -89,7 +89,7 @@ def test_a_glob_without_quotes(tmp_path, text, capsys):
 
 def test_unknown_model(tmp_path, text, capsys):
     assert embed(tmp_path / "out", "no-such-model", text) == 2
-    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a bundle")
+    assert_one_sentence(capsys.readouterr(), "--model must be minilm, a folder, or")
 
 
 def test_damaged_bundle(tmp_path, text, capsys):
@@ -265,6 +265,25 @@ def test_help_and_dry_run_do_no_work(tmp_path, text, tiny_bundle, capsys):
     assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True) == 0
     assert "1 files" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_says_what_it_finds_in_the_output(tmp_path, text, tiny_bundle, capsys):
+    output, more = tmp_path / "out", {"chunk": "sentence", "output_dtype": "float16"}
+    assert embed(output, tiny_bundle, text, **more) == 0
+    assert "stored as float16" in (said := capsys.readouterr().err)
+    assert "each line of plain text is one document, which --chunk splits" in said
+    kept = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    for options, code, shown in (
+        (more, 0, "holds this run, complete since 2"),
+        ({"dim": 2}, 2, "holds another run (vectors "),
+        ({"dim": 2, "overwrite": True}, 0, "holds another run, which --overwrite would remove"),
+    ):
+        assert embed(output, tiny_bundle, text, dry_run=True, **options) == code
+        assert shown in "".join(capsys.readouterr())
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == kept
+    next(output.glob("_state/blocks/*")).unlink()
+    assert embed(output, tiny_bundle, text, dry_run=True, **more) == 0
+    assert "holds an unfinished attempt of this run" in capsys.readouterr().out
 
 
 def test_the_command_line_loads_no_tensorflow():

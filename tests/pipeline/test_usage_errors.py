@@ -82,8 +82,9 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
     [
         (["search", "--help"], "usage: bert-embed search DIR QUERY"),
         (["verify", "--help"], "usage: bert-embed verify"),
-        (["search", "DIR", "--q"], "error: unrecognized arguments: --q"),
-        (["verify", "DIR", "--repiar"], "error: unrecognized arguments: --repiar"),
+        (["search", "DIR", "--q"], "error: unknown flag --q; did you mean --query?"),
+        (["search", "DIR", "one", "--top_k=3"], "error: unknown flag --top_k; did you mean --k?"),
+        (["verify", "DIR", "--repiar"], "error: unknown flag --repiar; did you mean --repair?"),
         (["embed", "--outptu=x"], "error: unknown flag --outptu; did you mean --output?"),
         ([], "usage: bert-embed COMMAND [flags]"),
     ],

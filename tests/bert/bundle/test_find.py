@@ -67,7 +67,11 @@ def test_the_importers_refusal_reaches_the_caller(source, cache):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("minilm-l6", "model must be minilm, a bundle, .*, got 'minilm-l6'"),
+        (
+            "minilm-l6",
+            "model must be minilm, .* holds minilm-l6; .* `hf download ORGANIZATION/minilm-l6`",
+        ),
+        ("a b", "model must be minilm, a bundle, .*, got 'a b'"),
         (
             ".",
             r"model must hold bundle\.json .*, config\.json .* none of them",

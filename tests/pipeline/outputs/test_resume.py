@@ -176,7 +176,7 @@ def test_ctrl_c_ends_with_the_command_that_continues(tmp_path, corpus, tiny_bund
     assert "Traceback" not in errors
     command = errors.strip().splitlines()[-1].split()
     assert command[:4] == [sys.executable, "-m", "pipeline", "embed"]
-    assert record(output)["error"] == "interrupted"
+    assert record(output)["status"] == "interrupted"
     assert main(command[3:]) == 0
     assert files(output) == uninterrupted
 

@@ -23,6 +23,21 @@ def main_with(*, output=OUTPUT, input=INPUT, without=(), model="minilm", **flags
     return main(["embed", *flags_of(output, model, input, **asked)])
 
 
+def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
+    flags = {
+        "runner": "DataflowRunner",
+        "output": "vectors",
+        "input": "texts",
+        "model": tiny_bundle,
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    assert main(["embed", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    for name in ("temp_location", "project", "region", "output", "input"):
+        assert f"--{name} " in said
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

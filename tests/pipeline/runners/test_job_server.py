@@ -52,11 +52,13 @@ def test_a_runner_that_would_download_one_is_asked_for_its_address(
     assert ("--flink_master" in told) == (runner == "FlinkRunner")
 
 
-def test_a_dry_run_asks_nobody(tmp_path, tiny_bundle, text):
+def test_a_dry_run_needs_no_server(tmp_path, tiny_bundle, text, capsys):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         flags = {"runner": "PortableRunner", "job_endpoint": f"localhost:{deaf.getsockname()[1]}"}
         assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True, **flags) == 0
+    note = f"note: --job_endpoint {flags['job_endpoint']} does not answer"
+    assert note in capsys.readouterr().out
 
 
 def test_the_command_line_has_another_runner_than_the_file(tmp_path, tiny_bundle, text):
