@@ -3,11 +3,7 @@
 The parser, the YAML reader, `--help` and docs/options.md derive from these fields.
 """
 
-import argparse
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bert.engines.choose import DEVICES, PRECISIONS
@@ -24,6 +20,19 @@ from bert.specs import (
     WORD_POOLINGS,
 )
 from pipeline.accelerators import ACCELERATORS
+from pipeline.flags import (
+    AT_LEAST_ZERO,
+    BLOCKS,
+    LAYERS,
+    POSITIVE,
+    SHARE,
+    Flag,
+    embed_flag,
+    embed_switch,
+    flag,
+    names,
+    switch,
+)
 
 EXAMPLES = "examples"  # the output format of `tokenize`
 DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
@@ -35,182 +44,109 @@ GROUPS = (INPUT, OUTPUT, MODEL, COMPUTING, DATAFLOW)
 
 
 @dataclass(frozen=True)
-class Flag:
-    """What the command line says of one field of EmbedOptions.
-
-    Attributes:
-        group: Its group in `--help`; None for those that every command has.
-        help: Its help, with the default where that depends on the input or model.
-        metavar: What stands for the value in `--help`.
-        type: Turns the text of the value into the value.
-        choices: The values that are allowed; None for any.
-        repeated: Whether it may be given several times.
-        switch: Whether it is `--name` or `--no_name`, which need no value.
-        embed_only: Whether `tokenize` does not take it.
-    """
-
-    group: str | None
-    help: str
-    metavar: str | None = None
-    type: Callable[[str], Any] = str
-    choices: Iterable[str] | None = None
-    repeated: bool = False
-    switch: bool = False
-    embed_only: bool = False
-
-
-def _flag(
-    group: str | None, text: str, metavar: str | None = None, default: Any = None, **more: Any
-) -> Any:
-    return field(default=default, metadata={"flag": Flag(group, text, metavar, **more)})
-
-
-def _switch(group: str | None, text: str, default: bool | None = None, **more: Any) -> Any:
-    return _flag(group, text, default=default, switch=True, **more)
-
-
-_embed_flag, _embed_switch = partial(_flag, embed_only=True), partial(_switch, embed_only=True)
-
-
-def _checked(text: str, pattern: str, wanted: str) -> str:
-    if not re.fullmatch(pattern, text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
-    return text
-
-
-def _positive(text: str) -> int:
-    return int(_checked(text, "0*[1-9][0-9]*", "a whole number of at least 1"))
-
-
-def _at_least_zero(text: str) -> int:
-    return int(_checked(text, "[0-9]+", "a whole number, 0 or more"))
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    numbers = _checked(text, r"-?\d+(,-?\d+)*", "numbers with commas, such as -1,-2")
-    return tuple(map(int, numbers.split(",")))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
-
-
-def _blocks(text: str) -> tuple[int, ...]:
-    numbers = _checked(text, r"\d+(,\d+)*", "block numbers with commas")
-    return tuple(sorted(set(map(int, numbers.split(",")))))
-
-
-def _share(text: str) -> str:
-    _checked(text, r"\d+|\d+(\.\d+)?%", "a number or a share such as 1%")
-    if text.endswith("%") and float(text[:-1]) > 100:
-        raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
-    return text
-
-
-@dataclass(frozen=True)
 class EmbedOptions:
     """The options of `embed` and `tokenize`; None where the model or the input decides.
 
     Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags.
     """
 
-    input: tuple[str, ...] = _flag(
+    input: tuple[str, ...] = flag(
         INPUT,
         "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
         "GLOB",
         (),
         repeated=True,
     )
-    query: str | None = _flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
-    temp_dataset: str | None = _flag(
+    query: str | None = flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
+    temp_dataset: str | None = flag(
         INPUT,
         "BigQuery dataset for the query's rows (default: one that this program creates)",
         "DATASET",
     )
-    input_format: str | None = _flag(
+    input_format: str | None = flag(
         INPUT,
         "default: by suffix, else text",
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
-    document: str = _flag(
+    document: str = flag(
         INPUT,
         "what a document is in plain text: each line, or each file, whose path is then its id",
         default="line",
         choices=("line", "file"),
     )
-    text_column: str | None = _flag(
+    text_column: str | None = flag(
         INPUT, "field or column with a text or a list of words (default: text)", "NAME"
     )
-    text_b_column: str | None = _flag(INPUT, "field or column of the second text of a pair", "NAME")
-    extra_columns: tuple[str, ...] | None = _flag(
+    text_b_column: str | None = flag(INPUT, "field or column of the second text of a pair", "NAME")
+    extra_columns: tuple[str, ...] | None = flag(
         INPUT,
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",
-        type=_names,
+        type=names,
     )
-    pair_separator: str | None = _flag(
+    pair_separator: str | None = flag(
         INPUT, "separates the two texts of a line, such as ' ||| '", "TEXT"
     )
-    span_columns: tuple[str, ...] | None = _flag(
+    span_columns: tuple[str, ...] | None = flag(
         INPUT,
         "columns with the first and last+1 characters of spans (default: start,stop)",
         "A,B",
-        type=_names,
+        type=names,
     )
-    id_column: str | None = _flag(
+    id_column: str | None = flag(
         INPUT, "field or column of the id (default: id if there is one)", "NAME"
     )
-    limit: int | None = _flag(INPUT, "read only the first N records", "N", type=_positive)
+    limit: int | None = flag(INPUT, "read only the first N records", "N", type=POSITIVE)
 
-    output: str = _flag(
+    output: str = flag(
         OUTPUT, "folder of the run; with --output_format bigquery it need not be given", "DIR", ""
     )
-    overwrite: bool = _switch(OUTPUT, "first remove the files of another run", False)
-    max_rejected: str | None = _flag(
-        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", type=_share
+    overwrite: bool = switch(OUTPUT, "first remove the files of another run", False)
+    max_rejected: str | None = flag(
+        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", type=SHARE
     )
-    skip_blocks: tuple[int, ...] = _flag(
+    skip_blocks: tuple[int, ...] = flag(
         OUTPUT,
         "reject the documents of these blocks, because they crash or hang a worker",
         "N,N",
         (),
-        type=_blocks,
+        type=BLOCKS,
     )
-    block_bytes: int | None = _flag(OUTPUT, "bytes of text in a block", "N", type=_positive)
-    block_docs: int | None = _flag(
-        OUTPUT, "maximum number of documents in a file", "N", type=_positive
+    block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", type=POSITIVE)
+    block_docs: int | None = flag(
+        OUTPUT, "maximum number of documents in a file", "N", type=POSITIVE
     )
-    output_format: str = _embed_flag(
+    output_format: str = embed_flag(
         OUTPUT,
         "format of the files",
         default="parquet",
         choices=("parquet", "jsonl", "tfrecord", "bigquery"),
     )
-    output_table: str | None = _embed_flag(
+    output_table: str | None = embed_flag(
         OUTPUT, "project:dataset.table, optionally with a partition $YYYYMMDD", "TABLE"
     )
-    table_schema: str = _embed_flag(
+    table_schema: str = embed_flag(
         OUTPUT,
         "columns of the table; beam_rag: id, embedding, content, metadata, as Beam's RAG package",
         default="vectors",
         choices=TABLE_SCHEMAS,
     )
-    write_disposition: str | None = _embed_flag(
+    write_disposition: str | None = embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
         choices=("append", "truncate", "fail"),
     )
-    tfrecord_output: str | None = _embed_flag(
+    tfrecord_output: str | None = embed_flag(
         OUTPUT, "folder in which to keep the tokenized examples as well", "DIR"
     )
-    compression: str = _flag(
+    compression: str = flag(
         OUTPUT, "compression of TFRecord files", default="none", choices=("none", "gzip")
     )
-    output_dtype: str = _embed_flag(
+    output_dtype: str = embed_flag(
         OUTPUT, "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
-    skip_existing: tuple[str, ...] = _embed_flag(
+    skip_existing: tuple[str, ...] = embed_flag(
         OUTPUT,
         "earlier output: a folder, a glob of folders, or a BigQuery table; its documents with an "
         "unchanged text are not embedded again; can be repeated",
@@ -218,131 +154,131 @@ class EmbedOptions:
         (),
         repeated=True,
     )
-    keep_text: bool = _switch(OUTPUT, "write the texts beside their vectors", False)
-    list_removed: bool = _embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
-    check_ids: bool = _embed_switch(OUTPUT, "count ids that occur more than once", False)
+    keep_text: bool = switch(OUTPUT, "write the texts beside their vectors", False)
+    list_removed: bool = embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
+    check_ids: bool = embed_switch(OUTPUT, "count ids that occur more than once", False)
 
-    model: str = _flag(
+    model: str = flag(
         MODEL,
         "minilm (all-MiniLM-L6-v2), a bundle, the folder or .tar.gz of a model, local or gs://, "
         "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
         "MODEL",
         "minilm",
     )
-    allow_untrusted_model: bool = _switch(
+    allow_untrusted_model: bool = switch(
         MODEL,
         "load a SavedModel whatever its graph does: like running a program of its author",
         False,
     )
-    granularity: tuple[str, ...] = _flag(
+    granularity: tuple[str, ...] = flag(
         MODEL,
         f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)} (examples "
         "for word or span must be tokenized with these)",
         "NAME,NAME",
         ("sentence",),
-        type=_names,
+        type=names,
     )
-    recipe: str | None = _embed_flag(
+    recipe: str | None = embed_flag(
         MODEL, "layers and pooling as in the literature", choices=RECIPES
     )
-    layers: tuple[int, ...] | None = _embed_flag(
-        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=_layers
+    layers: tuple[int, ...] | None = embed_flag(
+        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=LAYERS
     )
-    layer_combine: str | None = _embed_flag(
+    layer_combine: str | None = embed_flag(
         MODEL, "how several layers become one", choices=LAYER_COMBINES
     )
-    pooling: str | None = _embed_flag(
+    pooling: str | None = embed_flag(
         MODEL,
         f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
         "NAME",
     )
-    pool_special_tokens: bool | None = _embed_switch(
+    pool_special_tokens: bool | None = embed_switch(
         MODEL, "whether pooling includes [CLS] and [SEP]"
     )
-    dense: bool | None = _embed_switch(MODEL, "whether to apply the model's own Dense modules")
-    word_pooling: str = _embed_flag(
+    dense: bool | None = embed_switch(MODEL, "whether to apply the model's own Dense modules")
+    word_pooling: str = embed_flag(
         MODEL,
         "how the tokens of a word or span become one vector",
         default="mean",
         choices=WORD_POOLINGS,
     )
-    max_seq_length: int | None = _flag(
-        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", type=_positive
+    max_seq_length: int | None = flag(
+        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", type=POSITIVE
     )
-    long_text: str = _flag(
+    long_text: str = flag(
         MODEL, "what to do with longer texts", default="truncate", choices=LONG_TEXTS
     )
-    stride: int | None = _flag(
+    stride: int | None = flag(
         MODEL,
         "tokens that neighbouring windows share (default: 64, at most half a window)",
         "N",
-        type=_at_least_zero,
+        type=AT_LEAST_ZERO,
     )
-    chunk: str | None = _embed_flag(
+    chunk: str | None = embed_flag(
         MODEL, "give each of these parts of a document a vector of its own", choices=CHUNKS
     )
-    chunk_tokens: int | None = _embed_flag(
+    chunk_tokens: int | None = embed_flag(
         MODEL,
         "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
         "N",
-        type=_positive,
+        type=POSITIVE,
     )
-    chunk_overlap: int | None = _embed_flag(
+    chunk_overlap: int | None = embed_flag(
         MODEL,
         "tokens, at most, that neighbouring chunks share (default: 0)",
         "N",
-        type=_at_least_zero,
+        type=AT_LEAST_ZERO,
     )
-    chunk_pooling: str = _embed_flag(
+    chunk_pooling: str = embed_flag(
         MODEL,
         "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
         "mean of its tokens",
         default="own",
         choices=CHUNK_POOLINGS,
     )
-    prompt: str | None = _flag(
+    prompt: str | None = flag(
         MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
     )
-    merge_windows: bool | None = _embed_switch(
+    merge_windows: bool | None = embed_switch(
         MODEL, "one vector a document (default) or one a window"
     )
-    dim: int | None = _embed_flag(MODEL, "keep the first N numbers", "N", type=_positive)
-    normalize: bool | None = _embed_switch(MODEL, "whether to scale vectors to unit length")
+    dim: int | None = embed_flag(MODEL, "keep the first N numbers", "N", type=POSITIVE)
+    normalize: bool | None = embed_switch(MODEL, "whether to scale vectors to unit length")
 
-    precision: str = _embed_flag(
+    precision: str = embed_flag(
         COMPUTING, "number type of the matrix products", default="float32", choices=PRECISIONS
     )
-    device: str = _embed_flag(
+    device: str = embed_flag(
         COMPUTING,
         "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
         "processor, for tests",
         default="auto",
         choices=DEVICES,
     )
-    batch_tokens: int | None = _embed_flag(
+    batch_tokens: int | None = embed_flag(
         COMPUTING,
         "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
         "N",
-        type=_positive,
+        type=POSITIVE,
     )
-    threads: int | None = _embed_flag(COMPUTING, "default: all processors", "N", type=_positive)
-    inference_timeout: int = _embed_flag(
+    threads: int | None = embed_flag(COMPUTING, "default: all processors", "N", type=POSITIVE)
+    inference_timeout: int = embed_flag(
         COMPUTING,
         "fail, naming the block, if no batch ends within this time",
         "SECONDS",
         600,
-        type=_positive,
+        type=POSITIVE,
     )
-    runner: str = _flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
-    accelerator: str | None = _embed_flag(
+    runner: str = flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
+    accelerator: str | None = embed_flag(
         DATAFLOW,
         "accelerator of every worker; also chooses --device, --machine_type and the disk",
         choices=ACCELERATORS,
     )
-    right_fitting: bool = _embed_switch(
+    right_fitting: bool = embed_switch(
         DATAFLOW, "give the accelerator only to the workers of the model's steps", False
     )
-    dry_run: bool = _switch(None, "print the plan and stop", False)
+    dry_run: bool = switch(None, "print the plan and stop", False)
     beam_args: tuple[str, ...] = ()
 
     @property

@@ -14,9 +14,15 @@ from pipeline.options import EmbedOptions
 from pipeline.outputs import run_record
 from pipeline.outputs.outcome import problem
 from pipeline.outputs.progress import Progress
+from pipeline.outputs.report_text import (
+    crash_lines,
+    load_lines,
+    plan_lines,
+    statements,
+    summary_lines,
+)
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
-from pipeline.report_text import crash_lines, load_lines, plan_lines, statements, summary_lines
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
 from pipeline.runners.dataflow import for_dataflow
