@@ -177,7 +177,7 @@ bench: .venv/dev model  ## measure against the peers (an hour; own environment u
 VARIABLES := deploy/dataflow/variables.env
 DO := submit
 
-dataflow: .venv/runtime  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
+dataflow: $(if $(PRINT),,.venv/runtime)  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
 	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv

@@ -27,7 +27,23 @@ read_variables() {
   done < "$1"
   for name in PROJECT REGION BUCKET REPOSITORY INPUT OUTPUT; do
     [[ -n ${!name} ]] || die "$1: $name is empty"
+    [[ ${!name} != my-project && /${!name}/ != */my-project/* && /${!name}/ != */my-bucket/* ]] \
+      || die "$1: $name has the example's value ${!name}, give your own"
   done
+  local path=${REPOSITORY#*/}
+  [[ ${path%%/*} == "$PROJECT" ]] \
+    || die "$1: REPOSITORY is in the project ${path%%/*}, PROJECT is $PROJECT: give one project"
+}
+
+# The commit; with a digest of all files where they differ from it.
+state_of_tree() {
+  local commit
+  commit=$(git rev-parse --short=12 HEAD) || die "this is no clone of git: give a TAG"
+  if [[ -n $(git status --porcelain) ]]; then
+    commit+=-$(git ls-files -z --cached --others --exclude-standard \
+      | xargs -0 sha256sum 2> /dev/null | sha256sum | cut -c 1-12)
+  fi
+  echo "$commit"
 }
 
 choose_image() { # worker|template
@@ -42,19 +58,24 @@ choose_image() { # worker|template
   target=$1
   name=bert-embed-$device
   [[ $ACCELERATOR != v6e ]] || name+=-v6e
-  template=$BUCKET/templates/$name.json
+  local tag
+  tag=${TAG:-$(state_of_tree)} # so that a launcher never starts workers of another version
+  template=$BUCKET/templates/$name-$tag.json
   [[ $target == worker ]] || name+=-template
-  image=$REPOSITORY/$name:${TAG:-$(git describe --always --dirty)}
+  image=$REPOSITORY/$name:$tag
 }
 
 build_image() {
-  if [[ -z $print && $image != *-dirty ]] \
-    && gcloud artifacts docker images describe "$image" --project "$PROJECT" > /dev/null 2>&1; then
-    echo "$image is there"
-    return
+  if [[ -z $print ]]; then
+    local answer
+    if answer=$(gcloud artifacts docker images describe "$image" --project "$PROJECT" 2>&1); then
+      echo "$image is there"
+      return
+    fi
+    [[ $answer == *"Image not found"* ]] || die "gcloud cannot say whether $image is there: $answer"
   fi
   if [[ $BUILD == docker ]]; then
-    show_and_run docker build --platform linux/amd64 --file deploy/docker/Dockerfile \
+    show_and_run env DOCKER_BUILDKIT=1 docker build --platform linux/amd64 --file deploy/docker/Dockerfile \
       --build-arg "DEVICE=$device" --build-arg "TPU_TYPE=$tpu_type" --target "$target" --tag "$image" .
     show_and_run docker push "$image"
   else
@@ -86,8 +107,26 @@ write_template() {
     --metadata-file deploy/dataflow/metadata.json
 }
 
-# A launcher takes only the parameters that the template's metadata lists.
-add_parameters() {
+# What gcloud takes itself; the rest are parameters, of which a launcher takes those of the metadata.
+add_flag() { # name value
+  case $1 in
+    job_name) job_name=$2 ;;
+    machine_type) flags+=(--worker-machine-type "$2") ;;
+    max_num_workers) flags+=(--max-workers "$2") ;;
+    labels) flags+=(--additional-user-labels "$2") ;;
+    experiments) flags+=(--additional-experiments "$2") ;;
+    worker_zone | num_workers | network | subnetwork | staging_location | dataflow_kms_key | flexrs_goal | service_account_email)
+      flags+=("--${1//_/-}" "$2")
+      ;;
+    *)
+      grep -q "\"name\": \"$1\"" deploy/dataflow/metadata.json \
+        || die "FLAGS: --$1 is no parameter of the template; see deploy/dataflow/metadata.json"
+      parameters+=("$1=$2")
+      ;;
+  esac
+}
+
+add_flags() {
   local words word name
   read -r -a words <<< "$FLAGS"
   while ((${#words[@]})); do
@@ -96,31 +135,47 @@ add_parameters() {
     [[ $word == --?* ]] || die "FLAGS: $word is no flag"
     name=${word#--}
     name=${name%%=*}
-    grep -q "\"name\": \"$name\"" deploy/dataflow/metadata.json \
-      || die "FLAGS: --$name is no parameter of the template; see deploy/dataflow/metadata.json"
     if [[ $word == *=* ]]; then
-      parameters+=";$name=${word#*=}"
+      add_flag "$name" "${word#*=}"
     elif ((${#words[@]})) && [[ ${words[0]} != --* ]]; then
-      parameters+=";$name=${words[0]}"
+      add_flag "$name" "${words[0]}"
       words=("${words[@]:1}")
+    elif grep -A 5 "\"name\": \"${name#no_}\"" deploy/dataflow/metadata.json | grep -q BOOLEAN; then
+      add_flag "${name#no_}" "$([[ $name == no_* ]] && echo false || echo true)"
     else
       die "FLAGS: --$name has no value, which a template's parameter needs"
     fi
   done
 }
 
+# gcloud separates parameters by what stands between the carets, which no value may have.
+joined() {
+  local separator all
+  for separator in ';' '|' '~' '@@' ';;;'; do
+    [[ "$*" == *"$separator"* ]] && continue
+    all=$(printf "${separator}%s" "$@")
+    echo "^$separator^${all#"$separator"}"
+    return
+  done
+  die "FLAGS has every character that could separate parameters (; | ~ @@)"
+}
+
 launch() {
   choose_image template
-  local parameters="input=$INPUT;output=$OUTPUT;sdk_container_image=$image"
-  [[ -z $ACCELERATOR ]] || parameters+=";accelerator=$ACCELERATOR"
-  [[ -z $MODEL ]] || parameters+=";model=$MODEL"
-  add_parameters
+  # While a job runs, a second one of its output and day is refused.
+  local job_name
+  job_name=bert-embed-$(printf '%s %s' "$INPUT" "$OUTPUT" | sha256sum | cut -c 1-8)-$(date -u +%Y%m%d)
+  local parameters=("sdk_container_image=$image" "input=$INPUT" "output=$OUTPUT")
+  [[ -z $ACCELERATOR ]] || parameters+=("accelerator=$ACCELERATOR")
+  [[ -z $MODEL ]] || parameters+=("model=$MODEL")
   local flags=(--project "$PROJECT" --region "$REGION" --temp-location "$BUCKET/tmp")
   flags+=(--template-file-gcs-location "$template")
   [[ -z $MAX_WORKERS ]] || flags+=(--max-workers "$MAX_WORKERS")
   [[ -z $SERVICE_ACCOUNT ]] || flags+=(--service-account-email "$SERVICE_ACCOUNT")
   [[ -z $SUBNETWORK ]] || flags+=(--subnetwork "$SUBNETWORK" --disable-public-ips)
-  show_and_run gcloud dataflow flex-template run bert-embed "${flags[@]}" --parameters "^;^$parameters"
+  add_flags
+  show_and_run gcloud dataflow flex-template run "$job_name" "${flags[@]}" \
+    --parameters "$(joined "${parameters[@]}")"
 }
 
 [[ $# -ge 2 ]] || die "give submit, template or launch, and the file of variables"

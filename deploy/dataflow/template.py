@@ -3,6 +3,7 @@
 import sys
 
 from pipeline.cli import main
+from pipeline.commands.flex_template import template_arguments
 
 if __name__ == "__main__":
-    sys.exit(main(["embed", *sys.argv[1:]]))
+    sys.exit(main(["embed", *template_arguments(sys.argv[1:])]))

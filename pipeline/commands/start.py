@@ -23,6 +23,7 @@ from pipeline.outputs.report_text import (
 )
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
+from pipeline.resolve.dates import with_dates
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
 from pipeline.runners.dataflow import for_dataflow
@@ -79,6 +80,7 @@ def start(options: EmbedOptions) -> ExitCode:
 
 def checked_run(options: EmbedOptions) -> EmbedRun:
     """Returns the run that options ask for; UsageError and StorageError as `start` raises them."""
+    options = with_dates(options)
     check_contradictions(options)
     return prepare(for_dataflow(with_folder(options)))
 

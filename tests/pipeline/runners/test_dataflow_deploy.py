@@ -1,10 +1,14 @@
 """deploy/dataflow and deploy/docker: versions agree, what is printed is a job, docs are true."""
 
+import datetime
 import json
+import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -14,13 +18,16 @@ from packaging.specifiers import SpecifierSet
 
 from pipeline.accelerators import ACCELERATORS
 from pipeline.cli import main
-from pipeline.parser import command_parser
+from pipeline.commands.flex_template import metadata_text, template_arguments
+from pipeline.options import FLAGS
+from pipeline.parser import command_parser, parse_embed
 from tests.support.command import ROOT
 
 DOCKER, DATAFLOW = ROOT / "deploy" / "docker", ROOT / "deploy" / "dataflow"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 EXAMPLE = (DATAFLOW / "variables.env.example").read_text("utf-8")
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
+DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 PAGE = (ROOT / "docs" / "dataflow.md").read_text("utf-8")
 COMMANDS = re.findall(r"^python -m pipeline (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
 
@@ -83,18 +90,19 @@ def test_an_image_has_every_package_and_file_that_it_copies():
         assert any(source == path or source.startswith(f"{path}/") for path in allowed), source
 
 
-def printed(folder, *replacements, do="submit"):
+def printed(folder, *replacements, do="submit", more=("--print",), **env):
     """What `make dataflow PRINT=1` does with a file of variables: exit code, commands, errors."""
-    text = EXAMPLE
+    text = EXAMPLE.replace("my-project", "acme").replace("my-bucket", "acme-texts")
     for old, new in replacements:
         assert f"\n{old}" in text
         text = text.replace(f"\n{old}", f"\n{new}")
     (folder / "variables.env").write_text(text)
     made = subprocess.run(
-        [str(DATAFLOW / "dataflow.sh"), do, str(folder / "variables.env"), "--print"],
+        [str(DATAFLOW / "dataflow.sh"), do, str(folder / "variables.env"), *more],
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | env,
     )
     return made.returncode, [shlex.split(line) for line in made.stdout.splitlines()], made.stderr
 
@@ -102,8 +110,9 @@ def printed(folder, *replacements, do="submit"):
 @pytest.fixture(scope="module")
 def bucket(gcs_session):
     """What the examples embed."""
-    made = gcs_session.client.create_bucket("my-bucket")
-    made.blob("texts/a.jsonl").upload_from_string('{"id": "a", "text": "the bank"}\n' * 9)
+    for name in ("my-bucket", "acme-texts"):
+        made = gcs_session.client.create_bucket(name)
+        made.blob("texts/a.jsonl").upload_from_string('{"id": "a", "text": "the bank"}\n' * 9)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,7 @@ def test_what_make_dataflow_runs_is_a_job(
     )
     assert code == 0
     assert build[:3] == ["gcloud", "builds", "submit"]
-    image = f"us-central1-docker.pkg.dev/my-project/images/bert-embed-{device}:"
+    image = f"us-central1-docker.pkg.dev/acme/images/bert-embed-{device}:"
     [settings] = [word for word in build if word.startswith("_IMAGE=")]
     assert settings.startswith(f"_IMAGE={image}")
     assert f",_DEVICE={device}," in settings
@@ -158,9 +167,9 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
     code, [build, push, made], _ = printed(
         tmp_path, ("BUILD=cloud", "BUILD=docker"), ("TAG=", "TAG=7"), do="template"
     )
-    image = "us-central1-docker.pkg.dev/my-project/images/bert-embed-cpu-template:7"
+    image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
     assert code == 0
-    assert build[:2] == ["docker", "build"]
+    assert build[:4] == ["env", "DOCKER_BUILDKIT=1", "docker", "build"]
     assert build[build.index("--target") + 1] == "template"
     assert push == ["docker", "push", image]
     assert made[:5] == [
@@ -168,23 +177,131 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
         "dataflow",
         "flex-template",
         "build",
-        "gs://my-bucket/templates/bert-embed-cpu.json",
+        "gs://acme-texts/templates/bert-embed-cpu-7.json",
     ]
-    flags = ("FLAGS=", "FLAGS=--precision int8 --max_rejected=1%")
-    code, [launch], _ = printed(tmp_path, ("TAG=", "TAG=7"), flags, do="launch")
-    given = launch[launch.index("--parameters") + 1].removeprefix("^;^").split(";")
-    parameters = dict(each.split("=", 1) for each in given)
-    assert parameters["sdk_container_image"] == image
-    assert (parameters["precision"], parameters["max_rejected"]) == ("int8", "1%")
+
+
+def launched(tmp_path, flags):
+    """The words of the command that `launch` prints, and the template's parameters in it."""
+    changes = ("TAG=", "TAG=7"), ("FLAGS=", f"FLAGS={flags}")
+    code, [words], errors = printed(tmp_path, *changes, do="launch")
+    assert (code, errors) == (0, "")
+    assert words[:4] == ["gcloud", "dataflow", "flex-template", "run"]
+    _, separator, given = words[words.index("--parameters") + 1].split("^", 2)
+    return words, dict(each.split("=", 1) for each in given.split(separator))
+
+
+def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
+    flags = "--precision int8 --max_rejected=1% --normalize --no_dense --keep_text=true --limit 10"
+    words, parameters = launched(tmp_path, flags)
+    image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
+    template = words[words.index("--template-file-gcs-location") + 1]
+    assert template == "gs://acme-texts/templates/bert-embed-cpu-7.json"
+    assert parameters == {
+        "sdk_container_image": image,
+        "input": "gs://acme-texts/texts/*.jsonl",
+        "output": "gs://acme-texts/vectors",
+        "precision": "int8",
+        "max_rejected": "1%",
+        "normalize": "true",
+        "dense": "false",
+        "keep_text": "true",
+        "limit": "10",
+    }
     for each in METADATA["parameters"]:
         for pattern in each.get("regexes", []) if each["name"] in parameters else []:
             assert re.search(pattern, parameters[each["name"]])
 
 
+def test_what_gcloud_takes_itself_is_given_to_it(tmp_path):
+    flags = (
+        "--worker_zone us-central1-a --machine_type=n2-standard-4 --network net "
+        "--labels=team=search --staging_location gs://acme-texts/s --dataflow_kms_key k "
+        "--num_workers 2 --job_name nightly --experiments=a"
+    )
+    words, parameters = launched(tmp_path, flags)
+    assert words[4] == "nightly"
+    for name, value in (
+        ("worker-zone", "us-central1-a"),
+        ("worker-machine-type", "n2-standard-4"),
+        ("network", "net"),
+        ("additional-user-labels", "team=search"),
+        ("staging-location", "gs://acme-texts/s"),
+        ("dataflow-kms-key", "k"),
+        ("num-workers", "2"),
+        ("additional-experiments", "a"),
+    ):
+        assert words[words.index(f"--{name}") + 1] == value
+    assert parameters.keys() == {"sdk_container_image", "input", "output"}
+
+
+def test_jobs_of_two_outputs_have_two_names(tmp_path):
+    first, parameters = launched(tmp_path, "--pair_separator=;|~ --prompt a;b")
+    assert (parameters["pair_separator"], parameters["prompt"]) == (";|~", "a;b")
+    _, [second], _ = printed(tmp_path, ("OUTPUT=", "OUTPUT=gs://acme-texts/b"), do="launch")
+    assert re.fullmatch(r"bert-embed-[0-9a-f]{8}-20\d{6}", first[4])
+    assert first[4] != second[4]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "commands"),
+    [
+        ("echo digest", 0, 1),
+        ("echo 'ERROR: Image not found.' >&2; exit 1", 0, 2),
+        ("echo 'ERROR: no active account' >&2; exit 1", 2, 0),
+    ],
+)
+def test_only_a_missing_image_is_built(tmp_path, answer, code, commands):
+    """An image that gcloud cannot look up may be there."""
+    log = tmp_path / "log"
+    gcloud = tmp_path / "bin" / "gcloud"
+    gcloud.parent.mkdir()
+    gcloud.write_text(
+        f'#!/bin/sh\nif [ "$1" = artifacts ]; then {answer}; else echo "$*" >> {log}; fi\n'
+    )
+    gcloud.chmod(0o755)
+    path = f"{gcloud.parent}:{os.environ['PATH']}"
+    found, _, errors = printed(tmp_path, ("TAG=", "TAG=7"), do="template", more=(), PATH=path)
+    assert found == code
+    assert ("gcloud cannot say whether" in errors) == (code == 2)
+    ran = log.read_text().splitlines() if log.exists() else []
+    assert len(ran) == commands
+
+
+def test_a_changed_tree_is_another_tag(tmp_path):
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    (clone / "deploy" / "dataflow").mkdir(parents=True)
+    script = clone / "deploy" / "dataflow" / "dataflow.sh"
+    shutil.copy(DATAFLOW / "dataflow.sh", script)
+    text = EXAMPLE.replace("my-project", "acme").replace("my-bucket", "acme-texts")
+    (tmp_path / "variables.env").write_text(text)
+
+    def tag():
+        command = [script, "submit", tmp_path / "variables.env", "--print"]
+        made = subprocess.run(command, capture_output=True, text=True, check=True)
+        return re.search(r"bert-embed-cpu:([\w-]+)", made.stdout)[1]
+
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "add", "."], cwd=clone, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", "a"], cwd=clone, check=True)
+    committed = tag()
+    (clone / "new.py").write_text("one")
+    added = tag()
+    (clone / "new.py").write_text("two")
+    changed = tag()
+    assert len({committed, added, changed}) == 3
+    assert changed.startswith(committed)
+    assert tag() == changed
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("PROJECT=my-project", "PROJECT="), "PROJECT is empty"),
+        (("PROJECT=acme", "PROJECT="), "PROJECT is empty"),
+        (("PROJECT=acme", "PROJECT=my-project"), "PROJECT has the example's value my-project"),
+        (("PROJECT=acme", "PROJECT=other"), "REPOSITORY is in the project acme, PROJECT is other"),
+        (("BUCKET=gs://acme-texts", "BUCKET=gs://my-bucket"), "BUCKET has the example's value"),
         (("TAG=", "PROJET=x"), "PROJET is none of the variables"),
         (("ACCELERATOR=", "ACCELERATOR=t5"), "ACCELERATOR t5 is none of t4, l4"),
         (("FLAGS=", 'FLAGS="--limit 10"'), "FLAGS has quotes, leave them out"),
@@ -199,7 +316,7 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--limit 10", "--limit is no parameter of the template"),
+        ("--runner x", "--runner is no parameter of the template"),
         ("--precision", "--precision has no value"),
         ("precision", "precision is no flag"),
     ],
@@ -218,8 +335,11 @@ def flags_shown():
 
 
 def test_parameters_of_the_template_are_flags():
+    assert metadata_text() == (DATAFLOW / "metadata.json").read_text("utf-8"), (
+        "run python -m pipeline.commands.flex_template"
+    )
     shown = flags_shown()
-    beams = set(PipelineOptions([]).get_all_options())
+    beams = {"config", *PipelineOptions([]).get_all_options()}
     required = set()
     for each in METADATA["parameters"]:
         name = each["name"]
@@ -229,7 +349,50 @@ def test_parameters_of_the_template_are_flags():
             required.add(name)
         offered = [option["value"] for option in each.get("enumOptions", [])]
         assert not offered or offered == shown[name]
-    assert required == {"input", "output", "sdk_container_image"}
+    assert required == {"output", "sdk_container_image"}  # a query stands in for the input
+    assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
+
+
+def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys, monkeypatch):
+    """With its default, or left empty, as a form sends those that nobody filled in."""
+    words = [
+        "--runner=DataflowRunner",  # as the launcher
+        "--project=acme",
+        "--region=us-central1",
+        "--temp_location=gs://acme-texts/tmp",
+        "--job_name=a",
+        "--dry_run",
+    ]
+    given = {
+        "input": "gs://acme-texts/texts/a.jsonl,gs://acme-texts/texts/*.jsonl",
+        "output": "gs://acme-texts/vectors/{date:%Y}",
+        "sdk_container_image": "us-docker.pkg.dev/p/r/i:1",
+    }
+    for each in METADATA["parameters"]:
+        name = each["name"]
+        value = given.get(name, each.get("defaultValue", ""))
+        if name in FLAGS and name not in given and value:
+            assert parse_embed(["--input=a", "--output=b", f"--{name}={value}"]) == DEFAULTS_PARSED
+        words.append(f"--{name}={value}")
+    monkeypatch.setattr(sys, "argv", ["main.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(DATAFLOW / "template.py"), run_name="__main__")
+    plan = capsys.readouterr()
+    assert (ended.value.code, plan.err) == (0, "")
+    assert "1 files" in plan.out
+    assert f"to gs://acme-texts/vectors/{datetime.datetime.now(datetime.UTC).year}, " in plan.out
+
+
+def test_every_switch_of_the_template_takes_a_value():
+    switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
+    assert {each["name"] for each in switches} == {
+        name for name, flag in FLAGS.items() if flag.switch and name != "dry_run"
+    }
+    for each in switches:
+        for value in ("true", "false"):
+            words = template_arguments([f"--{each['name']}={value}"])
+            options = parse_embed(["--input=a", "--output=b", *words])
+            assert getattr(options, each["name"]) is (value == "true")
 
 
 @pytest.mark.parametrize(

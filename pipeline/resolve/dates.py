@@ -1,0 +1,48 @@
+"""Puts the day of a run into its places, for schedulers that always send the same request."""
+
+import datetime
+import re
+from dataclasses import replace
+from typing import Any
+
+from pipeline.errors import UsageError
+from pipeline.options import EmbedOptions
+
+_PLACES = ("input", "query", "output", "output_table", "tfrecord_output", "skip_existing")
+_DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
+_ISO = "%Y-%m-%d"
+
+
+def with_dates(options: EmbedOptions, now: datetime.datetime | None = None) -> EmbedOptions:
+    """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC.
+
+    Args:
+        options: As they were given.
+        now: The time of the run; None for this moment.
+
+    Returns:
+        The options with `2026-11-22` for `{today}`; `{date:%Y/%m/%d}` is today as
+        `datetime.strftime` writes it, `{yesterday:%Y%m%d}` the day before likewise.
+
+    Raises:
+        UsageError: `{date}` has no format.
+    """
+    today = (now or datetime.datetime.now(datetime.UTC)).date()
+    changed = {name: _dated(name, getattr(options, name), today) for name in _PLACES}
+    return replace(options, **changed)
+
+
+def _dated(name: str, value: Any, today: datetime.date) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_dated(name, each, today) for each in value)
+    if value is None:
+        return None
+
+    def day(found: re.Match[str]) -> str:
+        which, form = found.groups()
+        if which == "date" and not form:
+            raise UsageError(f"--{name} {value}: give {{date}} a format, such as {{date:%Y/%m/%d}}")
+        one = today - datetime.timedelta(days=which == "yesterday")
+        return one.strftime(form or _ISO)
+
+    return _DAY.sub(day, value)

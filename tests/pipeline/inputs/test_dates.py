@@ -1,0 +1,41 @@
+"""The day of a run in its places."""
+
+import datetime
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.options import EmbedOptions
+from pipeline.resolve.dates import with_dates
+from tests.support.command import embed, flags_of, record
+
+NIGHT = datetime.datetime(2026, 3, 1, 0, 30, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("gs://b/{today}/*.txt", "gs://b/2026-03-01/*.txt"),
+        ("gs://b/{yesterday}/*.txt", "gs://b/2026-02-28/*.txt"),
+        ("gs://b/{date:%Y/%m/%d}/{yesterday:%d}.txt", "gs://b/2026/03/01/28.txt"),
+        ("p:set.table${yesterday:%Y%m%d}", "p:set.table$20260228"),
+        ("gs://b/{a,b}/*.txt", "gs://b/{a,b}/*.txt"),
+    ],
+)
+def test_days_of_utc(given, expected):
+    options = with_dates(EmbedOptions(input=(given, "x"), output=given, output_table=given), NIGHT)
+    assert (options.input, options.output) == ((expected, "x"), expected)
+    assert (options.output_table, options.query) == (expected, None)
+
+
+def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, tiny_bundle, capsys):
+    year = str(datetime.datetime.now(datetime.UTC).year)
+    (tmp_path / f"in-{year}.txt").write_text("the bank\n")
+    flags = flags_of(tmp_path / "{date:%Y}", tiny_bundle, tmp_path / "in-{date:%Y}.txt")
+    assert main(["embed", *flags]) == 0
+    found = record(tmp_path / year)
+    assert found["counts"]["embedded"] == 1
+    assert found["options"]["output"] == str(tmp_path / year)
+    capsys.readouterr()
+    assert embed(tmp_path / "{date}", tiny_bundle, tmp_path) == 2
+    assert "give {date} a format, such as {date:%Y/%m/%d}" in capsys.readouterr().err
