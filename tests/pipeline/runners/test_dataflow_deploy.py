@@ -1,33 +1,23 @@
 """deploy/dataflow and deploy/docker: versions agree, what is printed is a job, docs are true."""
 
-import datetime
-import json
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from pipeline.accelerators import ACCELERATORS
 from pipeline.cli import main
-from pipeline.commands.flex_template import metadata_text, template_arguments
-from pipeline.options import FLAGS
-from pipeline.parser import command_parser, parse_embed
 from tests.support.command import ROOT
+from tests.support.deploy import DATAFLOW, EXAMPLE, printed
 
-DOCKER, DATAFLOW = ROOT / "deploy" / "docker", ROOT / "deploy" / "dataflow"
+DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
-EXAMPLE = (DATAFLOW / "variables.env.example").read_text("utf-8")
-METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
-DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 PAGE = (ROOT / "docs" / "dataflow.md").read_text("utf-8")
 COMMANDS = re.findall(r"^python -m pipeline (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
 
@@ -88,23 +78,6 @@ def test_an_image_has_every_package_and_file_that_it_copies():
     for source in sources:
         assert list(ROOT.glob(source)), source
         assert any(source == path or source.startswith(f"{path}/") for path in allowed), source
-
-
-def printed(folder, *replacements, do="submit", more=("--print",), **env):
-    """What `make dataflow PRINT=1` does with a file of variables: exit code, commands, errors."""
-    text = EXAMPLE.replace("my-project", "acme").replace("my-bucket", "acme-texts")
-    for old, new in replacements:
-        assert f"\n{old}" in text
-        text = text.replace(f"\n{old}", f"\n{new}")
-    (folder / "variables.env").write_text(text)
-    made = subprocess.run(
-        [str(DATAFLOW / "dataflow.sh"), do, str(folder / "variables.env"), *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | env,
-    )
-    return made.returncode, [shlex.split(line) for line in made.stdout.splitlines()], made.stderr
 
 
 @pytest.fixture(scope="module")
@@ -181,68 +154,6 @@ def test_images_can_be_built_here_and_templates_made(tmp_path):
     ]
 
 
-def launched(tmp_path, flags):
-    """The words of the command that `launch` prints, and the template's parameters in it."""
-    changes = ("TAG=", "TAG=7"), ("FLAGS=", f"FLAGS={flags}")
-    code, [words], errors = printed(tmp_path, *changes, do="launch")
-    assert (code, errors) == (0, "")
-    assert words[:4] == ["gcloud", "dataflow", "flex-template", "run"]
-    _, separator, given = words[words.index("--parameters") + 1].split("^", 2)
-    return words, dict(each.split("=", 1) for each in given.split(separator))
-
-
-def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
-    flags = "--precision int8 --max_rejected=1% --normalize --no_dense --keep_text=true --limit 10"
-    words, parameters = launched(tmp_path, flags)
-    image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
-    template = words[words.index("--template-file-gcs-location") + 1]
-    assert template == "gs://acme-texts/templates/bert-embed-cpu-7.json"
-    assert parameters == {
-        "sdk_container_image": image,
-        "input": "gs://acme-texts/texts/*.jsonl",
-        "output": "gs://acme-texts/vectors",
-        "precision": "int8",
-        "max_rejected": "1%",
-        "normalize": "true",
-        "dense": "false",
-        "keep_text": "true",
-        "limit": "10",
-    }
-    for each in METADATA["parameters"]:
-        for pattern in each.get("regexes", []) if each["name"] in parameters else []:
-            assert re.search(pattern, parameters[each["name"]])
-
-
-def test_what_gcloud_takes_itself_is_given_to_it(tmp_path):
-    flags = (
-        "--worker_zone us-central1-a --machine_type=n2-standard-4 --network net "
-        "--labels=team=search --staging_location gs://acme-texts/s --dataflow_kms_key k "
-        "--num_workers 2 --job_name nightly --experiments=a"
-    )
-    words, parameters = launched(tmp_path, flags)
-    assert words[4] == "nightly"
-    for name, value in (
-        ("worker-zone", "us-central1-a"),
-        ("worker-machine-type", "n2-standard-4"),
-        ("network", "net"),
-        ("additional-user-labels", "team=search"),
-        ("staging-location", "gs://acme-texts/s"),
-        ("dataflow-kms-key", "k"),
-        ("num-workers", "2"),
-        ("additional-experiments", "a"),
-    ):
-        assert words[words.index(f"--{name}") + 1] == value
-    assert parameters.keys() == {"sdk_container_image", "input", "output"}
-
-
-def test_jobs_of_two_outputs_have_two_names(tmp_path):
-    first, parameters = launched(tmp_path, "--pair_separator=;|~ --prompt a;b")
-    assert (parameters["pair_separator"], parameters["prompt"]) == (";|~", "a;b")
-    _, [second], _ = printed(tmp_path, ("OUTPUT=", "OUTPUT=gs://acme-texts/b"), do="launch")
-    assert re.fullmatch(r"bert-embed-[0-9a-f]{8}-20\d{6}", first[4])
-    assert first[4] != second[4]
-
-
 @pytest.mark.parametrize(
     ("answer", "code", "commands"),
     [
@@ -311,121 +222,6 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
     code, commands, errors = printed(tmp_path, change)
     assert (code, commands) == (2, [])
     assert message in errors
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--runner x", "--runner is no parameter of the template"),
-        ("--precision", "--precision has no value"),
-        ("precision", "precision is no flag"),
-    ],
-)
-def test_a_template_is_not_launched_with_flags_that_it_would_drop(tmp_path, flags, message):
-    code, commands, errors = printed(tmp_path, ("FLAGS=", f"FLAGS={flags}"), do="launch")
-    assert (code, commands) == (2, [])
-    assert message in errors
-
-
-def flags_shown():
-    """Flags that `embed --help` lists, each with the values that it offers."""
-    page = command_parser("embed").format_help()
-    found = re.findall(r"^  --(\w+)(?: \{([\w,-]+)\})?", page, re.MULTILINE)
-    return {name: values.split(",") for name, values in found}
-
-
-def test_parameters_of_the_template_are_flags():
-    assert metadata_text() == (DATAFLOW / "metadata.json").read_text("utf-8"), (
-        "run python -m pipeline.commands.flex_template"
-    )
-    shown = flags_shown()
-    beams = {"config", *PipelineOptions([]).get_all_options()}
-    required = set()
-    for each in METADATA["parameters"]:
-        name = each["name"]
-        assert name in shown or name in beams
-        assert {"label", "helpText"} <= each.keys()
-        if not each.get("isOptional"):
-            required.add(name)
-        offered = [option["value"] for option in each.get("enumOptions", [])]
-        assert not offered or offered == shown[name]
-    assert required == {"output", "sdk_container_image"}  # a query stands in for the input
-    assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
-
-
-def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys, monkeypatch):
-    """With its default, or left empty, as a form sends those that nobody filled in."""
-    words = [
-        "--runner=DataflowRunner",  # as the launcher
-        "--project=acme",
-        "--region=us-central1",
-        "--temp_location=gs://acme-texts/tmp",
-        "--job_name=a",
-        "--dry_run",
-    ]
-    given = {
-        "input": "gs://acme-texts/texts/a.jsonl,gs://acme-texts/texts/*.jsonl",
-        "output": "gs://acme-texts/vectors/{date:%Y}",
-        "sdk_container_image": "us-docker.pkg.dev/p/r/i:1",
-    }
-    for each in METADATA["parameters"]:
-        name = each["name"]
-        value = given.get(name, each.get("defaultValue", ""))
-        if name in FLAGS and name not in given and value:
-            assert parse_embed(["--input=a", "--output=b", f"--{name}={value}"]) == DEFAULTS_PARSED
-        words.append(f"--{name}={value}")
-    monkeypatch.setattr(sys, "argv", ["main.py", *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(DATAFLOW / "template.py"), run_name="__main__")
-    plan = capsys.readouterr()
-    assert (ended.value.code, plan.err) == (0, "")
-    assert "1 files" in plan.out
-    assert f"to gs://acme-texts/vectors/{datetime.datetime.now(datetime.UTC).year}, " in plan.out
-
-
-def test_every_switch_of_the_template_takes_a_value():
-    switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
-    assert {each["name"] for each in switches} == {
-        name for name, flag in FLAGS.items() if flag.switch and name != "dry_run"
-    }
-    for each in switches:
-        for value in ("true", "false"):
-            words = template_arguments([f"--{each['name']}={value}"])
-            options = parse_embed(["--input=a", "--output=b", *words])
-            assert getattr(options, each["name"]) is (value == "true")
-
-
-@pytest.mark.parametrize(
-    ("name", "right", "wrong"),
-    [
-        ("input", ["gs://b/a*.txt", "my-project:set.table"], ["texts/*.txt", ""]),
-        ("output", ["gs://b/out"], ["build/out", "gs://"]),
-        ("max_rejected", ["10", "0.5%"], ["many", "-1"]),
-    ],
-)
-def test_parameters_that_cannot_work_are_refused_by_the_template(name, right, wrong):
-    [patterns] = [each["regexes"] for each in METADATA["parameters"] if each["name"] == name]
-    for value in right:
-        assert all(re.search(pattern, value) for pattern in patterns), value
-    for value in wrong:
-        assert not all(re.search(pattern, value) for pattern in patterns), value
-
-
-@pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
-def test_gcloud_takes_the_template(tmp_path):
-    command = ["gcloud", "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]
-    command += ["--image=us-docker.pkg.dev/p/r/bert-embed:1", "--sdk-language=PYTHON"]
-    command += [f"--metadata-file={DATAFLOW / 'metadata.json'}", "--print-only", "--project=p"]
-    made = subprocess.run(
-        command,
-        env={"PATH": "/usr/bin:/bin", "CLOUDSDK_CONFIG": str(tmp_path), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    template = json.loads(made.stdout[made.stdout.index("{") :])
-    names = [each["name"] for each in template["metadata"]["parameters"]]
-    assert names == [each["name"] for each in METADATA["parameters"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=["cpu", "l4", "t4", "v5e"])
