@@ -8,7 +8,7 @@ from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
 from pipeline.options import EXAMPLES, EmbedOptions
 from pipeline.outputs.disk import check_output
-from pipeline.resolve.columns import input_columns
+from pipeline.resolve.columns import input_columns, named_columns
 from pipeline.resolve.earlier import check_formats, earlier_outputs
 from pipeline.resolve.example_input import (
     are_examples,
@@ -33,6 +33,7 @@ from pipeline.runners.beam_flags import configure_storage
 from pipeline.runners.local_runners import check_local_runner
 from pipeline.runners.portable_jobs import check_job_server
 from pipeline.runners.worker_model import check_precision, engine_of
+from storage.errors import StorageError
 from storage.files import absolute
 from transforms.examples.settings import ExampleSettings
 from transforms.plan.cut import plan_blocks
@@ -68,7 +69,8 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         engine = engine_of(options, run.bundle) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
-        check_output(run, example_bytes)
+        if run.unchecked is None:
+            check_output(run, example_bytes)
         return run
 
 
@@ -117,7 +119,13 @@ def _source(options: EmbedOptions, output: str) -> _Source:
 def _run(options: EmbedOptions) -> EmbedRun:
     """The run as far as input, model and options decide it."""
     output = absolute(options.output)
-    source = _source(options, output)
+    unchecked = None
+    try:
+        source = _source(options, output)
+    except (StorageError, PermissionError) as error:
+        if not options.dry_run:
+            raise
+        source, unchecked = _Source([], [], named_columns(options)), str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model, options.allow_untrusted_model)
     check_precision(options, bundle)
@@ -164,6 +172,7 @@ def _run(options: EmbedOptions) -> EmbedRun:
         text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
         skipped_files=source.listing.skipped,
         settings=source.settings,
+        unchecked=unchecked,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
     )
 

@@ -62,6 +62,7 @@ class EmbedRun:
         suffixes: Suffixes of the files that are read: how many of each.
         text_files: How many files are plain text.
         skipped_files: Suffixes of the files that are not text: how many were skipped.
+        unchecked: Why a dry run could not look at the input and the output; None if it could.
         fingerprint: Of everything that changes rows or how files are cut.
         estimated_bytes: Estimated size of the output.
         earlier: Earlier outputs, whose documents are skipped.
@@ -92,6 +93,7 @@ class EmbedRun:
     earlier: tuple[EarlierOutput, ...] = ()
     load: TableLoad | None = None
     engine: str | None = None
+    unchecked: str | None = None
 
     @property
     def kind(self) -> str:

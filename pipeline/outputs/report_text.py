@@ -29,6 +29,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
     )
     rows = _rows_text(run.text_spec.to_dict())
     written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    if run.unchecked is not None:
+        listed, written = f"from {', '.join(run.request.patterns)}", f"to {run.output}"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"

@@ -121,6 +121,8 @@ def forecast(run: EmbedRun) -> list[str]:
     Raises:
         UsageError, StorageError: As `start`.
     """
+    if run.unchecked is not None:
+        return [f"note: input and output were not looked at, so the run has another name: {run.unchecked}"]
     _refuse_links(run)
     found = read_record(run.output)
     if found is not None and found["run"] == run.fingerprint:

@@ -141,6 +141,18 @@ def test_permission_denied_is_told_before_work_starts(
     assert not output.exists()
 
 
+def test_a_dry_run_shows_the_plan_without_permission(gcs, proxied, corpus, tiny_bundle, capsys):
+    _, url, output = a_bucket(gcs, "unseen", corpus)
+    proxied.fault = lambda method, path: 403
+    assert embed("gs://unseen/out", tiny_bundle, url, dry_run=True) == 0
+    plan = capsys.readouterr().out
+    assert "pooling mean, 32 numbers a document" in plan
+    assert f"from {url}\n" in plan
+    assert "note: input and output were not looked at" in plan
+    assert "Storage Object User" in plan
+    assert not output.exists()
+
+
 def test_permission_lost_on_the_way_fails_the_job_by_name(
     gcs, proxied, corpus, local, tiny_bundle, capsys
 ):
