@@ -122,7 +122,8 @@ def forecast(run: EmbedRun) -> list[str]:
         UsageError, StorageError: As `start`.
     """
     if run.unchecked is not None:
-        return [f"note: input and output were not looked at, so the run has another name: {run.unchecked}"]
+        why = run.unchecked
+        return [f"note: input and output were not looked at, so the run has another name: {why}"]
     _refuse_links(run)
     found = read_record(run.output)
     if found is not None and found["run"] == run.fingerprint:
