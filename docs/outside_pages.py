@@ -22,6 +22,7 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "flink.md": "deploy/flink/README.md",
+    "terraform.md": "deploy/terraform/README.md",
 }
 _ON_SITE = {source: page for page, source in OUTSIDE.items()} | {"README.md": "index.md"}
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)(?: \"[^\"]*\")?\)")

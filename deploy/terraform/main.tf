@@ -1,0 +1,83 @@
+locals {
+  services = [
+    "artifactregistry.googleapis.com",
+    "bigquery.googleapis.com",
+    "cloudbuild.googleapis.com",
+    "cloudscheduler.googleapis.com",
+    "compute.googleapis.com",
+    "dataflow.googleapis.com",
+    "monitoring.googleapis.com",
+    "storage.googleapis.com",
+  ]
+  repository = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
+}
+
+resource "google_project_service" "service" {
+  for_each           = toset(local.services)
+  project            = var.project
+  service            = each.value
+  disable_on_destroy = false
+}
+
+resource "google_artifact_registry_repository" "images" {
+  project       = var.project
+  location      = var.region
+  repository_id = var.name
+  format        = "DOCKER"
+  description   = "Images of bert-embed's workers and templates."
+  cleanup_policies {
+    id     = "keep-newest"
+    action = "KEEP"
+    most_recent_versions {
+      keep_count = 10
+    }
+  }
+  cleanup_policies {
+    id     = "delete-old"
+    action = "DELETE"
+    condition {
+      older_than = "7776000s"
+    }
+  }
+  depends_on = [google_project_service.service]
+}
+
+# Temporary files, the model's copy for workers, and templates.
+resource "google_storage_bucket" "work" {
+  project                     = var.project
+  name                        = "${var.project}-${var.name}-work"
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  # Dataflow warns of paid copies of deleted temporary files otherwise.
+  soft_delete_policy {
+    retention_duration_seconds = 0
+  }
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+    condition {
+      age            = var.keep_days
+      matches_prefix = ["tmp/"]
+    }
+  }
+  depends_on = [google_project_service.service]
+}
+
+resource "google_storage_bucket" "vectors" {
+  project                     = var.project
+  name                        = "${var.project}-${var.name}-vectors"
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  depends_on                  = [google_project_service.service]
+}
+
+resource "google_bigquery_dataset" "vectors" {
+  count      = var.dataset == "" ? 0 : 1
+  project    = var.project
+  dataset_id = var.dataset
+  location   = var.region
+  depends_on = [google_project_service.service]
+}

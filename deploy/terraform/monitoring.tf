@@ -1,0 +1,68 @@
+locals {
+  counter = "metric.type = \"dataflow.googleapis.com/job/user_counter\" AND resource.type = \"dataflow_job\""
+}
+
+resource "google_monitoring_alert_policy" "failed" {
+  project               = var.project
+  display_name          = "${var.name}: a job failed"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  conditions {
+    display_name = "failed"
+    condition_threshold {
+      filter          = "metric.type = \"dataflow.googleapis.com/job/is_failed\" AND resource.type = \"dataflow_job\" AND resource.label.job_name = starts_with(\"${var.name}\")"
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "0s"
+      aggregations {
+        alignment_period   = "300s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+  documentation {
+    content = "The same command, or the next launch, continues: finished blocks are kept. run.json in the output says why."
+  }
+}
+
+resource "google_monitoring_alert_policy" "rejected" {
+  project               = var.project
+  display_name          = "${var.name}: records were rejected"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  conditions {
+    display_name = "rejected"
+    condition_threshold {
+      filter          = "${local.counter} AND metric.label.metric_name = \"rejected\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = var.max_rejected
+      duration        = "0s"
+      aggregations {
+        alignment_period   = "300s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+  documentation {
+    content = "rejected/ in the output has each record's place and reason."
+  }
+}
+
+resource "google_monitoring_alert_policy" "no_run" {
+  count                 = var.image_tag == "" ? 0 : 1
+  project               = var.project
+  display_name          = "${var.name}: no run in 26 hours"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  conditions {
+    display_name = "no run"
+    condition_prometheus_query_language {
+      query = "absent_over_time(dataflow_googleapis_com:job_elapsed_time{monitored_resource=\"dataflow_job\",job_name=\"${var.name}-daily\"}[26h])"
+    }
+  }
+}
+
+resource "google_monitoring_dashboard" "runs" {
+  project        = var.project
+  dashboard_json = file("${path.module}/dashboard.json")
+}

@@ -1,0 +1,18 @@
+output "variables_env" {
+  description = "Content of deploy/dataflow/variables.env; add INPUT and what else you need."
+  value       = <<-EOT
+    PROJECT=${var.project}
+    REGION=${var.region}
+    BUCKET=gs://${google_storage_bucket.work.name}
+    REPOSITORY=${local.repository}
+    OUTPUT=gs://${google_storage_bucket.vectors.name}/vectors
+    MAX_WORKERS=${var.max_workers}
+    SERVICE_ACCOUNT=${google_service_account.worker.email}
+    SUBNETWORK=regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs.name}
+  EOT
+}
+
+output "builder" {
+  description = "The account for Cloud Build."
+  value       = google_service_account.builder.id
+}

@@ -1,0 +1,46 @@
+# The body is the same every day: {yesterday} and {date:%Y/%m/%d} in the parameters become days at launch. The
+# scheduler may send it twice; a second job of this name is refused while the first runs, and a finished run does nothing.
+resource "google_cloud_scheduler_job" "daily" {
+  count            = var.image_tag == "" ? 0 : 1
+  project          = var.project
+  region           = var.region
+  name             = "${var.name}-daily"
+  schedule         = var.schedule
+  time_zone        = "Etc/UTC"
+  attempt_deadline = "320s"
+  retry_config {
+    retry_count          = 3
+    min_backoff_duration = "60s"
+  }
+  http_target {
+    http_method = "POST"
+    uri         = "https://dataflow.googleapis.com/v1b3/projects/${var.project}/locations/${var.region}/flexTemplates:launch"
+    headers     = { "Content-Type" = "application/json" }
+    body = base64encode(jsonencode({
+      launchParameter = {
+        jobName              = "${var.name}-daily"
+        containerSpecGcsPath = "gs://${google_storage_bucket.work.name}/templates/bert-embed-cpu-${var.image_tag}.json"
+        parameters = merge(var.parameters, {
+          sdk_container_image = "${local.repository}/bert-embed-cpu-template:${var.image_tag}"
+        })
+        environment = {
+          serviceAccountEmail = google_service_account.worker.email
+          tempLocation        = "gs://${google_storage_bucket.work.name}/tmp"
+          maxWorkers          = var.max_workers
+          subnetwork          = "regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs.name}"
+          ipConfiguration     = "WORKER_IP_PRIVATE"
+        }
+      }
+    }))
+    oauth_token {
+      service_account_email = google_service_account.scheduler.email
+      scope                 = "https://www.googleapis.com/auth/cloud-platform"
+    }
+  }
+  lifecycle {
+    precondition {
+      condition     = contains(keys(var.parameters), "input") && contains(keys(var.parameters), "output")
+      error_message = "parameters must name input and output."
+    }
+  }
+}

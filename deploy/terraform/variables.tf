@@ -1,0 +1,73 @@
+variable "project" {
+  description = "Project that pays for the jobs."
+  type        = string
+}
+
+variable "region" {
+  description = "Where buckets, images and jobs are; one region for all."
+  type        = string
+}
+
+variable "name" {
+  description = "Begins the name of everything that is created."
+  type        = string
+  default     = "bert-embed"
+  validation {
+    condition     = can(regex("^[a-z][-a-z0-9]{2,18}[a-z0-9]$", var.name))
+    error_message = "The name must be 4 to 20 lower-case letters, digits and dashes, beginning with a letter."
+  }
+}
+
+variable "input_buckets" {
+  description = "Existing buckets that the jobs read."
+  type        = set(string)
+  default     = []
+}
+
+variable "dataset" {
+  description = "BigQuery dataset to create for vectors; none if empty."
+  type        = string
+  default     = ""
+}
+
+variable "image_tag" {
+  description = "Tag of the template's image, as `make dataflow DO=template` printed it; without one nothing is scheduled."
+  type        = string
+  default     = ""
+}
+
+variable "schedule" {
+  description = "When the job of a day is launched, in cron's notation, UTC."
+  type        = string
+  default     = "17 2 * * *"
+}
+
+variable "parameters" {
+  description = "Parameters of the template for the scheduled job: at least input and output, which may hold {yesterday}."
+  type        = map(string)
+  default     = {}
+}
+
+variable "max_workers" {
+  description = "Most workers of a scheduled job."
+  type        = number
+  default     = 20
+}
+
+variable "max_rejected" {
+  description = "Rejected records of a job, above which somebody is told."
+  type        = number
+  default     = 0
+}
+
+variable "notification_channels" {
+  description = "Names of Cloud Monitoring channels that alerts go to."
+  type        = list(string)
+  default     = []
+}
+
+variable "keep_days" {
+  description = "Days after which temporary files are deleted; a job that runs longer needs more."
+  type        = number
+  default     = 14
+}
