@@ -20,7 +20,7 @@ read_variables() {
   local name value
   while IFS='=' read -r name value; do
     [[ -z $name || $name == \#* ]] && continue
-    [[ $name =~ ^(PROJECT|REGION|BUCKET|REPOSITORY|INPUT|OUTPUT|ACCELERATOR|MODEL|MAX_WORKERS|SERVICE_ACCOUNT|SUBNETWORK|FLAGS|BUILD|TAG)$ ]] \
+    [[ $name =~ ^(PROJECT|REGION|BUCKET|REPOSITORY|INPUT|OUTPUT|ACCELERATOR|MODEL|MAX_WORKERS|SERVICE_ACCOUNT|SUBNETWORK|FLAGS|BUILD|BUILD_ACCOUNT|TAG)$ ]] \
       || die "$1: $name is none of the variables of variables.env.example"
     [[ $value != *[\"\']* ]] || die "$1: $name has quotes, leave them out: its value is all behind the ="
     printf -v "$name" '%s' "$value"
@@ -79,8 +79,11 @@ build_image() {
       --build-arg "DEVICE=$device" --build-arg "TPU_TYPE=$tpu_type" --target "$target" --tag "$image" .
     show_and_run docker push "$image"
   else
-    show_and_run gcloud builds submit --project "$PROJECT" --config deploy/docker/cloudbuild.yaml \
-      --substitutions "_IMAGE=$image,_DEVICE=$device,_TPU_TYPE=$tpu_type,_TARGET=$target" .
+    local account=()
+    [[ -z $BUILD_ACCOUNT ]] || account=(--service-account "projects/$PROJECT/serviceAccounts/$BUILD_ACCOUNT")
+    show_and_run gcloud builds submit --project "$PROJECT" --region "$REGION" "${account[@]}" \
+      --default-buckets-behavior regional-user-owned-bucket --config deploy/docker/cloudbuild.yaml \
+      --substitutions "_IMAGE=$image,_CACHE=${image%:*}:cache,_DEVICE=$device,_TPU_TYPE=$tpu_type,_TARGET=$target" .
   fi
 }
 
@@ -182,7 +185,7 @@ launch() {
 print=${3:-}
 [[ -z $print || $print == --print ]] || die "$print is not --print"
 PROJECT='' REGION='' BUCKET='' REPOSITORY='' INPUT='' OUTPUT=''
-ACCELERATOR='' MODEL='' MAX_WORKERS='' SERVICE_ACCOUNT='' SUBNETWORK='' FLAGS='' BUILD=cloud TAG=''
+ACCELERATOR='' MODEL='' MAX_WORKERS='' SERVICE_ACCOUNT='' SUBNETWORK='' FLAGS='' BUILD=cloud BUILD_ACCOUNT='' TAG=''
 read_variables "$2"
 case $1 in
   submit) submit ;;

@@ -8,11 +8,7 @@ output "variables_env" {
     OUTPUT=gs://${google_storage_bucket.vectors.name}/vectors
     MAX_WORKERS=${var.max_workers}
     SERVICE_ACCOUNT=${google_service_account.worker.email}
+    BUILD_ACCOUNT=${google_service_account.builder.email}
     SUBNETWORK=regions/${var.region}/subnetworks/${google_compute_subnetwork.jobs.name}
   EOT
-}
-
-output "builder" {
-  description = "The account for Cloud Build."
-  value       = google_service_account.builder.id
 }
