@@ -89,7 +89,7 @@ def load(
     from bert.calls.settings import VectorSettings, changed_spec
     from bert.encoder import Encoder
 
-    others = ("threads", "prompt", "precision", "device", "max_seq_length")
+    others = ("model", "threads", "prompt", "precision", "device", "max_seq_length")
     known_names(spec, {*VectorSettings.__annotations__, *others})
     bundle = resolve_model(model)
     vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)

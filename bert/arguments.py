@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from bert.habits import keyword_hint
 from storage.errors import SettingError
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
@@ -83,7 +84,9 @@ def text_list(name: str, values: Any) -> list[str]:
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):
             if not isinstance(text, str):
-                raise SettingError(name, f"must be str, number {place} is {type(text).__name__}")
+                pairs = "; pairs are two lists of texts" if isinstance(text, tuple | list) else ""
+                kind = type(text).__name__
+                raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
     return listed
 
 
@@ -130,6 +133,8 @@ def known_names(given: Collection[str], known: Collection[str]) -> None:
     """Checks the names of settings; an error suggests the nearest one, or lists them all."""
     for name in given:
         if name not in known:
+            if hint := keyword_hint(name, known):
+                raise SettingError(name, hint)
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             names = ", ".join(sorted(known))

@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bert.calls.similarity import cosine_matrix, cosine_pairs
 from bert.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
 from bert.engines.choose import find_device
 from bert.graph.load import fit_texts
+from bert.habits import missing_attribute
 from bert.row_encoder import RowEncoder
 from bert.rows.documents import tokenize_documents
 from bert.rows.layout import Layout, is_too_long, lay_out
@@ -38,6 +39,11 @@ class Encoder(RowEncoder):
         if "_runner" in vars(self) and name != "max_seq_length" and not name.startswith("_"):
             raise AttributeError(f"{name} cannot be set: give it to bert.load or to the call")
         super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Encoder", name)
 
     def __repr__(self) -> str:
         spec = self.spec

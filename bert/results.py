@@ -323,6 +323,8 @@ def vector_settings(folder: _Folder) -> dict[str, Any]:
 
 def read_run(folder: _Folder) -> dict[str, Any] | None:
     """Returns the run's record, `run.json`, or None if there is none."""
+    if os.path.isfile(folder):
+        raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
     try:
         data = _read_bytes(folder, RUN_FILE)
         if data is None:

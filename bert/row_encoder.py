@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class RowEncoder:
         device: str = "auto",
         inference_timeout: float | None = None,
         load_engine: EngineLoader = load_engine,
+        **others: Never,
     ) -> None:
         """Loads the weights.
 
@@ -51,12 +52,15 @@ class RowEncoder:
             inference_timeout: Seconds without a finished batch after which a call raises
                 NoProgressError; None waits for ever.
             load_engine: Loads the engine that runs the batches.
+            **others: None; the error names who takes them.
 
         Raises:
             SettingError: There is no such model, it does not support such vectors, or this machine
                 the precision.
             InputError: The model's files are damaged.
         """
+        for name in others:
+            raise SettingError(name, "is for bert.load, or for a call such as encode")
         self._given = (spec, threads, prompt, precision, device, inference_timeout, load_engine)
         self.bundle = bundle = model if isinstance(model, Bundle) else resolve_model(model)
         self.spec = bundle.defaults if spec is None else spec

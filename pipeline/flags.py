@@ -47,6 +47,37 @@ BLOCKS = Checked(
 )
 SHARE = Checked(r"\d+|\d+(\.\d+)?%", "a number or a share such as 1%", _share)
 
+# What other tools call some of our flags.
+OTHER_NAMES = {
+    "--batch_size": "--batch_tokens",
+    "--bert_config_file": "--model",
+    "--column": "--text_column",
+    "--cuda": "--device",
+    "--fp16": "--precision",
+    "--format": "--output_format",
+    "--init_checkpoint": "--model",
+    "--input_file": "--input",
+    "--level": "--granularity",
+    "--max_len": "--max_seq_length",
+    "--max_length": "--max_seq_length",
+    "--max_seq_len": "--max_seq_length",
+    "--model_dir": "--model",
+    "--model_name": "--model",
+    "--model_name_or_path": "--model",
+    "--normalize_embeddings": "--normalize",
+    "--num_worker": "--threads",
+    "--output_file": "--output",
+    "--output_value": "--granularity",
+    "--num_results": "--k",
+    "--pooling_layer": "--layers",
+    "--pooling_strategy": "--pooling",
+    "--text_field": "--text_column",
+    "--top_k": "--k",
+    "--truncate_dim": "--dim",
+    "--use_gpu": "--device",
+    "--vocab_file": "--model",
+}
+
 
 def names(text: str) -> tuple[str, ...]:
     """The names in a text, which commas separate."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pipeline.errors import UsageError
+from pipeline.flags import OTHER_NAMES
 from pipeline.options import (
     DEFAULT_RUNNER,
     DEFAULTS,
@@ -19,7 +20,7 @@ from pipeline.options import (
 )
 
 MOST_CONFIG = 1 << 20  # characters of a --config file
-_NEGATIVE_LIST = re.compile(r"-\d+(,-?\d+)*")
+_NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _TYPO = 0.8  # no flag of Beam is so similar to one of ours
 _SWITCHES = {name for name, flag in FLAGS.items() if flag.switch}
 _DESCRIPTIONS = {
@@ -37,17 +38,6 @@ EVERYDAY = {
     *("runner", "dry_run"),
 }
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
-# What other tools call some of our flags.
-_OTHER_NAMES = {
-    "--batch_size": "--batch_tokens",
-    "--format": "--output_format",
-    "--level": "--granularity",
-    "--output_value": "--granularity",
-    "--num_results": "--k",
-    "--text_field": "--text_column",
-    "--top_k": "--k",
-    "--truncate_dim": "--dim",
-}
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn --output vectors"
 _MISSING = {
     "input": "give the files to embed, such as --input 'texts/*.txt'",
@@ -75,20 +65,30 @@ class Parser(argparse.ArgumentParser):
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
         if message.startswith(_UNRECOGNIZED) and word.startswith("-"):
             nearest = _nearest(word, list(self._option_string_actions))
-            hint = f"did you mean {nearest}?" if nearest else f"see {self.prog} --help"
-            raise UsageError(f"unknown flag {word}; {hint}")
+            raise UsageError(_unknown_flags([(word, nearest)], self.prog))
         raise UsageError(message)
 
 
 def _nearest(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
     """The flag that a wrong one stands for, or else the one that is most like it."""
-    if (known := _OTHER_NAMES.get(word)) in flags:
+    word = f"--{word.lstrip('-')}"
+    if (known := OTHER_NAMES.get(word)) in flags:
         return known
     found = difflib.get_close_matches(word, flags, 1, _TYPO)
     if not found and not only_typos:
         found = sorted((flag for flag in flags if flag.startswith(word)), key=len)
         found = found or difflib.get_close_matches(word, flags, 1)
     return found[0] if found else None
+
+
+class Once(argparse.Action):
+    """Stores a value and refuses a second one, which would replace the first silently."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            several = ", give it once, with commas" if isinstance(values, tuple) else ""
+            raise UsageError(f"{option_string} takes one value, it was given twice{several}")
+        setattr(namespace, self.dest, values)
 
 
 class _Switch(argparse.Action):
@@ -121,7 +121,7 @@ def add_flag(group: Any, name: str, shown: bool = True) -> None:
         return
     group.add_argument(
         f"--{name}",
-        action="append" if flag.repeated else "store",
+        action="append" if flag.repeated else Once,
         type=flag.type,
         choices=flag.choices,
         metavar=flag.metavar,
@@ -206,7 +206,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
 def plain_words(arguments: Sequence[str]) -> list[str]:
     """Rewrites what argparse does not take: dashes, negative lists, and switches with a value.
 
-    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize=true", "--dry-run"])
+    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize", "true", "--dry-run"])
     ['--layers=-1,-2', '--no_overwrite', '--normalize', '--dry_run']
     """
     words: list[str] = []
@@ -215,8 +215,10 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
         if word.startswith("--"):
             name = name.replace("-", "_")
             word = f"--{name}{given}{value}"
-        if words and words[-1] == "--layers" and _NEGATIVE_LIST.fullmatch(word):
+        if words and words[-1] == "--layers" and _NEGATIVE.match(word):
             words[-1] += "=" + word
+        elif words and words[-1].removeprefix("--") in _SWITCHES and word in ("true", "false"):
+            words[-1] = words[-1] if word == "true" else f"--no_{words[-1].removeprefix('--')}"
         elif given and name in _SWITCHES and word.startswith("--"):
             if value.lower() not in ("true", "false"):
                 raise UsageError(f"--{name} must be true or false, got {value!r}")
@@ -317,23 +319,33 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     if not options.beam_args or options.is_portable:
         return
     flags = list(parser._option_string_actions)
-    for word in options.beam_args:
-        name = word.partition("=")[0]
-        nearest = _nearest(name, flags, only_typos=True)
-        if nearest:  # so nobody waits for the import of Beam
-            raise UsageError(f"unknown flag {name}; did you mean {nearest}?")
+    names = [word.partition("=")[0] for word in options.beam_args if word.startswith("-")]
+    typos = {name: _nearest(name, flags, only_typos=True) for name in names}
+    if any(typos.values()):  # so nobody waits for the import of Beam
+        found = [(name, nearest) for name, nearest in typos.items() if nearest]
+        raise UsageError(_unknown_flags(found, parser.prog))
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(options.beam_args))
     if not unknown:
         return
-    name = unknown[0].partition("=")[0]
-    if not name.startswith("-"):
+    if not unknown[0].startswith("-"):
         raise UsageError(
-            f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
+            f"{unknown[0]} stands alone: repeat --input for each file, or put a glob in quotes"
         )
-    nearest = _nearest(name, [*flags, *beam_parser._option_string_actions])
-    hint = f"did you mean {nearest}?" if nearest else f"see {parser.prog} --help"
-    raise UsageError(f"unknown flag {name}; {hint}")
+    every = [*flags, *beam_parser._option_string_actions]
+    names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    raise UsageError(_unknown_flags([(name, _nearest(name, every)) for name in names], parser.prog))
+
+
+def _unknown_flags(found: Sequence[tuple[str, str | None]], program_name: str) -> str:
+    """The message on flags that do not exist, each with the one that may be meant."""
+    hints = [
+        (name, f"did you mean {nearest}?" if nearest else f"see {program_name} --help")
+        for name, nearest in found
+    ]
+    if len(hints) == 1:
+        return f"unknown flag {hints[0][0]}; {hints[0][1]}"
+    return f"unknown flags: {', '.join(f'{name} ({hint})' for name, hint in hints)}"
 
 
 def _check_runner(name: str) -> None:

@@ -151,8 +151,8 @@ class Bundle:
         if name not in self.prompts:
             raise SettingError(
                 "prompt",
-                f"{_BY_NAME}{name} is none of this model's prompts, which are: "
-                f"{_names(self.prompts)}",
+                f"{_BY_NAME}{name} is none of this model's prompts"
+                f"{f': {_names(self.prompts)}' if self.prompts else ', which has none'}",
             )
         return self.prompts[name]
 

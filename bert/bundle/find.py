@@ -1,5 +1,6 @@
 """Finds the bundle that a model's name, folder, archive or address stands for."""
 
+import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,8 @@ def _from_name(model: str, allow: bool) -> Path:
 def _unknown(model: str) -> SettingError:
     if model.startswith((".", "/", "~")):
         return SettingError("model", f"must be there: no file or folder {model}")
+    if nearest := difflib.get_close_matches(model, NAMES, n=1, cutoff=0.8):
+        return SettingError("model", f"must be there: no {model}; did you mean {nearest[0]}?")
     name = hub_name(model)
     if name is not None:  # cached_snapshot raises for a name with an organization
         return SettingError(

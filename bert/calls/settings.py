@@ -21,9 +21,12 @@ _NOT_OURS = {
         "sentence_embedding",
         "is not offered, encode_tokens gives the vectors of tokens",
     ),
-    "pool": (None, "is not offered, one process uses all cores"),
-    "precision": ("float32", "belongs to bert.load, and output_dtype to what a run stores"),
-    "truncate_dim": (None, "is called dim here, and vectors of unit length keep it"),
+    "pool": (None, "is not offered, one process uses all cores; pooling joins tokens"),
+    "precision": (
+        "float32",
+        "is not offered, vectors are float32 here; a run stores others (output_dtype)",
+    ),
+    "truncate_dim": (None, "is called dim here"),
 }
 
 
@@ -163,7 +166,7 @@ class CallSettings:
         """
         own = dict(settings)
         for name, (default, why) in _NOT_OURS.items():
-            if own.pop(name, default) not in (default, None):
+            if own.pop(name, default) != default:
                 raise SettingError(name, why)
         known_names(own, EncodeSettings.__annotations__)
 

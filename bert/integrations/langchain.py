@@ -24,7 +24,7 @@ class EncoderEmbeddings(Embeddings):
     def __init__(
         self, model: str | os.PathLike[str] | Encoder = "minilm", **settings: Unpack[EncodeSettings]
     ) -> None:
-        known_names(settings, EncodeSettings.__annotations__)
+        known_names(settings, {"model", *EncodeSettings.__annotations__})
         self.encoder = model if isinstance(model, Encoder) else Encoder(model)
         self._settings = settings
 

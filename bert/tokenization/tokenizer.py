@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bert.arguments import one_of, switch, text_list, whole_number, whole_numbers
+from bert.habits import missing_attribute
 from bert.ragged import splits_of, sums_of
 from bert.tokenization.normalizer import Normalizer, safe_cut
 from bert.tokenization.wordpiece import WordPiece
@@ -93,6 +94,7 @@ class Tokenizer:
         if isinstance(vocab, (str, os.PathLike)):
             vocab = _read_vocab(vocab)
         self.vocab = tuple(text_list("vocab", vocab))
+        self._given = lower_case, max_word_chars, special_tokens
         ids = {entry: row for row, entry in enumerate(self.vocab)}
         special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
         needed = (special.begin, special.end, "[UNK]")
@@ -108,6 +110,15 @@ class Tokenizer:
         self._word_piece = WordPiece(ids, "[UNK]", longest)
         self._lock = threading.Lock()
         self._prompt_lengths: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process makes the tables anew."""
+        return type(self), (self.vocab, *self._given)
+
+    if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Tokenizer", name)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -183,14 +194,14 @@ class Tokenizer:
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
         if listed and not 0 <= min(listed) <= max(listed) < len(self):
             raise SettingError(
                 "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
             )
         return [self.vocab[entry] for entry in listed]
 
-    def tokenize(self, texts: Iterable[str], offsets: bool) -> TokenizedTexts:
+    def tokenize(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` starts and stops are empty."""
         texts = text_list("texts", texts)
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))

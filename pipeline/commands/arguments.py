@@ -2,19 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
-from pipeline.errors import UsageError
-from pipeline.parser import Parser, add_flag, program
-
-
-class Once(argparse.Action):
-    """Stores a value and refuses a second one, which would replace the first silently."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        if getattr(namespace, self.dest, None) is not None:
-            raise UsageError(f"{option_string} takes one value, it was given twice")
-        setattr(namespace, self.dest, values)
+from pipeline.parser import Once, Parser, add_flag, program
 
 
 def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
@@ -47,7 +36,8 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
     if given.embeddings is None:
         parser.error("--embeddings is missing: give the output of a run")
     if given.queries is None and not (given.query or "").strip():
-        parser.error("--query must not be blank" if given.query else "--query is missing")
+        blank = given.query is not None
+        parser.error("--query must not be blank" if blank else "--query is missing")
     if given.queries is not None and given.query is not None:
         parser.error("--query conflicts with --queries")
     if given.k < 1:

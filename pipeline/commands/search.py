@@ -37,6 +37,10 @@ def run_search(given: argparse.Namespace) -> int:
         UsageError: As for `search`, or the file of queries is none.
     """
     queries = [given.query] if given.queries is None else read_queries(given.queries)
+    if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
+        raise UsageError(
+            f"--query {given.query} is a run's output: search takes one, and a query in quotes"
+        )
     trusted = bool(given.allow_untrusted_model)
     found = search(given.embeddings, queries, given.k, given.model, given.prompt, trusted)
     problem = output_problem(given.embeddings, [hit for hits in found for hit in hits])
@@ -53,10 +57,10 @@ def run_search(given: argparse.Namespace) -> int:
 
 
 def read_queries(path: str) -> list[str]:
-    """The lines of a file, a query each.
+    """The lines of a file, a query each; blank ones are skipped with a note.
 
     Raises:
-        UsageError: It cannot be read, or a line is blank.
+        UsageError: It cannot be read, or holds no query.
     """
     with usage_errors():
         data = read_bytes(absolute(path))
@@ -64,11 +68,14 @@ def read_queries(path: str) -> list[str]:
         lines = (data or b"").decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise UsageError(f"--queries {path} is not UTF-8") from error
-    blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
-    if blank or not lines:
-        where = f"line {blank[0]} is blank" if blank else "it is empty or does not exist"
-        raise UsageError(f"--queries {path} must hold one query a line, but {where}")
-    return lines
+    queries = [line for line in lines if line.strip()]
+    if not queries:
+        raise UsageError(
+            f"--queries {path} must hold one query a line, but it is empty or does not exist"
+        )
+    if len(queries) < len(lines):
+        warn(f"note: {len(lines) - len(queries):,} blank lines of {path} are no queries")
+    return queries
 
 
 def search(

@@ -165,7 +165,8 @@ def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
     if runs_here(run.options):
         warn("", *note_interruption(stopped))
-        state = "finished blocks are kept"
+        finished = len({block for block, _ in run.folder.report_parts()})
+        state = f"{finished:,} of {run.planned.blocks:,} blocks are finished and kept"
     else:
         warn("")
         state = "a job on a cluster continues unless it is cancelled there"

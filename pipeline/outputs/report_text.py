@@ -13,7 +13,9 @@ from transforms.increments.earlier import EarlierOutput
 
 _MOST_NAMED = 5
 _WORST_FILES = 3
+_UNITS = {"sentence": "sentences", "paragraph": "paragraphs", "tokens": "words"}
 _MUCH = 0.05  # share of tokens that were lost, above which the summary warns
+_SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 _LONG_TEXTS = {
     "truncate": "texts cut at",
     "window": "texts in windows of",
@@ -28,7 +30,8 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
     )
     rows = _rows_text(run.text_spec.to_dict())
-    written = f"to {run.output}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
+    written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
     if run.unchecked is not None:
         listed, written = f"from {', '.join(run.request.patterns)}", f"to {run.output}"
     if run.kind == "examples":
@@ -73,6 +76,9 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
+    if run.columns.extra:
+        columns = ", ".join(f"{each.name} {each.type}" for each in run.columns.extra)
+        yield f"extra columns: {columns}"
 
 
 def _skipped_text(files: Mapping[str, int]) -> str:
@@ -136,7 +142,8 @@ def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
     elif doubled is not None:
         yield "no id occurs twice"
     if "removed" in record:
-        yield f"{record['removed']:,} documents were removed from the input (see removed/)"
+        listed = " (see removed/)" if record["removed"] else ""
+        yield f"{record['removed']:,} documents of earlier outputs are not in the input{listed}"
 
 
 def _cut_text(record: Mapping[str, Any]) -> str:
@@ -195,6 +202,8 @@ def _rows_text(settings: Mapping[str, Any]) -> str:
     if chunk is None:
         return rows
     size = f" of up to {most} tokens" if most else ""
+    if overlap := settings.get("chunk_overlap"):
+        size += f", neighbours sharing whole {_UNITS[chunk]} of up to {overlap} tokens"
     late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
     return f"chunks by {chunk}{size}{late}"
 

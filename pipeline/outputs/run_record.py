@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from pipeline.errors import UsageError
-from pipeline.options import DEFAULTS
+from pipeline.options import DEFAULTS, FLAGS
 from pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
 from pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
 from pipeline.run import EmbedRun
@@ -217,16 +217,18 @@ def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
 
 def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     mine = first_record(run)
-    differ = [
-        f"{part} {name}"
+    differ = {
+        part: [name for name, value in mine[part].items() if found.get(part, {}).get(name) != value]
         for part in (run.kind, "input", "files")
-        for name, value in mine[part].items()
-        if found.get(part, {}).get(name) != value
-    ]
+    }
+    changed = [f"--{name}" for names in differ.values() for name in names if name in FLAGS]
+    if not all(name in FLAGS for name in differ["input"]):
+        changed.append("the input")
+    new = ", with --skip_existing for this one to embed only what is new"
+    new = "" if differ[run.kind] else new
     return (
-        f"--output {run.options.output} holds another run ({', '.join(differ) or 'settings'} "
-        "changed since); choose another folder, with --skip_existing for this one to embed only "
-        "what is new, or --overwrite to replace it"
+        f"--output {run.options.output} holds another run ({', '.join(changed) or 'settings'} "
+        f"changed since); choose another folder{new}, or --overwrite to replace it"
     )
 
 

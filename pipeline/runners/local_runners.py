@@ -47,6 +47,9 @@ def check_local_runner(options: EmbedOptions) -> None:
     if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
         return
     given = BeamFlags.of(options.beam_args)
+    for flag in ("--num_workers", "--max_num_workers"):
+        if given.names(flag):
+            raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
     workers, mode = given["direct_num_workers"], given["direct_running_mode"]
     if mode == "in_memory" and workers != 1:
         raise UsageError(

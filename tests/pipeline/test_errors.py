@@ -37,6 +37,7 @@ def text(tmp_path):
         ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
         ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
         ({"max_rejected": "many"}, "--max_rejected: must be a number or a share"),
+        ({"num_workers": 4}, "--num_workers is for Dataflow and has no effect here; set --thr"),
         ({"max_rejected": "200%"}, "--max_rejected: must be at most 100%"),
         ({"zzzz": "1"}, "unknown flag --zzzz; see python -m pipeline embed --help"),
         ({"precision": "int4"}, "--precision: invalid choice"),
@@ -275,7 +276,11 @@ def test_a_dry_run_says_what_it_finds_in_the_output(tmp_path, text, tiny_bundle,
     kept = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     for options, code, shown in (
         (more, 0, "holds this run, complete since 2"),
-        ({"dim": 2}, 2, "holds another run (vectors "),
+        (
+            {"dim": 2, **more},
+            2,
+            "holds another run (--dim changed since); choose another folder, or",
+        ),
         ({"dim": 2, "overwrite": True}, 0, "holds another run, which --overwrite would remove"),
     ):
         assert embed(output, tiny_bundle, text, dry_run=True, **options) == code

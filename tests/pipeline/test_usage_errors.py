@@ -86,6 +86,17 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
         (["search", "DIR", "one", "--top_k=3"], "error: unknown flag --top_k; did you mean --k?"),
         (["verify", "DIR", "--repiar"], "error: unknown flag --repiar; did you mean --repair?"),
         (["embed", "--outptu=x"], "error: unknown flag --outptu; did you mean --output?"),
+        (
+            ["embed", "--input_file=a", "--output_file=b", "--init_checkpoint", "c"],
+            "error: unknown flags: --input_file (did you mean --input?), --output_file (did you "
+            "mean --output?), --init_checkpoint (did you mean --model?)",
+        ),
+        (
+            ["embed", "--extra_columns=a", "--extra_columns=b"],
+            "error: --extra_columns takes one value, it was given twice, give it once, with commas",
+        ),
+        (["embed", "--layers", "-1..-4"], "error: argument --layers: must be numbers with commas"),
+        (["embed", "-num_worker", "4"], "error: unknown flag -num_worker; did you mean --threads?"),
         ([], "usage: bert-embed COMMAND [flags]"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
@@ -19,6 +19,20 @@ from transforms.adapters.text_model import (
 from transforms.adapters.text_settings import ModelSettings, text_model_settings
 
 Record = dict[str, Any]
+
+
+class Embedded(NamedTuple):
+    """What EmbedDocuments gives: two collections, of which neither stands for both."""
+
+    embedded: beam.PCollection
+    rejected: beam.PCollection
+
+    def __or__(self, transform: Any) -> Any:
+        raise TypeError(
+            "EmbedDocuments gives two collections, apply a transform to one of them: "
+            "`embedded, rejected = texts | EmbedDocuments()`, or `(texts | "
+            "EmbedDocuments()).embedded | …`"
+        )
 
 
 class EmbedDocuments(beam.PTransform):
@@ -71,7 +85,7 @@ class EmbedDocuments(beam.PTransform):
 
     def expand(self, elements: beam.PCollection):  # any element, two collections: no type fits
         column, text_b_column, output_column = self._columns
-        return (
+        placed = (
             elements
             | "Pick" >> beam.Map(_picked, column, text_b_column)
             | "Embed" >> EmbedTexts(self._settings)
@@ -80,6 +94,7 @@ class EmbedDocuments(beam.PTransform):
                 "rejected", main="embedded"
             )
         )
+        return Embedded(placed.embedded, placed.rejected)
 
 
 def _picked(

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from bert.arguments import path_text, seconds, switch, whole_number
+from bert.arguments import known_names, path_text, seconds, switch, whole_number
 from bert.bundle.find import resolve_model
 from bert.calls.settings import VectorSettings, changed_spec
 from bert.engines.choose import check_model
@@ -13,6 +13,8 @@ from bert.specs import TextSpec, VectorSpec
 from storage.errors import SettingError
 from transforms.infer import BertModelHandler
 
+# What the transforms take themselves.
+_OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
 _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 
 
@@ -116,6 +118,7 @@ def text_model_settings(
     Raises:
         ValueError: There is no such model, or it cannot give such vectors.
     """
+    known_names(settings, {*_OWN, *ModelSettings.__annotations__})
     vectors: dict[str, Any] = {**settings}
     computing = {name: vectors.pop(name) for name in _COMPUTING if name in vectors}
     max_seq_length, prompt = vectors.pop("max_seq_length", None), vectors.pop("prompt", None)

@@ -88,7 +88,7 @@ def test_a_table_that_changed_is_another_run(bigquery, table, tiny_bundle, tmp_p
     assert embed(output, tiny_bundle, shown(table)) == 0
     bigquery.rows(f"INSERT INTO `{table}` (id, text) VALUES ('new', 'a new text')")
     assert embed(output, tiny_bundle, shown(table)) == 2
-    assert "holds another run (input listing changed since)" in capsys.readouterr().err
+    assert "holds another run (the input changed since)" in capsys.readouterr().err
     assert embed(output, tiny_bundle, shown(table), overwrite=True) == 0
     assert record(output)["counts"]["embedded"] == 41
 

@@ -280,7 +280,7 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
     assert tokenize(output, tiny_bundle, corpus, **small) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, **small) == 2
-    assert "holds another run (examples max_seq_length changed since)" in capsys.readouterr().err
+    assert "holds another run (--max_seq_length changed since)" in capsys.readouterr().err
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
     assert len(example_files(output)) == 1
 

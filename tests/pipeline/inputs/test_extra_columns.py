@@ -226,7 +226,7 @@ def test_another_column_is_another_run(tmp_path, tiny_bundle, capsys):
     assert embed(output, tiny_bundle, tmp_path / "in.csv", **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert embed(output, tiny_bundle, tmp_path / "in.csv", extra_columns="a:int64") == 2
-    assert "input extra_columns changed since" in capsys.readouterr().err
+    assert "holds another run (--extra_columns changed since)" in capsys.readouterr().err
     assert embed(output, tiny_bundle, tmp_path / "in.csv", extra_columns="b", overwrite=True) == 0
     assert rows(output)["b"] == ["3"]
 

@@ -122,8 +122,13 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
     assert main([*words, "--query=a"]) == 2
     assert "--query conflicts with --queries" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("one\n\n")
+    assert main(words) == 0
+    assert "note: 1 blank lines of" in capsys.readouterr().err
+    (tmp_path / "queries.txt").write_text("\n")
     assert main(words) == 2
-    assert "but line 2 is blank" in capsys.readouterr().err
+    assert "must hold one query a line, but it is empty" in capsys.readouterr().err
+    assert main(["search", str(output), str(output), "--k=1"]) == 2
+    assert "is a run's output: search takes one" in capsys.readouterr().err
 
 
 def test_a_folder_within_an_output_is_refused_with_the_right_one(output, capsys):

@@ -135,6 +135,14 @@ def test_a_field_whose_name_is_no_string_costs_its_record_alone(tiny_bundle, tmp
     ]
 
 
+def test_both_collections_are_not_taken_for_one(tiny_bundle):
+    texts = beam.Pipeline() | beam.Create(["the bank"])
+    found = texts | EmbedDocuments(tiny_bundle)
+    with pytest.raises(TypeError, match="gives two collections, apply a transform to one of them"):
+        found | beam.Map(print)
+    assert found.embedded | beam.Map(print)
+
+
 class _Shuffled(EmbedDocuments):
     def expand(self, elements):
         return [
