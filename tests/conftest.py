@@ -1,7 +1,9 @@
 """Fixtures that all tests share: the packaged model and a tiny one, imported once a session."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -13,6 +15,13 @@ from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
 
+# Containers often have Python keep no bytecode: each of the hundreds of processes that tests start
+# would then compile Beam, which takes longer than to import it.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 # The C++ side of TensorFlow reads this when it is first imported; without it each test process
 # prints a page of notes about the processor.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
