@@ -331,16 +331,15 @@ def archive_of(path, *entries):
     return path
 
 
-@pytest.mark.slow  # it holds 100,001 files
 def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
     source = tmp_path / "model"
     write_tiny_huggingface(source)
     path = archive_of(tmp_path / "bomb.tar.gz", ("config.json", 10), ("weights", 80 << 30))
     assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
     assert "bomb.tar.gz: refused, it holds more than" in capsys.readouterr().err
-    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(100_001)))
+    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(10_001)))
     assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-    assert "100,000 files" in capsys.readouterr().err
+    assert "10,000 files" in capsys.readouterr().err
 
 
 def test_an_archive_whose_header_is_endless_is_refused(tmp_path, capsys):
