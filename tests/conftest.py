@@ -1,7 +1,9 @@
-"""Fixtures that all tests share: the packaged model and a tiny one, imported once a session."""
+"""Fixtures that all tests share: the packaged model, a tiny one, servers of the whole session."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -9,10 +11,18 @@ import pytest
 
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
+from tests.support.models.kept import import_once
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
 
+# Containers often have Python keep no bytecode: each of the hundreds of processes that tests start
+# would then compile Beam, which takes longer than to import it.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / "build" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 # The C++ side of TensorFlow reads this when it is first imported; without it each test process
 # prints a page of notes about the processor.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -43,24 +53,20 @@ def minilm() -> Bundle:
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A seeded two-layer BERT, imported from a Hugging Face folder; the bundle's folder."""
-    from bert.importers.huggingface import import_huggingface
-
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_huggingface(folder / "source")
-    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+    return import_once(folder / "source", folder / "bundle")
 
 
 @pytest.fixture(scope="session")
 def poisoned_bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a bundle like `tiny_bundle` whose vector for "vault" is not a number."""
-    from bert.importers.huggingface import import_huggingface
-
     folder = tmp_path_factory.mktemp("poisoned")
     name = "embeddings.word_embeddings.weight"
     words = write_tiny_huggingface(folder / "source")[name]
     words[small_vocabulary().index("vault")] = np.nan
     write_tiny_huggingface(folder / "source", changes={name: words})
-    return import_huggingface(str(folder / "source"), str(folder / "bundle")).path
+    return import_once(folder / "source", folder / "bundle")
 
 
 @pytest.fixture(scope="session")

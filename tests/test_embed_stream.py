@@ -16,6 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 import bert
 from transforms import EmbedDocuments
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PRISM = ROOT / "build" / "prism"
 SECONDS = 150  # that the stream goes on; a busy machine takes a minute to begin

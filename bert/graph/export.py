@@ -36,7 +36,7 @@ class HubEncoder(tf.Module):
         called = [v for v in encoder.variables if id(v) not in unused]
         self.variables, self.trainable_variables = called, list(called)
 
-    @tf.function(input_signature=[_INPUTS])
+    @tf.function(input_signature=[_INPUTS], autograph=False)
     def __call__(self, inputs):
         states = self.encoder.hidden_states(
             inputs["input_word_ids"], inputs["input_mask"], inputs["input_type_ids"]
@@ -47,7 +47,7 @@ class HubEncoder(tf.Module):
             outputs |= {"pooled_output": pooled, "default": pooled}
         return outputs
 
-    @tf.function(input_signature=[_INPUTS])
+    @tf.function(input_signature=[_INPUTS], autograph=False)
     def serve(self, inputs):
         """Returns the same with flat names, as a serving signature requires."""
         outputs = dict(self(inputs))

@@ -16,7 +16,7 @@ from storage.errors import InputError
 from storage.gcs import SCHEME
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
-_MOST_FILES = 100_000
+_MOST_FILES = 10_000
 _MOST_HEADER = 1 << 24
 
 

@@ -124,7 +124,7 @@ def test_a_vector_does_not_depend_on_its_batch(tmp_path, tiny_bundle, batch_toke
 
 
 def test_compression_goes_by_suffix(tmp_path, tiny_bundle):
-    data = ("\n".join(TEXTS) + "\n").encode() * 40
+    data = ("\n".join(TEXTS) + "\n").encode() * 8
     (tmp_path / "plain.txt").write_bytes(data)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data[:900]) + gzip.compress(data[900:]))
     (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(data))
@@ -139,7 +139,7 @@ def test_compression_goes_by_suffix(tmp_path, tiny_bundle):
         assert found["text_hash"] == expected["text_hash"]
         offsets = [each.rsplit(":", 1)[1] for each in found["id"]]
         assert offsets == [each.rsplit(":", 1)[1] for each in expected["id"]]
-        assert record(output)["counts"]["records"] == len(TEXTS) * 40
+        assert record(output)["counts"]["records"] == len(TEXTS) * 8
 
 
 def test_folders_globs_and_several_inputs_are_read_once_in_order(

@@ -42,6 +42,17 @@ def encoder(request, float32, int8):
     return {"float32": float32, "int8": int8}[request.param]
 
 
+@pytest.fixture(scope="module")
+def by_length(sentences):
+    return sorted(sentences, key=len)
+
+
+@pytest.fixture(scope="module")
+def together(encoder, by_length):
+    """The vectors of all sentences, each batch of sentences of about one length."""
+    return encoder.encode(by_length, batch_tokens=2048)
+
+
 def similar(one, other):
     # Sums of int8 products are exact integers whatever kernel adds them up: rounding of float32
     # moves a number by one step of int8 at the most, and the cosines below are those of the steps.
@@ -58,10 +69,9 @@ def test_vectors_are_near_those_of_float32(float32, int8, sentences):
 
 
 @pytest.mark.parametrize("count", [1, 3, 32])
-def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder, sentences, count):
-    by_length = sorted(sentences, key=len)
+def test_a_vector_is_the_same_bits_whatever_its_neighbours(encoder, by_length, together, count):
     chosen = by_length[: 8 * count : 8]
-    wanted = encoder.encode(by_length, batch_tokens=2048)[: 8 * count : 8]
+    wanted = together[: 8 * count : 8]
     alone = np.concatenate([encoder.encode([one]) for one in chosen])
     # The longest sentence in one batch with the others: these are filled up to its length.
     padded = encoder.encode([*chosen, by_length[-1]], batch_tokens=1 << 20)[:-1]

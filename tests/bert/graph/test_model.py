@@ -28,7 +28,7 @@ def compiled(minilm, request):
     if request.param == "for oneDNN":
         encoder.suit_onednn()
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
     def run(ids, mask, types):
         states = encoder.hidden_states(ids, mask, types)
         return tf.stack(states, axis=1), encoder.pooled(states[-1])

@@ -81,12 +81,12 @@ def entry_ids(vocab: tuple[str, ...]) -> dict[str, int]:
     return {entry: row for row, entry in enumerate(vocab)}
 
 
-def generated_text(draw: random.Random) -> str:
-    """A text of one of several kinds, mostly short."""
+def generated_text(draw: random.Random, pages: list[int]) -> str:
+    """A text of one of several kinds, mostly short; any code points are of these pages of 256."""
     kind = draw.randrange(8)
     length = draw.choice([0, 1, 2, 5, 10, 20, 40])
     if kind == 0:
-        return "".join(chr(draw.randrange(sys.maxunicode + 1)) for _ in range(length))
+        return "".join(chr(draw.choice(pages) * 256 + draw.randrange(256)) for _ in range(length))
     if kind == 1:
         return "".join(draw.choices(ASCII, k=length))
     if kind == 2 and draw.random() < 0.1:
@@ -134,7 +134,9 @@ def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
     @given(seed=st.integers(0, 2**32))
     def check(seed):
         draw = random.Random(seed)
-        texts = [generated_text(draw) for _ in range(1000)]
+        # Not all 4352 pages: the tokenizer takes longer to learn one than to read ten texts.
+        pages = draw.sample(range((sys.maxunicode + 1) // 256), 50)
+        texts = [generated_text(draw, pages) for _ in range(1000)]
         assert differences(texts, tokenizer, lower_case, max_word_chars) == []
 
     check()

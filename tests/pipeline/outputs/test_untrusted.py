@@ -298,7 +298,6 @@ def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
         assert len(bert.read(output)[0]) == 3
 
 
-@pytest.mark.slow  # it stands for 600 million rows
 def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     path = output / "embeddings/part-0000000-00000.parquet"
     schema = pq.read_schema(path)
@@ -306,16 +305,16 @@ def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     reported_as(output, path)
     with pytest.raises(ValueError, match="is damaged"):
         bert.read(output)
-    ids = pa.DictionaryArray.from_arrays(pa.array([0] * (1 << 20), pa.int32()), ["x"])
     fields = [field for field in schema if field.name in ("id",)]
     with pq.ParquetWriter(path, pa.schema(fields)) as writer:
-        table = pa.table({"id": ids.cast(pa.string())}, pa.schema(fields))
+        table = pa.table({"id": pa.nulls(1 << 20, pa.string())}, pa.schema(fields))
         for _ in range(600):
             writer.write_table(table)
     assert path.stat().st_size < 16 << 20
     reported_as(output, path)
-    with pytest.raises(ValueError, match="is damaged"):
+    with pytest.raises(ValueError, match="is damaged") as refused:
         bert.read(output)
+    assert "declares" in str(refused.value.__cause__)
 
 
 def archive_of(path, *entries):
@@ -331,16 +330,15 @@ def archive_of(path, *entries):
     return path
 
 
-@pytest.mark.slow  # it holds 100,001 files
 def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
     source = tmp_path / "model"
     write_tiny_huggingface(source)
     path = archive_of(tmp_path / "bomb.tar.gz", ("config.json", 10), ("weights", 80 << 30))
     assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
     assert "bomb.tar.gz: refused, it holds more than" in capsys.readouterr().err
-    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(100_001)))
+    path = archive_of(tmp_path / "many.tar.gz", *((f"f{n}", 0) for n in range(10_001)))
     assert main(["model", "import", str(path), str(tmp_path / "bundle")]) == 2
-    assert "100,000 files" in capsys.readouterr().err
+    assert "10,000 files" in capsys.readouterr().err
 
 
 def test_an_archive_whose_header_is_endless_is_refused(tmp_path, capsys):

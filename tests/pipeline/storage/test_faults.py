@@ -23,9 +23,9 @@ def proxied(gcs, monkeypatch):
         yield proxy
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    path = tmp_path / "in.jsonl"
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
     path.write_text(
         "".join(json.dumps({"id": f"d{n}", "text": f"line {n}"}) + "\n" for n in range(LINES))
         + '{"id": "bad"}\n'
@@ -33,10 +33,12 @@ def corpus(tmp_path):
     return path
 
 
-@pytest.fixture
-def local(corpus, tiny_bundle, tmp_path):
-    assert embed(tmp_path / "local", tiny_bundle, corpus, **SMALL) == 0
-    return tmp_path / "local"
+@pytest.fixture(scope="module")
+def local(corpus, tiny_bundle, tmp_path_factory):
+    """What a run writes on a disk that does not fail."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    return output
 
 
 def a_bucket(gcs, name, corpus):
@@ -82,7 +84,7 @@ def test_passing_faults_are_retried(gcs, proxied, corpus, local, tiny_bundle, fa
 
 def test_a_slow_server_only_takes_longer(gcs, proxied, corpus, local, tiny_bundle):
     _, url, output = a_bucket(gcs, "slow", corpus)
-    proxied.delay = 0.2
+    proxied.delay = 0.05
     assert embed("gs://slow/out", tiny_bundle, url, **SMALL) == 0
     assert_complete(output, local)
 

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -160,31 +161,34 @@ def test_a_document_of_the_largest_size_is_read(tmp_path, monkeypatch):
     assert [text for block in read(path, 100) for text in block.texts] == ["y" * 39, "z" * 40]
 
 
-_PEAK = """
-import resource, sys
+_PEAKS = """
+import json, resource, sys
 from pathlib import Path
 from tests.transforms.read.test_large_records import read
-rejected = []
-documents = 0
-for block in read(Path(sys.argv[1]), 1 << 20):
-    documents += len(block)
-    rejected += [(each.source.rsplit(":", 1)[1], each.reason) for each in block.part.rejected]
-print(documents, rejected, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+for path in sys.argv[1:]:
+    rejected = []
+    documents = 0
+    for block in read(Path(path), 1 << 20):
+        documents += len(block)
+        rejected += [[each.source.rsplit(":", 1)[1], each.reason] for each in block.part.rejected]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps([documents, rejected, memory]))
 """
 
 
-def peak(path):
-    """Documents, rejected records and the most memory that reading took, in MiB."""
+def peaks(*paths):
+    """Documents, rejected records, and the most memory up to the end of each file, in MiB.
+
+    One process reads them all, in this order.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK, str(path)],
+        [sys.executable, "-c", _PEAKS, *map(str, paths)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    documents, rejected = done.stdout.split(" ", 1)
-    rejected, memory = rejected.rsplit(" ", 1)
-    return int(documents), rejected, int(memory)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", ""])
@@ -203,9 +207,7 @@ def test_a_bomb_takes_no_more_memory_than_one_record(tmp_path, suffix):
         one, two = STORED[suffix](b"one\n"), STORED[suffix](b"\ntwo\n")
         path.write_bytes(one + STORED[suffix](piece) * (size // len(piece)) + two)
         assert path.stat().st_size < 8 << 20
-    documents, rejected, memory = peak(path)
-    assert documents == 2
-    assert rejected == "[('4', 'record too large')]"
-    usual = peak(tmp_path / f"small.txt{suffix}")
-    assert usual[:2] == (2, "[]")
-    assert memory - usual[2] < 256, "MiB; the line has 512"
+    small, bomb = peaks(tmp_path / f"small.txt{suffix}", path)
+    assert small[:2] == [2, []]
+    assert bomb[:2] == [2, [["4", "record too large"]]]
+    assert bomb[2] - small[2] < 256, "MiB; the line has 512"
