@@ -19,7 +19,6 @@ from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
-from pipeline.resolve.example_input import are_examples
 from storage.files import absolute, is_remote, read_bytes
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
@@ -171,7 +170,7 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
             look_inside=False,
             whole_files=source.get("document") == "file",
         )
-        if listing_digest(files) != source["listing"] or are_examples(files):
+        if listing_digest(files) != source["listing"] or files[0].format == "tfrecord":
             return found
         files = files_to_read(files, source["text_column"], source["limit"])
     except (ValueError, OSError):
