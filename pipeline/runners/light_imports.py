@@ -17,13 +17,14 @@ _ANY_STORE = "://"
 def import_arrow() -> None:
     """Imports Arrow, which then takes pandas as not installed.
 
-    Arrow would import it to look for its objects among the values it converts: 0.5 s and 35 MiB.
-    For processes that are a command of ours from start to end: other code may need `to_pandas`.
+    Arrow would import it to look for its objects among the values that it converts: 0.5 s and 40
+    MiB. For processes that are a command of ours from start to end: others may use `to_pandas`.
     """
     import pyarrow as pa
 
     with _absent("pandas"):
-        pa.array([], pa.string())
+        pa.array([], pa.string())  # Arrow's Python looks for pandas once,
+        pa.scalar("")  # and its C++ does where it finds the type of a value
 
 
 def import_beam(options: EmbedOptions) -> None:
@@ -45,7 +46,7 @@ def _uses_a_service(options: EmbedOptions) -> bool:
 
 @contextmanager
 def _absent(*packages: str) -> Iterator[None]:
-    """Makes imports of packages fail, unless they were imported before."""
+    """Makes imports of packages fail, but for modules that were imported before."""
     finder = _Absent(packages)
     sys.meta_path.insert(0, finder)
     try:
@@ -62,5 +63,6 @@ class _Absent(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         """Finds nothing, and ends the search for these packages."""
-        if fullname in self._packages:
+        # A part of a package, too: start files of Python may have imported the name `google.cloud`.
+        if any(f"{fullname}.".startswith(f"{name}.") for name in self._packages):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
