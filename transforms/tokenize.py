@@ -55,7 +55,8 @@ class _Tokenize(beam.DoFn):
         self._fingerprint = settings.fingerprint
 
     def setup(self) -> None:
-        self._tokenizer = load_tokenizer(worker_bundle(self._bundle, self._fingerprint))
+        bundle = worker_bundle(self._bundle, self._fingerprint, lambda _: [])  # no weights
+        self._tokenizer = load_tokenizer(bundle)
 
     def process(self, block: DocumentBlock) -> Iterator[TokenBlock]:
         with RedactErrors("tokenize"):
