@@ -78,10 +78,12 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         from bert.encoder import Encoder
         from bert.engines.choose import load_engine, weight_files
 
-        weights = partial(weight_files, precision=self.precision, device=self.device)
-        # An engine of the caller's own may read any file.
-        needed = None if self.load_engine else weights
-        bundle = worker_bundle(self.bundle, self.fingerprint, needed)
+        if self.load_engine is None:  # which checks the files that it reads
+            needed = partial(weight_files, precision=self.precision, device=self.device)
+            bundle = worker_bundle(self.bundle, self.fingerprint, needed)
+        else:
+            bundle = worker_bundle(self.bundle, self.fingerprint)
+            bundle.verify_files()
         return Encoder(
             replace(bundle, trusted=self.trusted),
             self.spec,

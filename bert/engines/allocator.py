@@ -4,10 +4,10 @@ import ctypes
 import os
 import sys
 
-_MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
 _LARGE = 1 << 20
-# Of the user, for this or for all settings of glibc's allocator.
-_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+# Of the user, for these or for all settings of glibc's allocator.
+_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def return_large_blocks() -> None:
@@ -23,3 +23,4 @@ def return_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, 2 * _LARGE)  # what glibc would set with it

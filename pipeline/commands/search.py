@@ -170,7 +170,8 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
             look_inside=False,
             whole_files=source.get("document") == "file",
         )
-        if listing_digest(files) != source["listing"] or files[0].format == "tfrecord":
+        examples = any(file.format == "tfrecord" for file in files)
+        if examples or listing_digest(files) != source["listing"]:
             return found
         files = files_to_read(files, source["text_column"], source["limit"])
     except (ValueError, OSError):
