@@ -305,7 +305,7 @@ class TextSpec:
         """Whether a chunk holds as many sentences, paragraphs or words as fit."""
         return self.chunk == "tokens" or self.chunk_tokens is not None
 
-    def chunk_room(self, prompt_tokens: int) -> int:
+    def most_chunk_tokens(self, prompt_tokens: int) -> int:
         """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
         return self.chunk_tokens or self.max_seq_length - prompt_tokens - 2
 

@@ -11,6 +11,7 @@ from pipeline import console
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, flag_message
 from pipeline.parser import plain_words, program
+from pipeline.runners import light_imports
 from pipeline.secrets import hide_secrets
 from storage.errors import InputError, StorageError
 
@@ -37,6 +38,9 @@ commands:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
+    Args:
+        arguments: Its words; None takes those of this process, which then is the command's own.
+
     Returns:
         The ExitCode.
     """
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(bert.__version__)
         return ExitCode.DONE
     try:
-        run = _command(words[0])
+        run = _command(words[0], own_process=arguments is None)
         console.quiet_logs()
         return run(plain_words(words[1:]))
     except (InputError, StorageError) as error:
@@ -66,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED
 
 
-def _command(name: str) -> Callable[[list[str]], int]:
+def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
     commands: dict[str, Callable[[list[str]], int]] = {
-        "embed": partial(_start, "embed"),
-        "tokenize": partial(_start, "tokenize"),
-        "search": _search,
+        "embed": partial(_start, "embed", own_process),
+        "tokenize": partial(_start, "tokenize", own_process),
+        "search": partial(_search, own_process),
         "verify": _verify,
         "card": _card,
         "model": _model,
@@ -84,7 +88,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
 
 # What runs a command is imported only when its flags are right: neither `--help` nor a mistyped
 # flag waits for Beam.
-def _start(command: str, arguments: list[str]) -> int:
+def _start(command: str, own_process: bool, arguments: list[str]) -> int:
     from pipeline.parser import command_parser, parse_embed, parse_tokenize
 
     if {"-h", "--help"} & set(arguments):
@@ -95,15 +99,20 @@ def _start(command: str, arguments: list[str]) -> int:
 
         return run_tokens(arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
+    if own_process:
+        light_imports.import_arrow()
+        light_imports.import_beam(options)
     from pipeline.commands.start import start
 
     return start(options)
 
 
-def _search(arguments: list[str]) -> int:
+def _search(own_process: bool, arguments: list[str]) -> int:
     from pipeline.commands.arguments import parse_search
 
     given = parse_search(arguments)
+    if own_process:
+        light_imports.import_arrow()
     from pipeline.commands.search import run_search
 
     return run_search(given)

@@ -19,15 +19,15 @@ from pipeline.runners.portable_jobs import PortableJob, run_on_job_server
 from pipeline.runners.worker_model import bundle_for_workers
 from transforms.bigquery.load import LoadTable
 from transforms.bigquery.read import ReadTable
-from transforms.examples.read import ReadExamples
+from transforms.examples.read_examples import ReadExamples
 from transforms.examples.write import KeepExamples, WriteExamples
 from transforms.increments.compare import CompareDocuments, CompareKeys
 from transforms.increments.skip_blocks import SkipBlocks
 from transforms.infer import BertModelHandler, EmbedBlocks
 from transforms.lineage import report_lineage
 from transforms.plan.plan import PlanBlocks
-from transforms.read.cut_files import CutFiles
-from transforms.read.reader import ReadBlocks
+from transforms.read.steps.cut_files import CutFiles
+from transforms.read.steps.read_blocks import ReadBlocks
 from transforms.reconcile.output_check import CheckFiles
 from transforms.reconcile.verdict import ReconcileBlocks, Verdict
 from transforms.records.report import BlockReport, ReconcileError

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -75,10 +76,14 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
 
     def load_model(self) -> "Encoder":
         from bert.encoder import Encoder
-        from bert.engines.choose import load_engine
+        from bert.engines.choose import load_engine, weight_files
 
-        bundle = worker_bundle(self.bundle, self.fingerprint)
-        bundle.verify_files()
+        if self.load_engine is None:  # which checks the files that it reads
+            needed = partial(weight_files, precision=self.precision, device=self.device)
+            bundle = worker_bundle(self.bundle, self.fingerprint, needed)
+        else:
+            bundle = worker_bundle(self.bundle, self.fingerprint)
+            bundle.verify_files()
         return Encoder(
             replace(bundle, trusted=self.trusted),
             self.spec,

@@ -4,9 +4,10 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert.bundle.bundle import FORMAT, Bundle, read_bundle
+from bert.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
 from bert.bundle.cache import cache_folder, made_once
 from bert.bundle.files import METADATA
 from storage.errors import InputError
@@ -40,7 +41,9 @@ def _copy(bundle: Bundle, name: str, folder: str) -> None:
     copy_file(os.path.join(bundle.path, name), join(folder, name))
 
 
-def worker_bundle(place: str, fingerprint: str) -> Bundle:
+def worker_bundle(
+    place: str, fingerprint: str, needed: Callable[[Bundle], Sequence[str]] | None = None
+) -> Bundle:
     """Opens the bundle that a job runs with.
 
     A bundle in a store is fetched into `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`: by the
@@ -50,20 +53,25 @@ def worker_bundle(place: str, fingerprint: str) -> Bundle:
     Args:
         place: Folder of the bundle, or the address where `publish_bundle` copied it.
         fingerprint: The model's when the job started; "" accepts any model in a folder.
+        needed: Names the weights that are fetched, of a bundle without weights; None is all.
 
     Raises:
         ValueError: It does not exist, is damaged, or is another model.
     """
     if is_remote(place) and not fingerprint:
         raise InputError(f"{place}: a bundle that workers fetch needs its fingerprint")
-    folder = str(_fetched(place, fingerprint)) if is_remote(place) else place
+    weights, folder = None, place
+    if is_remote(place):
+        if needed is not None:
+            weights = needed(read_bundle(_fetched(place, fingerprint, []), []))
+        folder = str(_fetched(place, fingerprint, weights))
     if not os.path.isdir(folder):
         raise InputError(
             f"{folder}: the model is not on this machine; give temp_location a folder in Cloud "
             "Storage, from which workers fetch it",
             "temp_location",
         )
-    bundle = read_bundle(folder)
+    bundle = read_bundle(folder, weights)
     if fingerprint and bundle.fingerprint != fingerprint:
         raise InputError(
             f"{place} holds another model than when the job started: fingerprint "
@@ -72,10 +80,17 @@ def worker_bundle(place: str, fingerprint: str) -> Bundle:
     return bundle
 
 
-def _fetched(url: str, fingerprint: str) -> Path:
-    kept = cache_folder() / "bundles" / fingerprint
+def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
+    """Returns the folder of a bundle with these weights, None for all; each has its own."""
+    parts = sorted({name.partition("/")[0] for name in weights or ()}) or ["tokenizer"]
+    name = fingerprint if weights is None else "-".join([fingerprint, *parts])
+    kept = cache_folder() / "bundles" / name
+
+    def is_whole() -> bool:
+        return _is_whole(kept, fingerprint, weights)
+
     try:
-        made_once(kept, lambda: _is_whole(kept, fingerprint), lambda: _fetch(url, kept))
+        made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
     except PermissionError as error:
         raise InputError(
             f"{kept}: models cannot be kept there ({error.strerror or error}), set "
@@ -84,21 +99,21 @@ def _fetched(url: str, fingerprint: str) -> Path:
     return kept
 
 
-def _is_whole(folder: Path, fingerprint: str) -> bool:
+def _is_whole(folder: Path, fingerprint: str, weights: Sequence[str] | None) -> bool:
     try:
-        return read_bundle(folder).fingerprint == fingerprint
+        return read_bundle(folder, weights).fingerprint == fingerprint
     except ValueError:
         return False
 
 
-def _fetch(url: str, kept: Path) -> None:
+def _fetch(url: str, kept: Path, weights: Sequence[str] | None) -> None:
     """Fetches a bundle and checks every file before any process can use it."""
     for attempt in range(1, _ATTEMPTS + 1):
         with tempfile.TemporaryDirectory(prefix=".fetch.", dir=kept.parent) as temporary:
             whole = Path(temporary, kept.name)
-            _download(url, whole)
+            _download(url, whole, weights)
             try:
-                read_bundle(whole).verify_files()
+                read_bundle(whole, weights).verify_files(weights)
             except ValueError as error:
                 if attempt == _ATTEMPTS:
                     raise InputError(f"{url}: the model arrived damaged: {error}") from error
@@ -110,12 +125,14 @@ def _fetch(url: str, kept: Path) -> None:
             return
 
 
-def _download(url: str, folder: Path) -> None:
+def _download(url: str, folder: Path, weights: Sequence[str] | None) -> None:
     root = join(url, "")
     found = [each.path.removeprefix(root) for each in list_files(root)]
     if METADATA not in found:
         raise InputError(f"{url}: the model's copy for workers was removed, start the job again")
     for name in found:
+        if weights is not None and is_weights(name) and name not in weights:
+            continue
         if {"", ".", ".."} & set(name.split("/")):
             raise InputError(f"{url}: the object {name!r} has a name that no file can have")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from storage.errors import InputError, SettingError
 
 FORMAT = 4  # increased when older bundles cannot be read, or would give other vectors
 KINDS = ("bert", "saved_model")
-# Large: checked on workers and by `model verify`, not at every start.
-_WEIGHTS = ("variables/", *LITERT.values())
+# Large: checked by the engine that reads them and by `model verify`, not at every start.
+_VARIABLES = "variables/"
+_WEIGHTS = (_VARIABLES, *LITERT.values())
 AGAIN = "remove the folder and import the model again"
 _BY_NAME = "name:"
 # Fields that are the same in bundle.json.
@@ -156,6 +157,11 @@ class Bundle:
             )
         return self.prompts[name]
 
+    @property
+    def variables(self) -> list[str]:
+        """The names of the files with TensorFlow's weights."""
+        return [name for name in self.files if name.startswith(_VARIABLES)]
+
     def sizes(self) -> dict[str, int]:
         """Returns the size of each file in bytes, by name."""
         return {name: Path(self.path, name).stat().st_size for name in self.files}
@@ -178,8 +184,17 @@ def _names(names: Mapping[str, str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def read_bundle(path: str | os.PathLike[str]) -> Bundle:
+def is_weights(name: str) -> bool:
+    """Whether a bundle's file holds weights, which one engine reads."""
+    return name.startswith(_WEIGHTS)
+
+
+def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:
     """Reads a bundle's description and checks its files: weights by size, others by sha256.
+
+    Args:
+        path: The folder.
+        weights: Names of the weights that must be there; None is all.
 
     Raises:
         InputError: Not a bundle, another format, or a file is missing, changed or damaged.
@@ -204,6 +219,8 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder}: {METADATA} is damaged: {error!r}") from error
     for name, size in sizes.items():
+        if weights is not None and is_weights(name) and name not in weights:
+            continue
         file = Path(folder, name)
         if not file.is_file():
             raise InputError(f"{folder}: the bundle's file {name} is missing")
@@ -211,7 +228,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
             raise InputError(f"{folder}: {name} must have {size} bytes, has {file.stat().st_size}")
     if metadata.get("digest") != _digest(metadata):
         raise InputError(f"{folder}: {METADATA} was changed after it was written; {AGAIN}")
-    bundle.verify_files([name for name in bundle.files if not name.startswith(_WEIGHTS)])
+    bundle.verify_files([name for name in bundle.files if not is_weights(name)])
     return bundle
 
 

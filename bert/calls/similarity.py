@@ -10,20 +10,10 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def cosine_matrix(one: Any, other: Any) -> np.ndarray:
-    """Returns the cosine of each vector of `one` and each of `other`.
+    """Does what `Encoder.similarity` says.
 
     >>> cosine_matrix([[1, 0], [0, 2]], [3, 3]).round(3).tolist()
     [[0.7070000171661377], [0.7070000171661377]]
-
-    Args:
-        one: Numbers `[n, dim]`, or one vector `[dim]`.
-        other: Numbers `[m, dim]`, or one vector `[dim]`.
-
-    Returns:
-        float32 `[n, m]`; 0 for a vector of zeros.
-
-    Raises:
-        SettingError: They are no such arrays.
     """
     first, second = _unit_vectors(one, other)
     return first @ second.T

@@ -132,6 +132,14 @@ def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
     return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
 
 
+def weight_files(bundle: Bundle, precision: str, device: str) -> list[str]:
+    """Returns the names of the bundle's weights that `load_engine` reads on this machine."""
+    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    if choose_engine(bundle, precision, found) == "litert":
+        return [LITERT[precision]]
+    return bundle.variables
+
+
 def load_engine(
     bundle: Bundle,
     special_ids: tuple[int, int],
@@ -160,6 +168,7 @@ def load_engine(
         from bert.engines.litert import LiteRTEngine
 
         return LiteRTEngine(bundle, special_ids, precision, threads)
+    bundle.verify_files(bundle.variables)
     with quiet_start():
         if name == "tensorflow":
             from bert.engines.tensorflow import TensorFlowEngine

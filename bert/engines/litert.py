@@ -10,6 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from bert.bundle.bundle import Bundle
 from bert.bundle.files import LITERT
+from bert.engines.allocator import return_large_blocks
 from bert.engines.batches import CPU_BATCH_TOKENS, AnyShape
 from bert.engines.pooling import combine_layers, counted_tokens, pool, unit_length
 from bert.quiet import without_notes
@@ -42,6 +43,7 @@ class LiteRTEngine:
         Raises:
             InputError: The file is damaged.
         """
+        return_large_blocks()
         bundle.verify_files([LITERT[precision]])
         self.config, self.special_ids = bundle.config, special_ids
         self._file = Path(bundle.path, LITERT[precision])

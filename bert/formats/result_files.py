@@ -20,6 +20,7 @@ from bert.formats.number_types import (
     stored_width,
 )
 from bert.formats.output_files import KINDS, PIECES
+from bert.formats.plain_vectors import plain_vectors
 from storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,10 +128,12 @@ def sentence_batches(
 ) -> Iterator[SentenceVectors]:
     """Reads a file of `embeddings/` or `windows/` in batches, by default the vectors alone.
 
+    Vectors are valid until the next batch is requested.
+
     Args:
         path: As `read_sentences` takes it.
         settings: Likewise.
-        rows: Vectors of a batch of Parquet; other files come as a whole.
+        rows: About how many vectors a batch of Parquet has; other files come as a whole.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
         columns: Those of Parquet to read.
@@ -150,6 +153,10 @@ def sentence_batches(
     ):
         _check_size(file)
         names = [name for name in columns if name in file.schema_arrow.names]
+        plain = coding.dtype == "float32" and names == ["embedding"] and not check_pages
+        if plain and (vectors := plain_vectors(path, file, coding.width)) is not None:
+            yield from (SentenceVectors([], each) for each in vectors)
+            return
         for batch in file.iter_batches(rows, columns=names, use_threads=False):
             yield _sentences({name: batch[name] for name in names}, coding)
 

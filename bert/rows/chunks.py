@@ -31,7 +31,7 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray)
         spec: What a chunk is.
         continues: bool `[vocabulary]`, which entries begin with `##`.
     """
-    most = spec.chunk_room(documents.prompt_tokens)
+    most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
     starts, inside = documents.tokens.starts[at], continues[documents.tokens.ids[at]]
     starts_in = _STARTS.get(spec.chunk or "")

@@ -19,7 +19,6 @@ from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
-from pipeline.resolve.example_input import are_examples
 from storage.files import absolute, is_remote, read_bytes
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
@@ -178,7 +177,8 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
             look_inside=False,
             whole_files=source.get("document") == "file",
         )
-        if listing_digest(files) != source["listing"] or are_examples(files):
+        examples = any(file.format == "tfrecord" for file in files)
+        if examples or listing_digest(files) != source["listing"]:
             return found
         files = files_to_read(files, source["text_column"], source["limit"])
     except (ValueError, OSError):

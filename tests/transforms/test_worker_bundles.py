@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bert.bundle.bundle import FORMAT, read_bundle
+from bert.bundle.bundle import FORMAT, is_weights, read_bundle
 from bert.bundle.files import LITERT
+from bert.engines.choose import load_engine, weight_files
 from pipeline.cli import main
 from pipeline.errors import UsageError
 from pipeline.parser import parse_embed
@@ -169,4 +171,26 @@ def test_a_job_on_workers_elsewhere_computes_with_the_copy(
     arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
     assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0
     assert len(rows(tmp_path / "out")["id"]) == 2
-    assert (cache / "bundles" / read_bundle(tiny_bundle).fingerprint / "bundle.json").is_file()
+    fingerprint = read_bundle(tiny_bundle).fingerprint
+    fetched = {path.parent.name for path in (cache / "bundles").glob("*/bundle.json")}
+    assert fetched == {f"{fingerprint}-tokenizer", f"{fingerprint}-float32.tflite"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights"), [("float32", {"float32.tflite"}), ("int8", {"int8.tflite"})]
+)
+def test_a_processor_fetches_the_weights_of_its_engine_alone(
+    gcs, proxied, cache, tiny_bundle, precision, weights
+):
+    bundle = read_bundle(tiny_bundle)
+    place = publish_bundle(bundle, temp_location(gcs, f"{precision}-tmp"))
+    proxied.forget()
+    needed = partial(weight_files, precision=precision, device="cpu")
+    found = worker_bundle(place, bundle.fingerprint, needed)
+    every = {Path(name).name for name in filter(is_weights, bundle.files)}
+    small = files_below(tiny_bundle) - every
+    assert reads(proxied).keys() - small == weights
+    assert files_below(found.path) == small | weights
+    load_engine(found, (2, 3), precision, "cpu")
+    with pytest.raises(ValueError, match="is missing"):
+        read_bundle(found.path)

@@ -20,8 +20,9 @@ import xxhash
 from transforms.bigquery.client import PATIENCE, TableName, read_client, translate_errors
 from transforms.output_folder import OutputFolder
 from transforms.read.columns import Columns
-from transforms.read.reader import document_block, read_unfinished
+from transforms.read.reader import document_block
 from transforms.read.records import BadRecord, Record, documents_of, record_of
+from transforms.read.steps.read_blocks import read_unfinished
 from transforms.records.block_coder import passed_as_block
 from transforms.records.documents import DocumentBlock
 from transforms.records.part import Part

@@ -14,6 +14,7 @@ from bert.ragged import places, splits_of, take_rows
 from bert.rows.build import Rows
 from bert.rows.documents import UnitTexts
 from bert.rows.layout import Layout, RowTokens, Units, widest_tokens
+from bert.rows.unique import unique_rows
 from bert.rows.windows import Windows
 from transforms.examples.check import (
     ExampleReading,
@@ -27,7 +28,6 @@ from transforms.examples.check import (
 from transforms.records.part import Part
 from transforms.records.rejected import BLOCK_SKIPPED, Rejected
 from transforms.records.tokens import TokenBlock
-from transforms.tokenize import unique_rows
 from transforms.unknown_words import unknown_words
 
 DAMAGED, NO_EXAMPLE = "damaged record", "no tf.train.Example with these features"

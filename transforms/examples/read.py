@@ -4,55 +4,20 @@ import time
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
-import apache_beam as beam
 import numpy as np
 
 from bert.formats.tfrecord import Record, unframed
 from storage.errors import InputError
 from transforms.examples.decode import ExampleReading, document_begins, example_block
-from transforms.output_folder import OutputFolder
 from transforms.read.lines import stored_pieces
-from transforms.read.reader import read_unfinished
 from transforms.records.part import Part
 from transforms.records.skip import rows_of_part
 from transforms.records.spec import BlockSpec, InputFile, Slice
-from transforms.records.step import Step
 from transforms.records.tokens import TokenBlock
 
 _PIECE = 1 << 20  # bytes read at a time
 # The bytes that an example has about without its text, and at most for each byte of its text.
 _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
-
-
-@dataclass
-class ReadExamples(Step):
-    """Reads the rows of token ids of BlockSpecs that are not finished.
-
-    Gives a dict: `tokens`, and `finished`, as `read_unfinished` gives it.
-
-    Attributes:
-        output, run, part_docs: As in `ReadBlocks`.
-        reading: What examples must be, and which of their vectors are requested.
-        block_bytes: A part is closed at examples of about so many bytes of text.
-        skip_blocks: Numbers of blocks whose documents are rejected.
-    """
-
-    output: str
-    run: str
-    reading: ExampleReading
-    part_docs: int
-    block_bytes: int
-    skip_blocks: tuple[int, ...] = ()
-
-    def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
-        settings, skipped = (self.reading, self.part_docs, self.block_bytes), self.skip_blocks
-
-        def read(spec: BlockSpec, done: Container[int]) -> Iterator[TokenBlock]:
-            return example_blocks(spec, *settings, done, spec.number in skipped)
-
-        folder = OutputFolder(self.output)
-        tokens, finished = read_unfinished(specs, folder, self.run, read, TokenBlock)
-        return {"tokens": tokens, "finished": finished}
 
 
 def example_blocks(

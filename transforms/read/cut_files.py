@@ -9,7 +9,6 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apache_beam as beam
 import zstandard
 
 from storage.files import is_remote, open_listed, read_bytes
@@ -18,10 +17,7 @@ from transforms.output_folder import OutputFolder
 from transforms.read.lines import Lines, read_parts
 from transforms.read.parts import ReadPart, end_mark
 from transforms.read.tables.csv_records import CsvRecords, read_csv_parts
-from transforms.records.finished import finished_parts
 from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
 
 _LEVEL = 1  # of zstd: as small as gzip, in less time than it takes to read gzip
 
@@ -52,49 +48,6 @@ class FileCut:
     parts: tuple[CutPart, ...]
     mark: ReadPart[Any]
     folder: str | None
-
-
-@dataclass
-class CutFiles(Step):
-    """Reads files that several readers share, once, and tells each reader where its parts are.
-
-    Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run, whose finished parts are left out; "" leaves out none.
-        part_docs: As `ReadBlocks` has it.
-        block_bytes: Likewise.
-        examples: Likewise.
-    """
-
-    output: str
-    run: str
-    part_docs: int
-    block_bytes: int
-    examples: str | None = None
-
-    def expand(
-        self, readers: beam.PCollection[tuple[BlockSpec, ...]]
-    ) -> beam.PCollection[BlockSpec]:
-        folder = OutputFolder(self.output, self.examples)
-        cut = _Cut(folder, self.run, self.part_docs, self.block_bytes)
-        return (
-            readers
-            | "SpreadFiles" >> beam.Reshuffle()
-            | "Cut" >> beam.ParDo(cut)
-            | "Spread" >> beam.Reshuffle()
-        )
-
-
-class _Cut(beam.DoFn):
-    def __init__(self, folder: OutputFolder, run: str, part_docs: int, block_bytes: int) -> None:
-        self._folder, self._run = folder, run
-        self._part_docs, self._block_bytes = part_docs, block_bytes
-
-    def process(self, readers: tuple[BlockSpec, ...]) -> Iterator[BlockSpec]:
-        folder, run = self._folder, self._run
-        with RedactErrors("read"):
-            done = {part for spec in readers for part in finished_parts(folder, run, spec)}
-            yield from cut_file(readers, folder, self._part_docs, self._block_bytes, done)
 
 
 def cut_file(

@@ -75,7 +75,10 @@ def _read(piece: Slice, compression: str | None) -> WholeFile:
         if size == 0:
             check_encoding(path, data)
         size += len(data)
-        held = [*held, data] if size <= lines.MOST_RECORD_BYTES else []
+        if size > lines.MOST_RECORD_BYTES:
+            held.clear()
+        else:
+            held.append(data)
     return WholeFile(piece.file, path, b"".join(held), 0 if held else size)
 
 

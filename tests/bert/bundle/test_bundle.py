@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -98,17 +99,22 @@ def test_a_missing_or_cut_file_is_found_at_once(copied):
         read_bundle(copied)
 
 
-def test_a_flipped_byte_is_found_by_verifying(copied):
-    [weights] = (copied / "variables").glob("variables.data-*")
-    data = bytearray(weights.read_bytes())
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("variables/variables.data-00000-of-00001", "xla_cpu"), ("float32.tflite", "cpu")],
+)
+def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device):
+    data = bytearray((copied / name).read_bytes())
     data[len(data) // 2] ^= 1
-    weights.write_bytes(data)
+    (copied / name).write_bytes(data)
     bundle = read_bundle(copied)
-    with pytest.raises(ValueError, match=r"variables\.data.* is damaged or was changed \(sha256"):
+    damage = re.escape(f"{name} is damaged or was changed (sha256")
+    with pytest.raises(ValueError, match=damage):
         bundle.verify_files()
     text_spec = TextSpec(bundle.max_seq_length)
-    handler = BertModelHandler(str(copied), bundle.fingerprint, bundle.defaults, text_spec)
-    with pytest.raises(ValueError, match=r"variables\.data.* is damaged or was changed"):
+    model = str(copied), bundle.fingerprint, bundle.defaults, text_spec
+    handler = BertModelHandler(*model, device=device)
+    with pytest.raises(ValueError, match=damage):
         handler.load_model()
 
 

@@ -19,8 +19,9 @@ from transforms.plan.limit import limit_files
 from transforms.plan.listing import input_files, listing_digest
 from transforms.plan.plan import PlanBlocks, PlanRequest, planned_work
 from transforms.read.columns import Columns
-from transforms.read.cut_files import CutFiles
-from transforms.read.reader import ReadBlocks, document_blocks
+from transforms.read.reader import document_blocks
+from transforms.read.steps.cut_files import CutFiles
+from transforms.read.steps.read_blocks import ReadBlocks
 from transforms.reconcile.verdict import ReconcileBlocks
 from transforms.records.report import BlockReport, part_report
 

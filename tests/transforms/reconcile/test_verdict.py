@@ -11,7 +11,7 @@ from transforms.output_folder import OutputFile, OutputFolder
 from transforms.plan.listing import input_files, listing_digest
 from transforms.plan.plan import PlanBlocks, PlanRequest
 from transforms.read.columns import Columns
-from transforms.read.reader import ReadBlocks
+from transforms.read.steps.read_blocks import ReadBlocks
 from transforms.reconcile.totals import SumReports
 from transforms.reconcile.verdict import ReconcileBlocks, verdict
 from transforms.records.finished import finished_parts

@@ -8,7 +8,7 @@ from apache_beam.coders import registry
 from bert.specs import TextSpec, VectorSpec
 from transforms.infer import BertModelHandler, EmbedBlocks
 from transforms.read.columns import Columns
-from transforms.read.reader import ReadBlocks
+from transforms.read.steps.read_blocks import ReadBlocks
 from transforms.records.block_coder import BlockCoder
 from transforms.records.documents import DocumentBlock
 from transforms.records.part import Part

@@ -1,0 +1,61 @@
+"""Commands import no package that they do not use."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command import ROOT, embed, flags_of, sentence_files
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("light") / "in.txt"
+    path.write_text("the bank of the river\nmoney of the vault\n", "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def output(text, tiny_bundle):
+    assert embed(text.parent / "out", tiny_bundle, text) == 0
+    return text.parent / "out"
+
+
+# The command takes its words from the process, as `bert-embed` does.
+_CODE = """
+import sys
+from pipeline.cli import main
+code = main()
+print(*sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def imported(*words):
+    """What a command printed, and the modules that its process imported."""
+    command = [sys.executable, "-c", _CODE, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.splitlines()[-1].split())
+
+
+def test_embed_of_local_files_imports_no_client_and_writes_the_same(text, output, tiny_bundle):
+    _, modules = imported("embed", *flags_of(text.parent / "light", tiny_bundle, text))
+    assert "apache_beam" in modules
+    assert not modules & {"pandas", "pymongo", "apitools", "google.cloud.storage", "tensorflow"}
+    (light,), (whole,) = sentence_files(text.parent / "light"), sentence_files(output)
+    assert light.read_bytes() == whole.read_bytes()
+
+
+def test_a_run_that_names_a_store_has_its_clients(text, tiny_bundle):
+    flags = flags_of(text.parent / "stored", tiny_bundle, text, temp_location="gs://none/temp")
+    _, modules = imported("embed", *flags, "--dry_run")
+    assert {"apache_beam", "google.cloud.storage"} <= modules
+
+
+def test_search_imports_neither_beam_nor_tensorflow_nor_pandas(output):
+    printed, modules = imported("search", str(output), "a vault")
+    assert "money of the vault" in printed
+    assert not modules & {"apache_beam", "tensorflow", "pandas", "google.cloud.storage"}

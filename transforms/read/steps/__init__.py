@@ -1,0 +1,1 @@
+"""The steps of a pipeline that read; what they call works without Beam."""
