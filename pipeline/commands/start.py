@@ -16,6 +16,7 @@ from pipeline.outputs.outcome import problem
 from pipeline.outputs.progress import Progress
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
+from pipeline.report.write import report_after_run
 from pipeline.report_text import crash_lines, load_lines, plan_lines, statements, summary_lines
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
@@ -25,6 +26,7 @@ from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message
 from pipeline.runners.portable_jobs import earlier_job_lines
 from pipeline.runners.worker_model import precision_lines, runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
+from storage.files import size_of
 from transforms.crash_markers import clear_crash_markers
 
 
@@ -85,7 +87,9 @@ def plan_of(run: EmbedRun) -> list[str]:
 def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
     """The lines on a complete run, `started` here or found complete, with SQL for its table."""
     since = f"{run.output} holds this run, complete since {record['ended']}"
-    lines = [*([] if started else [f"nothing to do: {since}"]), *summary_lines(run.output, record)]
+    page = None if size_of(run.folder.page) is None else run.folder.page
+    lines = [] if started else [f"nothing to do: {since}"]
+    lines += summary_lines(run.output, record, page)
     if record.get("table"):
         lines += [*load_lines(record, started), *statements(record)]
     return lines
@@ -117,12 +121,22 @@ def run_to_end(
             held.enter_context(run.folder.held(alone=run.options.overwrite))
         record = run_record.start(run)
         if record["status"] == "done":
+            _show(run, record, False, tell)
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
         _run(run, record, progress, tell)
-    return run_record.read_record(run.output) or record, True
+        record = run_record.read_record(run.output) or record
+        _show(run, record, True, tell)
+    return record, True
+
+
+def _show(
+    run: EmbedRun, record: dict[str, Any], started: bool, tell: Callable[..., None]
+) -> None:
+    if run.options.report and run.kind == "vectors":
+        report_after_run(run.folder, record, started, tell)
 
 
 def _run(

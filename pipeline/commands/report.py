@@ -1,0 +1,61 @@
+"""Writes the report of a finished output again, with texts or another map on request."""
+
+import argparse
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bert.formats.result_files import SentencePlace
+from bert.nearest import Hit
+from bert.results import check_complete, read_run
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, UsageError, usage_errors
+from pipeline.report.content import Shown
+from pipeline.report.directions import check_projection
+from pipeline.report.sample import Sample
+from pipeline.report.write import write_report
+from storage.files import absolute
+from transforms.output_folder import OutputFolder
+
+
+def run_report(given: argparse.Namespace) -> int:
+    """Runs `report DIR`.
+
+    Args:
+        given: As `parse_report` gives it.
+
+    Raises:
+        UsageError: The folder is not the output of a complete run, a file of it is damaged, or the
+            package for the map is not installed.
+        StorageError: A store does not answer.
+    """
+    check_projection(given.projection)
+    path = absolute(given.folder)
+    with usage_errors():
+        record = read_run(path)
+        if record is None:
+            raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
+        check_complete(path)
+        folder = OutputFolder(path, record.get("files", {}).get("examples"))
+        shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
+        try:
+            written = write_report(folder, record, shown, given.output and absolute(given.output))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
+    say(f"wrote {written}")
+    return ExitCode.DONE
+
+
+def _texts_from_input(
+    folder: str, sample: Sample, record: Mapping[str, Any]
+) -> list[str | None]:
+    """The texts of a sample, read from the input of its run; None where they are not found."""
+    from pipeline.commands.search import with_texts  # imports Beam
+
+    starts, stops = (each or [None] * len(sample) for each in (sample.starts, sample.stops))
+    rows = zip(sample.files, sample.ids, starts, stops, strict=True)
+    hits = [Hit(0.0, file, SentencePlace(id, start, stop)) for file, id, start, stop in rows]
+    (found,) = with_texts([hits], dict(record), folder)
+    if all(hit.text is None for hit in found):
+        warn("note: no texts are shown: the run's input has changed or is missing")
+    return [hit.text for hit in found]

@@ -1,0 +1,116 @@
+"""Finds the main directions of vectors (PCA), and their places in two dimensions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.report.sample import spread
+
+_SEED = 42
+_KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
+_WIDEST = 1024  # numbers of a vector up to which the covariance is taken whole
+_FEWEST = 3  # vectors of which directions can be told
+_PERPLEXITY = 30
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The main directions of vectors.
+
+    Attributes:
+        places: float32 `[rows, directions]`, where each vector is along them, at most 50.
+        shares: The share of the variance in each, most first.
+    """
+
+    places: np.ndarray
+    shares: list[float]
+
+
+def main_directions(vectors: np.ndarray) -> Directions | None:
+    """Returns the main directions of float32 `[rows, width]`; None if there are too few rows.
+
+    Vectors of over 1,024 numbers are described by that many rows, evenly spread.
+    """
+    if len(vectors) < _FEWEST:
+        return None
+    middle = vectors.mean(axis=0)
+    wide = vectors.shape[1] > _WIDEST
+    centred = (vectors[spread(len(vectors), _WIDEST)] if wide else vectors) - middle
+    if wide:  # the smaller of the two products
+        values, left = np.linalg.eigh(centred @ centred.T)
+        axes = centred.T @ left[:, ::-1][:, :_KEPT]
+        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float32).tiny)
+    else:
+        values, found = np.linalg.eigh(centred.T @ centred)
+        axes = found[:, ::-1][:, : min(_KEPT, len(vectors) - 1)]
+    values = np.maximum(values[::-1], 0)
+    total = float(values.sum())
+    if total <= np.finfo(np.float32).eps * float(np.square(vectors, dtype=np.float64).sum()):
+        return None  # all vectors are equal
+    # An axis may point either way: the largest number of each is positive.
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    shares = [round(each / total, 5) for each in values[: min(20, axes.shape[1])].tolist()]
+    return Directions((vectors - middle) @ axes, shares)
+
+
+def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
+    """The maps of a page: that of `chosen` first, and always that of PCA.
+
+    Raises:
+        UsageError: The package that `chosen` needs is not installed.
+    """
+    found = [_named("PCA", "numpy", {"directions": 2}, directions.places[:, :2])]
+    if chosen == "tsne" and len(directions.places) > _PERPLEXITY:
+        found.insert(0, _tsne(directions.places))
+    return found
+
+
+def check_projection(chosen: str) -> None:
+    """Checks that what computes a map is installed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if chosen == "tsne":
+        _tsne_function()
+
+
+def _tsne_function() -> Callable[..., Any]:
+    try:
+        from openTSNE import TSNE
+    except ImportError as error:
+        raise UsageError(
+            "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
+        ) from error
+    return TSNE
+
+
+def _tsne(places: np.ndarray) -> dict[str, Any]:
+    # One thread: sums over several are rounded in another order, and the map would change.
+    settings: dict[str, Any] = {
+        "perplexity": _PERPLEXITY,
+        "initialization": "pca",
+        "random_state": _SEED,
+        "n_jobs": 1,
+    }
+    found = np.asarray(_tsne_function()(**settings).fit(places))
+    return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, found)
+
+
+def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
+    low, high = np.quantile(at, (0.001, 0.999), axis=0)  # a few far ones shrink no map
+    size = max(float((high - low).max()), 1e-12)
+    middle = (low + high) / 2
+    whole = np.clip(np.rint(((at - middle) / size + 0.5) * 10_000), -2000, 12_000).astype(int)
+    return {
+        "name": name,
+        "package": package,
+        "version": version(package),
+        "parameters": parameters,
+        "x": whole[:, 0].tolist(),
+        "y": whole[:, 1].tolist(),
+    }
