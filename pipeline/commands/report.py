@@ -46,13 +46,12 @@ def run_report(given: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _texts_from_input(
-    folder: str, sample: Sample, record: Mapping[str, Any]
-) -> list[str | None]:
+def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) -> list[str | None]:
     """The texts of a sample, read from the input of its run; None where they are not found."""
     from pipeline.commands.search import with_texts  # imports Beam
 
-    starts, stops = (each or [None] * len(sample) for each in (sample.starts, sample.stops))
+    none: list[Any] = [None] * len(sample)
+    starts, stops = sample.starts or none, sample.stops or none
     rows = zip(sample.files, sample.ids, starts, stops, strict=True)
     hits = [Hit(0.0, file, SentencePlace(id, start, stop)) for file, id, start, stop in rows]
     (found,) = with_texts([hits], dict(record), folder)

@@ -132,9 +132,7 @@ def run_to_end(
     return record, True
 
 
-def _show(
-    run: EmbedRun, record: dict[str, Any], started: bool, tell: Callable[..., None]
-) -> None:
+def _show(run: EmbedRun, record: dict[str, Any], started: bool, tell: Callable[..., None]) -> None:
     if run.options.report and run.kind == "vectors":
         report_after_run(run.folder, record, started, tell)
 

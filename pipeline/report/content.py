@@ -21,6 +21,10 @@ from transforms.output_folder import OutputFolder
 Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
 _NEIGHBOURS, _ASKED = 4, 10
 _MOST_COLUMNS = 8
+_SETTINGS = (
+    *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
+    *("layers", "max_seq_length", "long_text", "chunk", "prompt"),
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,11 @@ class Shown:
     texts_of: Texts | None = None
 
 
+AFTER_A_RUN = Shown()
+
+
 def report_content(
-    folder: OutputFolder, record: Mapping[str, Any], shown: Shown = Shown()
+    folder: OutputFolder, record: Mapping[str, Any], shown: Shown = AFTER_A_RUN
 ) -> dict[str, Any]:
     """Returns the content of a report; equal for equal runs, but for `timings`.
 
@@ -83,15 +90,13 @@ def report_content(
 def _run(folder: OutputFolder, record: Mapping[str, Any]) -> dict[str, Any]:
     kind = "vectors" if "vectors" in record else "examples"
     settings = record[kind]
-    names = ("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling")
-    names += ("layers", "max_seq_length", "long_text", "chunk", "prompt")
     return {
         "name": os.path.basename(folder.path.rstrip("/")),
         "output": folder.path,
         "kind": kind,
         "fingerprint": record["run"],
         "model": {name: record["model"][name] for name in ("name", "source", "fingerprint")},
-        "settings": {name: settings[name] for name in names if name in settings},
+        "settings": {name: settings[name] for name in _SETTINGS if name in settings},
         "engine": record["engine"],
         "format": record["files"]["format"],
         "tables": list((record.get("table") or {"tables": {}})["tables"].values()),

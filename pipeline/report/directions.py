@@ -12,7 +12,10 @@ from pipeline.report.sample import spread
 
 _SEED = 42
 _KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
-_WIDEST = 1024  # numbers of a vector up to which the covariance is taken whole
+_FITTED = 4096  # vectors, evenly spread, that decide on the directions
+_SPARE, _ROUNDS = 10, 6  # further directions, and rounds, that make those kept exact
+_TINY = 1e-12
+_SHARES = 20  # that the page shows
 _FEWEST = 3  # vectors of which directions can be told
 _PERPLEXITY = 30
 
@@ -33,28 +36,44 @@ class Directions:
 def main_directions(vectors: np.ndarray) -> Directions | None:
     """Returns the main directions of float32 `[rows, width]`; None if there are too few rows.
 
-    Vectors of over 1,024 numbers are described by that many rows, evenly spread.
+    Subspace iteration finds them from products of matrices, for vectors of any width.
     """
     if len(vectors) < _FEWEST:
         return None
     middle = vectors.mean(axis=0)
-    wide = vectors.shape[1] > _WIDEST
-    centred = (vectors[spread(len(vectors), _WIDEST)] if wide else vectors) - middle
-    if wide:  # the smaller of the two products
-        values, left = np.linalg.eigh(centred @ centred.T)
-        axes = centred.T @ left[:, ::-1][:, :_KEPT]
-        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float32).tiny)
-    else:
-        values, found = np.linalg.eigh(centred.T @ centred)
-        axes = found[:, ::-1][:, : min(_KEPT, len(vectors) - 1)]
-    values = np.maximum(values[::-1], 0)
-    total = float(values.sum())
-    if total <= np.finfo(np.float32).eps * float(np.square(vectors, dtype=np.float64).sum()):
+    centred = vectors[spread(len(vectors), _FITTED)] - middle
+    total = float(np.square(centred).sum())
+    if total <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
         return None  # all vectors are equal
+    kept = min(_KEPT, len(centred) - 1, vectors.shape[1])
+    draw = np.random.default_rng(_SEED)
+    axes = draw.standard_normal((vectors.shape[1], min(kept + _SPARE, vectors.shape[1])), "f4")
+    for _ in range(_ROUNDS):
+        axes = _orthonormal(centred.T @ (centred @ axes))
+    squares, turns = _eigen(centred @ axes)
+    axes = axes @ turns[:, :kept]
     # An axis may point either way: the largest number of each is positive.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    shares = [round(each / total, 5) for each in values[: min(20, axes.shape[1])].tolist()]
+    shares = [round(each / total, 5) for each in squares[: min(kept, _SHARES)].tolist()]
     return Directions((vectors - middle) @ axes, shares)
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    """float32 `[width, n]`: an orthonormal base of what columns of that shape span."""
+    scaled = columns / np.linalg.norm(columns, axis=0).max()
+    squares, turns = _eigen(scaled)
+    return scaled @ (turns / np.sqrt(np.maximum(squares, _TINY))).astype(np.float32)
+
+
+def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues of the products of columns with each other, largest first, and the vectors.
+
+    This matrix has the width of a few columns, so that its decomposition needs one thread: those
+    of wide ones wait for each other, for seconds where processors are busy.
+    """
+    wide = columns.astype(np.float64)
+    values, vectors = np.linalg.eigh(wide.T @ wide)
+    return np.maximum(values[::-1], 0), vectors[:, ::-1].astype(np.float32)
 
 
 def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
@@ -102,7 +121,7 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
 
 
 def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
-    low, high = np.quantile(at, (0.001, 0.999), axis=0)  # a few far ones shrink no map
+    low, high = np.quantile(at, (0.005, 0.995), axis=0)  # a few far ones shrink no map
     size = max(float((high - low).max()), 1e-12)
     middle = (low + high) / 2
     whole = np.clip(np.rint(((at - middle) / size + 0.5) * 10_000), -2000, 12_000).astype(int)

@@ -51,7 +51,7 @@ def health(
         directions: The main directions of the usable ones; None if there are too few.
     """
     usable = vectors[usable_rows(vectors)]
-    norms = np.sqrt(np.vecdot(usable, usable, axis=1)) if len(usable) else np.empty(0)
+    norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
     cosines = pair_cosines(usable, norms)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
@@ -85,7 +85,7 @@ def pair_cosines(vectors: np.ndarray, norms: np.ndarray) -> np.ndarray:
     found = np.empty(_PAIRS)
     for start in range(0, _PAIRS, 1000):  # so that few copies of rows are in memory
         one, other = left[start : start + 1000], right[start : start + 1000]
-        products = np.vecdot(vectors[one], vectors[other], axis=1)
+        products = np.vecdot(vectors[one], vectors[other])
         found[start : start + 1000] = products / (norms[one] * norms[other])
     return found
 
@@ -127,7 +127,9 @@ def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
     else:
         normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
     healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
-    return Finding("Length (norm)", f"{low:.3g} to {high:.3g}, median {middle:.4g}", normal, healthy)
+    return Finding(
+        "Length (norm)", f"{low:.3g} to {high:.3g}, median {middle:.4g}", normal, healthy
+    )
 
 
 def _cosines(cosines: np.ndarray) -> Finding:

@@ -1,4 +1,4 @@
-"""Makes the one HTML file of a report: its content as JSON, with the style and program beside it."""
+"""Makes the one HTML file of a report: its content as JSON, with style and program beside it."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ _PROGRAMS = ("dom.js", "charts.js", "map.js", "page.js")  # each uses those befo
 _WIDTHS = (240, 160, 110, 70, 40, 20)  # letters of a text and of an id, as long as the page allows
 _LONGEST_ID = 100
 # What could end the element that holds JSON, or a line of a program.
-_ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
 def page(content: dict[str, Any]) -> bytes:
@@ -45,9 +45,7 @@ def _hash(text: str) -> str:
 
 
 def _json(content: dict[str, Any]) -> bytes:
-    # Half a surrogate, which no UTF-8 holds, may come from JSON lines.
-    text = orjson.dumps(content, default=repr).decode()
-    return text.translate(str.maketrans(_ESCAPED)).encode()
+    return orjson.dumps(content).decode().translate(_ESCAPED).encode()
 
 
 def _fitted(content: dict[str, Any], most: int) -> bytes:
@@ -66,7 +64,9 @@ def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
     """Texts lose their end, ids their beginning, which is more often the same."""
     texts, longest = documents["texts"], min(width, _LONGEST_ID)
     return documents | {
-        "ids": [each if len(each) <= longest else "…" + each[-longest:] for each in documents["ids"]],
+        "ids": [
+            each if len(each) <= longest else "…" + each[-longest:] for each in documents["ids"]
+        ],
         "texts": texts and [each if len(each) <= width else each[:width] + "…" for each in texts],
     }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline.report.content import Shown, report_content
+from pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from pipeline.report.page import page
 from pipeline.secrets import hide_secrets
 from storage.files import size_of, write_whole
@@ -16,7 +16,7 @@ _MODE = 0o666
 def write_report(
     folder: OutputFolder,
     record: Mapping[str, Any],
-    shown: Shown = Shown(),
+    shown: Shown = AFTER_A_RUN,
     path: str | None = None,
 ) -> str:
     """Writes the page of a finished run.

@@ -234,7 +234,7 @@ class DocumentMap {
     const style = getComputedStyle(document.documentElement);
     const faded = style.getPropertyValue("--faded");
     const count = this.shown.x.length;
-    const size = Math.min(Math.max(60 / Math.sqrt(count), 1.4), 5) * Math.min(this.zoom ** 0.4, 3);
+    const size = Math.min(Math.max(120 / Math.sqrt(count), 1.7), 6) * Math.min(this.zoom ** 0.4, 3);
     const some = this.found !== null || this.pressed !== null;
     for (const lit of some ? [false, true] : [true]) {
       pen.globalAlpha = lit ? 0.8 : 0.5;

@@ -27,12 +27,11 @@ function overview() {
     ),
     element("ul", { class: "notes" }, notes().map(([healthy, text]) =>
       element("li", healthy ? {} : { class: "bad" }, text))),
-    element(
-      "div", { class: "columns" },
-      quiet(`${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts`),
-      quiet(rate === null
-        ? "earlier attempts had computed everything"
-        : `${whole(rate)} documents and ${whole(timings.tokens_per_second)} tokens a second, ${seconds(timings.elapsed_seconds)}`),
+    quiet(
+      `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts; `,
+      rate === null
+        ? "earlier attempts had computed everything."
+        : `${whole(rate)} documents and ${whole(timings.tokens_per_second)} tokens a second, for ${seconds(timings.elapsed_seconds)}.`,
     ),
   );
 }
@@ -51,7 +50,9 @@ function notes() {
     add(tokens.cut_share <= 0.05, counts.truncated
       ? `${percent(tokens.cut_share)} of the tokens were cut and have no part in the vectors.`
       : "No text was cut.");
-    add(unknown.share <= 0.05, `${percent(unknown.share)} of the tokens are words that the model does not know.`);
+    add(unknown.share <= 0.05, unknown.tokens
+      ? `${percent(unknown.share)} of the tokens are words that the model does not know.`
+      : "The model knows every word.");
   }
   if (equal?.surplus) add(true, `${equal.exact ? "" : "About "}${whole(equal.surplus)} texts are equal to another one.`);
   if (doubled) add(!doubled.ids, doubled.ids ? `${whole(doubled.ids)} ids occur more than once.` : "No id occurs twice.");
@@ -67,7 +68,7 @@ function nameOf(row) {
   const { ids, places, texts } = content.documents;
   const name = `${ids[row]}${places ? ` ${places[row]}` : ""}`;
   return texts
-    ? element("div", {}, texts[row], element("div", { class: "quote" }, name))
+    ? element("div", {}, element("div", { class: "clamped" }, texts[row]), element("div", { class: "quote" }, name))
     : element("div", {}, name);
 }
 
@@ -93,7 +94,7 @@ function mapSection() {
     section(
       "Map",
       quiet(`Each point is a ${content.documents.places ? "piece of a document" : "document"}; near points have similar vectors. `,
-        shown < total ? `${whole(shown)} of ${whole(total)}, spread over the whole output.` : `All ${whole(total)}.`,
+        shown < total ? `${whole(shown)} of ${whole(total)}, spread over the whole output.` : `All ${whole(total)} are shown.`,
         content.documents.texts ? "" : " Texts are not shown: the output does not hold them."),
       ...map.parts(),
       quiet(`Made with ${made.join("; ")}. Checks and clusters use ${whole(rows)}.`),
@@ -112,7 +113,7 @@ function clusterSection() {
       "div", {},
       element("h3", {}, words?.length ? words.join(", ") : `Cluster ${number + 1}`),
       quiet(`${whole(size)} in the sample`),
-      ...central.slice(0, 2).map((row) => element("p", { class: "quote" }, nameOf(row))),
+      ...central.slice(0, 2).map((row) => element("div", { class: "quote" }, nameOf(row))),
     );
     made.style.borderColor = COLOURS[number];
     return made;
@@ -126,12 +127,16 @@ function clusterSection() {
 
 function neighbourSection() {
   if (!content.neighbours?.length) return null;
-  const near = ({ near: hits }) => hits.map(([row, score]) =>
-    element("div", { class: "level" }, element("span", { class: "mono" }, score.toFixed(3)), nameOf(row)));
+  const rows = content.neighbours.map(({ row, near }) => element(
+    "div", { class: "pair" },
+    nameOf(row),
+    element("div", {}, near.map(([other, score]) =>
+      element("div", { class: "hit" }, element("b", {}, score.toFixed(2)), nameOf(other)))),
+  ));
   return section(
     "Nearest neighbours",
-    quiet("Ten documents and those whose vectors are nearest, with the cosine, among what was sampled. The texts of a pair should be about the same."),
-    table([["document", (each) => nameOf(each.row), "name"], ["nearest", near, "name"]], content.neighbours),
+    quiet("Ten documents, each beside those whose vectors are nearest among what was sampled, with the cosine. Texts that stand together should be about the same."),
+    ...rows,
   );
 }
 
