@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from pipeline.report.lines import line_numbers
 from pipeline.report.sample import spread
 from storage.files import open_raw
 from storage.parallel import in_parallel
@@ -87,7 +88,10 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
 def rejected_records(
     folder: OutputFolder, reports: Reports, reasons: Mapping[str, int], texts: bool
 ) -> list[dict[str, Any]]:
-    """Each reason with its count and the first places; with the records only if `texts`."""
+    """Each reason with its count and the first places; with the records only if `texts`.
+
+    A place has its `source` as `rejected/` has it, its `line` where that can be told, and the `id`.
+    """
     found: dict[str, dict[str, Any]] = {
         reason: {"reason": reason, "count": count, "stage": None, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
@@ -103,6 +107,10 @@ def rejected_records(
             if isinstance(record, str):
                 place["text"] = " ".join(record[:_EXCERPT].split())
             entry["places"].append(place)
+    places = [place for entry in found.values() for place in entry["places"]]
+    lines = line_numbers(place["source"] for place in places)
+    for place in places:
+        place["line"] = lines.get(place["source"])
     return list(found.values())
 
 

@@ -191,8 +191,8 @@ function rejectedSection() {
   const { rejected, skipped_files: skipped } = content;
   const suffixes = Object.entries(skipped);
   if (!rejected.length && !suffixes.length) return null;
-  const place = ({ source, id, text }) => element(
-    "div", {}, source, id !== null && id !== source ? ` (id ${id})` : "",
+  const place = ({ source, line, id, text }) => element(
+    "div", {}, line ? `${source.slice(0, source.lastIndexOf(":"))}, line ${line}` : source, id !== null && id !== source ? ` (id ${id})` : "",
     text ? element("div", { class: "quote" }, text) : null,
   );
   const parts = [];
@@ -203,7 +203,7 @@ function rejectedSection() {
       ["records", (each) => whole(each.count), "number"],
       ["first places", (each) => each.places.map(place), "name"],
     ], rejected));
-    parts.push(quiet("A place is a file and the byte, or row, at which the record begins. The folder rejected/ holds every record."));
+    parts.push(quiet("A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record."));
   }
   if (suffixes.length) {
     parts.push(quiet(`Files that are not text and were skipped: ${suffixes.map(([suffix, count]) => `${suffix || "no suffix"} ${whole(count)}`).join(", ")}.`));
