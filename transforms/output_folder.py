@@ -91,6 +91,11 @@ class OutputFolder:
         return join(self.path, REPORT_PAGE)
 
     @property
+    def has_page(self) -> bool:
+        """Whether there is such a page."""
+        return REPORT_PAGE in names_in(self.path)
+
+    @property
     def reports(self) -> str:
         """Folder of the reports of parts."""
         return join(self.path, REPORT_FOLDER)

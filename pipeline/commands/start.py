@@ -26,7 +26,6 @@ from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message
 from pipeline.runners.portable_jobs import earlier_job_lines
 from pipeline.runners.worker_model import precision_lines, runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
-from storage.files import size_of
 from transforms.crash_markers import clear_crash_markers
 
 
@@ -87,7 +86,7 @@ def plan_of(run: EmbedRun) -> list[str]:
 def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
     """The lines on a complete run, `started` here or found complete, with SQL for its table."""
     since = f"{run.output} holds this run, complete since {record['ended']}"
-    page = None if size_of(run.folder.page) is None else run.folder.page
+    page = run.folder.page if run.folder.has_page else None
     lines = [] if started else [f"nothing to do: {since}"]
     lines += summary_lines(run.output, record, page)
     if record.get("table"):

@@ -6,7 +6,7 @@ from typing import Any
 from pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from pipeline.report.page import page
 from pipeline.secrets import hide_secrets
-from storage.files import size_of, write_whole
+from storage.files import write_whole
 from transforms.output_folder import OutputFolder
 
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
@@ -50,7 +50,7 @@ def report_after_run(
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
     try:
-        if started or size_of(folder.page) is None:
+        if started or not folder.has_page:
             write_report(folder, record)
     except Exception as error:  # whatever it is: no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))

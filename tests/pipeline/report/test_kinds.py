@@ -72,7 +72,7 @@ def test_an_empty_input_and_one_that_is_rejected_give_a_page(tiny_bundle, tmp_pa
     assert page["counts"]["records"] == 0
     assert (page["rejected"], page["documents"]) == ([], None)
 
-    (tmp_path / "bad.jsonl").write_text("no json\n" * 9)
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": ""}\n' * 9)
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "bad.jsonl", max_rejected="100%") == 0
     page = content(tmp_path / "bad")
     ((count, places),) = [(each["count"], each["places"]) for each in page["rejected"]]
