@@ -117,6 +117,7 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
         "n_jobs": 1,
     }
     found = np.asarray(_tsne_function()(**settings).fit(places))
+    found = found @ _eigen(found)[1]  # the long side lies across
     return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, found)
 
 
@@ -130,6 +131,7 @@ def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) 
         "package": package,
         "version": version(package),
         "parameters": parameters,
+        "extent": np.rint((high - low) / size * 10_000).astype(int).tolist(),
         "x": whole[:, 0].tolist(),
         "y": whole[:, 1].tolist(),
     }

@@ -127,9 +127,10 @@ def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
     else:
         normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
     healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
-    return Finding(
-        "Length (norm)", f"{low:.3g} to {high:.3g}, median {middle:.4g}", normal, healthy
-    )
+    value = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+    if f"{low:.4g}" == f"{high:.4g}":
+        value = f"all {middle:.4g}"
+    return Finding("Length (norm)", value, normal, healthy)
 
 
 def _cosines(cosines: np.ndarray) -> Finding:

@@ -1,8 +1,8 @@
 /**
  * A bar for each count, over the whole width. `label` names a bar by its number; `cut` is where a
- * line crosses the chart, in bars.
+ * line crosses the chart, in bars, with its name beside it.
  */
-function bars(counts, title, label, ends, cut = null) {
+function bars(counts, title, label, ends, cut = null, cutName = "") {
   const most = Math.max(...counts, 1e-12);
   const chart = drawing("svg", {
     viewBox: `0 0 ${counts.length} 100`,
@@ -19,7 +19,14 @@ function bars(counts, title, label, ends, cut = null) {
   });
   if (cut !== null) chart.append(drawing("line", { class: "cut", x1: cut, x2: cut, y1: 0, y2: 100 }));
   const axis = element("div", { class: "axis" }, ends.map((end) => element("span", {}, end)));
-  return element("div", { class: "chart" }, chart, axis);
+  const made = element("div", { class: "chart" }, chart, axis);
+  if (cut !== null) {
+    const name = element("span", { class: "cut" }, cutName);
+    const share = cut / counts.length;
+    name.style[share > 0.5 ? "right" : "left"] = `${100 * (share > 0.5 ? 1 - share : share)}%`;
+    made.append(name);
+  }
+  return made;
 }
 
 /** A histogram as `{low, high, counts}`. */

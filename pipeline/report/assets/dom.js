@@ -39,11 +39,13 @@ function seconds(spent) {
 function table(columns, rows) {
   const cells = (kind, content) =>
     columns.map(([, , style], at) => element(kind, style ? { class: style } : {}, content(at)));
-  const head = element("tr", {}, cells("th", (at) => columns[at][0]));
+  const head = columns.some(([title]) => title)
+    ? element("thead", {}, element("tr", {}, cells("th", (at) => columns[at][0])))
+    : null;
   const body = rows.map((row) => element("tr", {}, cells("td", (at) => columns[at][1](row))));
   return element(
     "div", { class: "scroll", tabindex: "0" },
-    element("table", {}, element("thead", {}, head), element("tbody", {}, body)),
+    element("table", {}, ...[head, element("tbody", {}, body)].filter(Boolean)),
   );
 }
 

@@ -143,12 +143,12 @@ function neighbourSection() {
 function vectorSection() {
   const { vectors } = content;
   if (!vectors) return null;
-  const findings = table([
-    ["", (each) => element("span", { class: each.healthy ? "good" : "bad" }, each.healthy ? "fine" : "look")],
-    ["what", (each) => each.name, "name"],
-    ["found", (each) => each.value, "name"],
-    ["what is normal", (each) => element("span", { class: "dim" }, each.normal), "name"],
-  ], vectors.findings);
+  const findings = vectors.findings.map(({ name, value, normal, healthy }) => element(
+    "div", { class: "finding" },
+    element("div", {}, element("b", { class: healthy ? "good" : "bad" }, healthy ? "fine " : "look "), name),
+    element("div", {}, value),
+    quiet(normal),
+  ));
   const charts = [];
   if (vectors.cosines.counts.length) charts.push(histogram(vectors.cosines, "Cosines of random pairs"));
   if (vectors.norms.counts.length) charts.push(histogram(vectors.norms, "Lengths of the vectors"));
@@ -158,7 +158,7 @@ function vectorSection() {
     charts.push(element("div", {}, element("h3", {}, "Variance by direction"),
       bars(shares.map((share) => 1000 * share), "Variance by direction", label, ["1st", `${shares.length}th`])));
   }
-  return section("Health of the vectors", quiet(`From ${whole(vectors.rows)} vectors.`), findings,
+  return section("Health of the vectors", quiet(`From ${whole(vectors.rows)} vectors.`), ...findings,
     element("div", { class: "columns" }, charts));
 }
 
@@ -177,7 +177,7 @@ function lengthSection() {
     element("p", {}, cuts
       ? ["Texts are cut at ", String(most), " tokens: ", whole(counts.truncated), " documents and ", element("b", { id: "cut" }, percent(tokens.cut_share)), " of all tokens."]
       : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}` : long === "window" ? "read in windows" : "rejected"}.`),
-    bars(documents, "Documents by length", label, ["0 tokens", line === null ? "" : `┊ cut at ${most}`, `${last}`], line),
+    bars(documents, "Documents by length", label, ["0 tokens", `${last} tokens`], line, `cut at ${most}`),
     quiet(`Half of the documents have at most ${lengths.p50} tokens, 90% at most ${lengths.p90}, 99% at most ${lengths.p99}.`),
     element("p", {}, `${percent(unknown.share)} of the tokens are [UNK], words that the model does not know`,
       `${Object.keys(unknown.scripts).length ? ` (${Object.keys(unknown.scripts).join(", ")})` : ""}. `,

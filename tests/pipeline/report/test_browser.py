@@ -68,8 +68,9 @@ def place_of(page, shown, row):
     page.locator("canvas").scroll_into_view_if_needed()
     box = page.locator("canvas").bounding_box()
     width, height = box["width"] - 2, box["height"] - 2  # without its border
-    unit = (min(width, height) - 2 * MARGIN) / 10_000
     made = shown["map"]["projections"][0]
+    across, up = made["extent"]
+    unit = min((width - 2 * MARGIN) / across, (height - 2 * MARGIN) / up)
     return (
         box["x"] + 1 + width / 2 + (made["x"][row] - 5000) * unit,
         box["y"] + 1 + height / 2 - (made["y"][row] - 5000) * unit,

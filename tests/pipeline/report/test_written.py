@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from importlib.util import find_spec
 
 import pyarrow.dataset
 import pytest
@@ -125,6 +126,13 @@ def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:-9])
     assert main(["report", str(output)]) == 2
     assert f"{file.parent.name}/{file.name} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")
+def test_a_map_that_is_not_installed_is_refused(finished, capsys):
+    assert main(["report", str(finished[0]), "--projection", "tsne"]) == 2
+    expected = "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
+    assert expected in capsys.readouterr().err
 
 
 def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path, capsys):
