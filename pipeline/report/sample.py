@@ -17,7 +17,7 @@ from transforms.output_folder import OutputFolder
 MOST_ROWS = 20_000
 _MOST_BYTES = 64 << 20  # of vectors in memory: wide ones give fewer rows
 _MOST_FILES = 128
-_TEXT_LETTERS = 1000  # of a text that are kept: enough for its most frequent words
+_TEXT_LETTERS = 500  # of a text that are kept: enough for its most frequent words
 _TEXTS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
 _PLACES = ("id", "start", "stop")
 

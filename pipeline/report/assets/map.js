@@ -15,6 +15,7 @@ class DocumentMap {
     this.zoom = 1;
     this.middle = [5000, 5000];
     this.pressed = null; // the category that the legend highlights
+    this.under = null; // the row under the pointer
     this.found = null; // rows that the search found
     this.haystack = null; // made at the first search
     this.canvas = element("canvas", { "aria-label": "Map of the documents", role: "img" });
@@ -104,7 +105,7 @@ class DocumentMap {
       this.move(event);
     });
     this.canvas.addEventListener("pointerleave", () => {
-      this.hover.hidden = true;
+      this.show(null);
       this.grip = null;
     });
     window.addEventListener("pointerup", () => (this.grip = null));
@@ -166,6 +167,10 @@ class DocumentMap {
 
   show(row) {
     this.hover.hidden = row === null;
+    if (row !== this.under) {
+      this.under = row;
+      this.draw();
+    }
     if (row === null) return;
     const { ids, places, texts, columns } = this.documents;
     const place = places ? ` ${places[row]}` : "";
@@ -179,8 +184,11 @@ class DocumentMap {
     const width = this.hover.offsetWidth;
     const height = this.hover.offsetHeight;
     const right = left + 14 + width <= this.canvas.clientWidth;
+    const beside = right || left - 14 - width >= 0;
+    const most = this.canvas.clientHeight - height;
+    const below = top + 16 <= most ? top + 16 : top - 16 - height;
     this.hover.style.left = `${Math.max(right ? left + 14 : left - width - 14, 0)}px`;
-    this.hover.style.top = `${Math.max(0, Math.min(top - 10, this.canvas.clientHeight - height))}px`;
+    this.hover.style.top = `${Math.max(0, beside ? Math.min(top - 10, most) : below)}px`;
   }
 
   isLit(row) {
@@ -255,6 +263,13 @@ class DocumentMap {
         pen.fill();
       }
     }
+    if (this.under === null) return;
+    pen.globalAlpha = 1;
+    pen.strokeStyle = style.getPropertyValue("--ink");
+    pen.lineWidth = 2;
+    pen.beginPath();
+    pen.arc(...this.place(this.under), size + 3, 0, 2 * Math.PI);
+    pen.stroke();
   }
 }
 
