@@ -6,8 +6,7 @@ from typing import Any
 
 from pipeline.errors import UsageError
 from pipeline.parser import Parser, add_flag, program
-
-PROJECTIONS = ("pca", "tsne")  # how vectors become places on a map
+from pipeline.report import PCA, PROJECTIONS
 
 
 class Once(argparse.Action):
@@ -94,7 +93,7 @@ def parse_report(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--projection",
         choices=PROJECTIONS,
-        default="pca",
+        default=PCA,
         help="the map: pca, or also tsne, which needs bert-embed[map] (default: pca)",
     )
     return parser.parse_args(arguments)

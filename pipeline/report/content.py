@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.parser import as_words
+from pipeline.report import PCA
 from pipeline.report.clusters import clusters, describe
 from pipeline.report.columns import column
 from pipeline.report.counts import counts_by_file, read_reports, rejected_records, timings
@@ -37,7 +38,7 @@ class Shown:
             those that the output holds.
     """
 
-    projection: str = "pca"
+    projection: str = PCA
     texts_of: Texts | None = None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UsageError
+from pipeline.report import TSNE
 from pipeline.report.sample import spread
 
 _SEED = 42
@@ -82,8 +83,11 @@ def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
     Raises:
         UsageError: The package that `chosen` needs is not installed.
     """
-    found = [_named("PCA", "numpy", {"directions": 2}, directions.places[:, :2])]
-    if chosen == "tsne" and len(directions.places) > _PERPLEXITY:
+    plane = directions.places[:, :2]
+    if plane.shape[1] < 2:  # of vectors of one number
+        plane = np.pad(plane, ((0, 0), (0, 1)))
+    found = [_named("PCA", "numpy", {"directions": 2}, plane)]
+    if chosen == TSNE and len(directions.places) > _PERPLEXITY:
         found.insert(0, _tsne(directions.places))
     return found
 
@@ -94,18 +98,18 @@ def check_projection(chosen: str) -> None:
     Raises:
         UsageError: It is not.
     """
-    if chosen == "tsne":
+    if chosen == TSNE:
         _tsne_function()
 
 
 def _tsne_function() -> Callable[..., Any]:
     try:
-        from openTSNE import TSNE
+        import openTSNE
     except ImportError as error:
         raise UsageError(
             "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
         ) from error
-    return TSNE
+    return openTSNE.TSNE
 
 
 def _tsne(places: np.ndarray) -> dict[str, Any]:
@@ -123,6 +127,8 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
 
 def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
     low, high = np.quantile(at, (0.005, 0.995), axis=0)  # a few far ones shrink no map
+    if not (high > low).any():
+        low, high = at.min(axis=0), at.max(axis=0)
     size = max(float((high - low).max()), 1e-12)
     middle = (low + high) / 2
     whole = np.clip(np.rint(((at - middle) / size + 0.5) * 10_000), -2000, 12_000).astype(int)
@@ -131,7 +137,7 @@ def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) 
         "package": package,
         "version": version(package),
         "parameters": parameters,
-        "extent": np.rint((high - low) / size * 10_000).astype(int).tolist(),
+        "extent": np.maximum(np.rint((high - low) / size * 10_000), 1).astype(int).tolist(),
         "x": whole[:, 0].tolist(),
         "y": whole[:, 1].tolist(),
     }

@@ -18,11 +18,10 @@ def line_numbers(sources: Iterable[str]) -> dict[str, int]:
         path, _, offset = source.rpartition(":")
         if offset.isdecimal() and not is_remote(path) and os.path.isfile(path):
             offsets.setdefault(path, set()).add(int(offset))
-    found = {}
+    found: dict[str, int] = {}
     for path, wanted in offsets.items():
         near = sorted(each for each in wanted if each <= _MOST_BYTES)
-        for offset, line in _lines_at(path, near):
-            found[f"{path}:{offset}"] = line
+        found |= {f"{path}:{at}": line for at, line in _lines_at(path, near)}
     return found
 
 

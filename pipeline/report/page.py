@@ -73,14 +73,14 @@ def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
 
 def _every_second(content: dict[str, Any]) -> dict[str, Any]:
     """The content with every second document; what names a document by its row is left out."""
-    documents, shown = content["documents"], content["map"]
+    documents, shown = content["documents"], content.get("map")
     halved = {name: each and each[::2] for name, each in documents.items() if name != "columns"}
     halved["columns"] = [each | {"values": each["values"][::2]} for each in documents["columns"]]
+    fewer = content | {"documents": halved, "neighbours": []}
+    if shown is None:
+        return fewer
     places = [each | {"x": each["x"][::2], "y": each["y"][::2]} for each in shown["projections"]]
-    clusters = [each | {"central": []} for each in content["clusters"]]
-    return content | {
-        "documents": halved,
-        "neighbours": [],
-        "clusters": clusters,
+    return fewer | {
+        "clusters": [each | {"central": []} for each in content["clusters"]],
         "map": {"cluster": shown["cluster"][::2], "projections": places},
     }

@@ -44,23 +44,24 @@ def visit(chromium, output):
     """Opens the page; at the end nothing was requested, logged or executed besides it."""
     problems, requests, pages = [], [], []
 
-    def opened(width=1200, height=900, scheme="light"):
+    def opened(width=1200, height=900, scheme="light", folder=output):
         size = {"width": width, "height": height}
         page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
         pages.append(page)
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
-        page.goto((output / "report.html").as_uri())
-        page.wait_for_selector(".legend button")
+        page.goto((folder / "report.html").as_uri())
+        page.wait_for_selector("#command")
         return page
 
     yield opened
     for page in pages:
         assert page.evaluate("window.harmed") is None
-        page.context.close()
     assert problems == []
-    assert requests == [(output / "report.html").as_uri()] * len(pages)
+    assert requests == [page.url for page in pages]
+    for page in pages:
+        page.context.close()
 
 
 def place_of(page, shown, row):
@@ -149,3 +150,21 @@ def test_texts_stay_texts(visit, output):
     assert page.locator("main img, main script, main b b, main i, main svg a").count() == 0
     assert page.locator("#cut").inner_text() != "0.0%"
     assert "1\nrejected" in page.locator("#counts").inner_text()
+
+
+EMPTY = {
+    "tokens": ("the river\n" * 3, {"granularity": "token"}, "this run wrote tokens, no vector"),
+    "nothing": ("", {}, "The input held no records."),
+    "one": ("the river\n", {}, "There are too few different vectors for a map."),
+    "rejected": ("\n\n", {}, "There are too few different vectors for a map."),
+}
+
+
+@pytest.mark.parametrize(("text", "flags", "sentence"), EMPTY.values(), ids=EMPTY)
+def test_a_page_says_what_is_not_there(text, flags, sentence, visit, tiny_bundle, tmp_path):
+    (tmp_path / "in.txt").write_text(text)
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    page = visit(width=360, folder=tmp_path / "out")
+    assert sentence in page.locator("main").inner_text()
+    assert page.locator("canvas").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
