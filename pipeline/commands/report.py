@@ -13,7 +13,7 @@ from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.report.content import Shown
 from pipeline.report.directions import check_projection
 from pipeline.report.sample import Sample
-from pipeline.report.write import write_report
+from pipeline.report.write import write_page
 from storage.files import absolute
 from transforms.output_folder import OutputFolder
 
@@ -39,7 +39,7 @@ def run_report(given: argparse.Namespace) -> int:
         folder = OutputFolder(path, record.get("files", {}).get("examples"))
         shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
         try:
-            written = write_report(folder, record, shown, given.output and absolute(given.output))
+            written = write_page(folder, record, shown, given.output and absolute(given.output))
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
     say(f"wrote {written}")

@@ -13,7 +13,7 @@ _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666
 
 
-def write_report(
+def write_page(
     folder: OutputFolder,
     record: Mapping[str, Any],
     shown: Shown = AFTER_A_RUN,
@@ -51,7 +51,7 @@ def report_after_run(
     """
     try:
         if started or not folder.has_page:
-            write_report(folder, record)
+            write_page(folder, record)
     except Exception as error:  # whatever it is: no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(
