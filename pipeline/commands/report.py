@@ -1,6 +1,7 @@
 """Writes the report of a finished output again, with texts or another map on request."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from pipeline.report.content import Shown
 from pipeline.report.directions import check_projection
 from pipeline.report.sample import Sample
 from pipeline.report.write import write_page
-from storage.files import absolute
+from storage.files import absolute, is_remote
 from transforms.output_folder import OutputFolder
 
 
@@ -30,6 +31,7 @@ def run_report(given: argparse.Namespace) -> int:
         StorageError: A store does not answer.
     """
     check_projection(given.projection)
+    _check_place(given.output)
     path = absolute(given.folder)
     with usage_errors():
         record = read_run(path)
@@ -44,6 +46,12 @@ def run_report(given: argparse.Namespace) -> int:
             raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
     say(f"wrote {written}")
     return ExitCode.DONE
+
+
+def _check_place(file: str | None) -> None:
+    folder = None if file is None or is_remote(file) else os.path.dirname(absolute(file))
+    if folder is not None and not os.path.isdir(folder):
+        raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
 
 
 def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) -> list[str | None]:

@@ -16,7 +16,7 @@ from pipeline.outputs.outcome import problem
 from pipeline.outputs.progress import Progress
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
-from pipeline.report.write import report_after_run
+from pipeline.report.write import page_of, report_after_run
 from pipeline.report_text import crash_lines, load_lines, plan_lines, statements, summary_lines
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
@@ -86,9 +86,8 @@ def plan_of(run: EmbedRun) -> list[str]:
 def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
     """The lines on a complete run, `started` here or found complete, with SQL for its table."""
     since = f"{run.output} holds this run, complete since {record['ended']}"
-    page = run.folder.page if run.folder.has_page else None
     lines = [] if started else [f"nothing to do: {since}"]
-    lines += summary_lines(run.output, record, page)
+    lines += summary_lines(run.output, record, page_of(run.folder))
     if record.get("table"):
         lines += [*load_lines(record, started), *statements(record)]
     return lines

@@ -1,6 +1,7 @@
 """Writes report.html into the output of a finished run."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pipeline.report.content import AFTER_A_RUN, Shown, report_content
@@ -40,6 +41,13 @@ def write_page(
     mode = _MODE if shown.texts_of is None else _PRIVATE_MODE
     write_whole(path, lambda file: file.write(data), mode=mode)
     return path
+
+
+def page_of(folder: OutputFolder) -> str | None:
+    """The path of the page in an output; None if there is none, or the store does not say."""
+    with suppress(OSError):
+        return folder.page if folder.has_page else None
+    return None
 
 
 def report_after_run(

@@ -8,6 +8,7 @@ import pytest
 import bert
 from pipeline.cli import main
 from tests.support.command import embed
+from tests.support.loads import load
 from tests.support.report_pages import content
 
 TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in range(30)]
@@ -56,6 +57,16 @@ def test_vectors_are_read_as_they_are_stored(flags, corpus, tiny_bundle, tmp_pat
         start, stop = map(int, places[1].split(":"))
         whole = TEXTS[int(ids[1][1:])]
         assert texts[1] == " ".join(whole[start:stop].split())
+
+
+def test_a_run_into_a_table_has_its_page(bigquery, corpus, tiny_bundle, tmp_path):
+    bigquery.client.create_dataset("test-project.reports")
+    table, output = "test-project:reports.v", tmp_path / "out"
+    assert load(output, tiny_bundle, corpus, table, table_schema="beam_rag") == 0
+    page = content(output)
+    assert page["run"]["tables"] == ["test-project.reports.v"]
+    assert page["documents"]["ids"] == [f"d{n}" for n in range(len(TEXTS))]
+    assert page["documents"]["texts"] == TEXTS
 
 
 def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, tiny_bundle, tmp_path):

@@ -119,6 +119,13 @@ def test_wrong_folders_are_refused_in_one_sentence(finished, tmp_path, capsys):
     assert "the run is not complete (status running)" in capsys.readouterr().err
 
 
+def test_a_place_that_is_not_there_is_refused(finished, tmp_path, capsys):
+    place = f"{tmp_path}/no/page.html"
+    assert main(["report", str(finished[0]), f"--output={place}"]) == 2
+    expected = f"--output {place} cannot be written: there is no folder {tmp_path}/no"
+    assert expected in capsys.readouterr().err
+
+
 def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus) == 0
