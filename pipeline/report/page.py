@@ -8,7 +8,10 @@ from typing import Any
 import orjson
 
 MOST_BYTES = 4_800_000
-_PROGRAMS = ("dom.js", "charts.js", "map.js", "page.js")  # each uses those before it
+_PROGRAMS = (  # one program, in this order
+    *("dom.js", "charts.js", "map.js"),
+    *("overview.js", "documents.js", "facts.js", "page.js"),
+)
 _WIDTHS = (240, 160, 110, 70, 40, 20)  # letters of a text and of an id, as long as the page allows
 _LONGEST_ID = 100
 # What could end the element that holds JSON, or a line of a program.

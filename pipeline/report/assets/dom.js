@@ -1,8 +1,16 @@
 "use strict";
 
 const COLOURS = [
-  "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
-  "#3fa7a0", "#d4a72c", "#f27fa0", "#9c755f", "#8793a3",
+  "#4e79a7",
+  "#f28e2b",
+  "#59a14f",
+  "#e15759",
+  "#b07aa1",
+  "#3fa7a0",
+  "#d4a72c",
+  "#f27fa0",
+  "#9c755f",
+  "#8793a3",
 ];
 
 /** Makes an element. Strings become text nodes, so that nothing in the data becomes markup. */
@@ -40,11 +48,26 @@ function table(columns, rows) {
   const cells = (kind, content) =>
     columns.map(([, , style], at) => element(kind, style ? { class: style } : {}, content(at)));
   const head = columns.some(([title]) => title)
-    ? element("thead", {}, element("tr", {}, cells("th", (at) => columns[at][0])))
+    ? element(
+        "thead",
+        {},
+        element(
+          "tr",
+          {},
+          cells("th", (at) => columns[at][0]),
+        ),
+      )
     : null;
-  const body = rows.map((row) => element("tr", {}, cells("td", (at) => columns[at][1](row))));
+  const body = rows.map((row) =>
+    element(
+      "tr",
+      {},
+      cells("td", (at) => columns[at][1](row)),
+    ),
+  );
   return element(
-    "div", { class: "scroll", tabindex: "0" },
+    "div",
+    { class: "scroll", tabindex: "0" },
     element("table", {}, ...[head, element("tbody", {}, body)].filter(Boolean)),
   );
 }

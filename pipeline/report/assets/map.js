@@ -27,7 +27,8 @@ class DocumentMap {
 
   parts() {
     const zoom = element(
-      "div", { class: "zoom" },
+      "div",
+      { class: "zoom" },
       this.button("+", "Zoom in", () => this.scale(1.6)),
       this.button("−", "Zoom out", () => this.scale(1 / 1.6)),
     );
@@ -47,7 +48,10 @@ class DocumentMap {
   searchBox() {
     const what = this.documents.texts ? "texts and ids" : "ids";
     const box = element("input", {
-      type: "search", id: "search", placeholder: `Search ${what}`, "aria-label": `Search ${what}`,
+      type: "search",
+      id: "search",
+      placeholder: `Search ${what}`,
+      "aria-label": `Search ${what}`,
     });
     box.addEventListener("input", () => this.search(box.value));
     return box;
@@ -57,23 +61,31 @@ class DocumentMap {
     const made = [];
     if (this.columns.length) {
       const names = ["cluster", ...this.columns.map((column) => column.name)];
-      made.push(this.select("colour", "Colour", names, (at) => {
-        this.column = at ? this.columns[at - 1] : null;
-        this.pressed = null;
-        this.showLegend();
-      }));
+      made.push(
+        this.select("colour", "Colour", names, (at) => {
+          this.column = at ? this.columns[at - 1] : null;
+          this.pressed = null;
+          this.showLegend();
+        }),
+      );
     }
     if (this.projections.length > 1) {
       const names = this.projections.map((projection) => projection.name);
-      made.push(this.select("projection", "Map", names, (at) => {
-        this.shown = this.projections[at];
-      }));
+      made.push(
+        this.select("projection", "Map", names, (at) => {
+          this.shown = this.projections[at];
+        }),
+      );
     }
     return made;
   }
 
   select(id, title, names, choose) {
-    const box = element("select", { id }, names.map((name) => element("option", {}, name)));
+    const box = element(
+      "select",
+      { id },
+      names.map((name) => element("option", {}, name)),
+    );
     box.addEventListener("change", () => {
       choose(box.selectedIndex);
       this.draw();
@@ -227,16 +239,18 @@ class DocumentMap {
     const names = this.column
       ? this.column.labels
       : [...new Set(this.cluster)].sort((one, other) => one - other).map(this.nameCluster);
-    this.legend.replaceChildren(...names.map((name, at) => {
-      const pressed = this.pressed === at;
-      const made = element("button", { type: "button", "aria-pressed": pressed }, dot(COLOURS[at]), name);
-      made.addEventListener("click", () => {
-        this.pressed = pressed ? null : at;
-        this.showLegend();
-        this.draw();
-      });
-      return made;
-    }));
+    this.legend.replaceChildren(
+      ...names.map((name, at) => {
+        const pressed = this.pressed === at;
+        const made = element("button", { type: "button", "aria-pressed": pressed }, dot(COLOURS[at]), name);
+        made.addEventListener("click", () => {
+          this.pressed = pressed ? null : at;
+          this.showLegend();
+          this.draw();
+        });
+        return made;
+      }),
+    );
   }
 
   draw() {
@@ -281,5 +295,5 @@ function heat(share) {
 
 function valueOf(column, row) {
   const value = column.values[row];
-  return column.kind === "category" ? column.labels[value] : value ?? "(none)";
+  return column.kind === "category" ? column.labels[value] : (value ?? "(none)");
 }
