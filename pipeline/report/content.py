@@ -20,7 +20,7 @@ from pipeline.secrets import hide_in, hide_in_flags
 from transforms.output_folder import OutputFolder
 
 Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
-_NEIGHBOURS, _ASKED = 4, 10
+_NEIGHBOURS, _ASKED = 3, 10
 _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
@@ -168,7 +168,7 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     for row in spread(len(usable), _ASKED):
         scores = (vectors @ vectors[row]) / (lengths * lengths[row])
         scores[ids == ids[row]] = -np.inf
-        near = np.argsort(-scores, kind="stable")[: _NEIGHBOURS - 1].tolist()
+        near = np.argsort(-scores, kind="stable")[:_NEIGHBOURS].tolist()
         hits = [[at, round(float(scores[at]), 4)] for at in near if np.isfinite(scores[at])]
         if hits:
             found.append({"row": row, "near": hits})
