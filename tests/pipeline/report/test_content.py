@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import bert
@@ -156,6 +158,34 @@ def test_texts_are_shown_on_request_and_then_only_to_the_owner(output, page, tmp
     assert {place.get("text") for place in places} >= {"no json of a secret word"}
     assert file.stat().st_mode & 0o077 == 0
     assert (output / "report.html").read_bytes() == before
+
+
+def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
+    """150 files and 1,100 reports, all copies of one part, in a run that says it has a million."""
+    (tmp_path / "embeddings").mkdir()
+    (tmp_path / "_state" / "blocks").mkdir(parents=True)
+    name, part = (
+        "0000000-00000",
+        (output / "embeddings" / "part-0000000-00000.parquet").read_bytes(),
+    )
+    report = (output / "_state" / "blocks" / f"{name}.json").read_text()
+    for block in range(1100):
+        own = f"{block:07d}-00000"
+        text = report.replace(name, own).replace('"block":0,', f'"block":{block},')
+        (tmp_path / "_state" / "blocks" / f"{own}.json").write_text(text)
+        if block < 150:
+            (tmp_path / "embeddings" / f"part-{own}.parquet").write_bytes(part)
+    kept = record(output)
+    kept["written"]["embeddings"]["rows"] = 1_000_000
+    (tmp_path / "run.json").write_text(json.dumps(kept))
+    assert main(["report", str(tmp_path)]) == 0
+    page, rows = (
+        content(tmp_path),
+        pyarrow.parquet.read_metadata(pyarrow.BufferReader(part)).num_rows,
+    )
+    assert page["sampled"] == {"rows": 128 * rows, "total": 1_000_000}
+    assert (page["timings"]["parts_read"], page["timings"]["parts"]) == (1000, 1100)
+    assert page["files"] is None
 
 
 def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
