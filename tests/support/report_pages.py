@@ -33,6 +33,7 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no Chromium here: `make chromium` installs it")
     with sync_api.sync_playwright() as driver:
+        # As root, in a container, Chromium has no sandbox; it opens files of tests alone.
         started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             yield started
