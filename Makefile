@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: flink test-flink test-airflow test-ecosystem check docs notebooks bench dataflow clean
+.PHONY: chromium flink test-flink test-airflow test-ecosystem check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -144,6 +144,9 @@ build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py 
 
 # --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there. The classes
 # are LangChain's own tests.
+chromium:  ## install the browser in which tests open report.html (Debian and Ubuntu, as root)
+	apt-get update && apt-get install --yes --no-install-recommends chromium
+
 test-ecosystem: model build/ecosystem-venv/made  ## give the encoder to mteb, BERTopic, LangChain, … (own environment)
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
 		-o asyncio_mode=auto tests/ecosystem

@@ -24,6 +24,7 @@ commands:
   embed      --input GLOB --output DIR       text to vectors
   search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
+  report     DIR                             write report.html, which shows a run and its vectors
   card       DIR                             describe an output in README.md and croissant.json
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
@@ -77,6 +78,7 @@ def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
         "search": partial(_search, own_process),
         "verify": _verify,
         "card": _card,
+        "report": _report,
         "model": _model,
     }
     if name in commands:
@@ -134,6 +136,15 @@ def _card(arguments: list[str]) -> int:
     from pipeline.commands.card import run_card
 
     return run_card(given)
+
+
+def _report(arguments: list[str]) -> int:
+    from pipeline.commands.arguments import parse_report
+
+    given = parse_report(arguments)
+    from pipeline.commands.report import run_report
+
+    return run_report(given)
 
 
 def _model(arguments: list[str]) -> int:

@@ -155,6 +155,7 @@ class EmbedOptions:
         repeated=True,
     )
     keep_text: bool = switch(OUTPUT, "write the texts beside their vectors", False)
+    report: bool = embed_switch(OUTPUT, "write report.html once the run is complete", True)
     list_removed: bool = embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
     check_ids: bool = embed_switch(OUTPUT, "count ids that occur more than once", False)
 

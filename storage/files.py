@@ -186,6 +186,12 @@ def sizes_in(folder: str) -> dict[str, int]:
     return {each.path.rpartition("/")[2]: each.size for each in listed}
 
 
+def times_in(folder: str) -> dict[str, float]:
+    """Names of such files and when each was last changed, in seconds since 1970."""
+    listed = _store(folder).list_folder(folder)
+    return {each.path.rpartition("/")[2]: each.modified for each in listed}
+
+
 def names_in(folder: str) -> list[str]:
     """Names of the files directly in a folder, sorted."""
     return sorted(sizes_in(folder) if is_remote(folder) else local.names_in(folder))

@@ -55,7 +55,15 @@ def columns():
 @pytest.fixture(scope="module")
 def known():
     """Every flag that a command's help names."""
-    commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
+    commands = (
+        ["card"],
+        ["embed"],
+        ["model", "import"],
+        ["report"],
+        ["search"],
+        ["tokenize"],
+        ["verify"],
+    )
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):

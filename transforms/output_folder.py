@@ -29,12 +29,14 @@ from storage.files import (
     remove,
     sizes_in,
     sweep_temporary,
+    times_in,
     write_bytes,
     write_whole,
 )
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
+REPORT_PAGE = "report.html"  # shows the run to people
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 _STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{_STATE}/working"
@@ -82,6 +84,16 @@ class OutputFolder:
     def record(self) -> str:
         """Path of the run's record."""
         return join(self.path, RUN_FILE)
+
+    @property
+    def page(self) -> str:
+        """Path of the page that shows the run to people."""
+        return join(self.path, REPORT_PAGE)
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is such a page."""
+        return REPORT_PAGE in names_in(self.path)
 
     @property
     def reports(self) -> str:
@@ -229,6 +241,11 @@ class OutputFolder:
         found = map(_REPORT.fullmatch, names_in(self.reports))
         return sorted((int(each[1]), int(each[2])) for each in found if each is not None)
 
+    def report_times(self) -> dict[tuple[int, int], float]:
+        """When the report of each part was written, in seconds since 1970, by block and part."""
+        found = ((_REPORT.fullmatch(name), time) for name, time in times_in(self.reports).items())
+        return {(int(name[1]), int(name[2])): time for name, time in found if name is not None}
+
     def markers(self) -> frozenset[str]:
         """Paths of all crash markers."""
         return frozenset(
@@ -273,7 +290,7 @@ class OutputFolder:
         self.remove_markers(self.markers())
         self.remove_texts()
         remove([join(root, SETTINGS_FILE) for root in self._roots])
-        remove([join(self.path, name) for name in (CARD, CROISSANT, RUN_FILE)])
+        remove([join(self.path, name) for name in (CARD, CROISSANT, REPORT_PAGE, RUN_FILE)])
 
     def _check_links(self) -> None:
         if links := self.links():

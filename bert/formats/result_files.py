@@ -96,7 +96,7 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
         InputError: The file is damaged.
     """
     coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
-    with _damage_named(path):
+    with damage_named(path):
         if path.suffix == ".parquet":
             return _sentence_table(path, coding)
         if ".tfrecord" in path.name:
@@ -148,7 +148,7 @@ def sentence_batches(
 
     coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
     with (
-        _damage_named(path),
+        damage_named(path),
         pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=check_pages) as file,
     ):
         _check_size(file)
@@ -175,7 +175,7 @@ def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> li
     if not len(rows):
         return []
     if path.suffix == ".parquet":
-        with _damage_named(path):
+        with damage_named(path):
             table = _table(path, "id", "start", "stop").take(rows).to_pylist()
         return [SentencePlace(**row) for row in table]
     found = read_sentences(path, settings)
@@ -198,7 +198,7 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
     """
     shape = tuple(settings["token_shape"])
     coding = _Coding(output_dtype(settings), math.prod(shape))
-    with _damage_named(path):
+    with damage_named(path):
         if path.suffix == ".parquet":
             return list(_unit_table(path, granularity, coding, shape))
         if granularity == "token":
@@ -245,7 +245,8 @@ class _Coding:
 
 
 @contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
+def damage_named(path: Path | str) -> Iterator[None]:
+    """Raises InputError, which names the file, for whatever reading a damaged file raises."""
     try:
         yield
     except _DAMAGE as error:

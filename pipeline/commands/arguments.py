@@ -1,9 +1,10 @@
-"""Parses the command lines of `search`, `verify` and `card`."""
+"""Parses the command lines of `search`, `verify`, `card` and `report`."""
 
 import argparse
 from collections.abc import Sequence
 
 from pipeline.parser import Once, Parser, add_flag, program
+from pipeline.report import PCA, PROJECTIONS
 
 
 def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
@@ -60,4 +61,29 @@ def parse_card(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("card", "Writes README.md and croissant.json, which describe a run's vectors.")
     parser.add_argument("output", metavar="DIR", help="a run's output")
     parser.add_argument("--name", help="title of the data set (default: the folder's name)")
+    return parser.parse_args(arguments)
+
+
+def parse_report(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line of `report`: `folder`, `output`, `texts` and `projection`.
+
+    Raises:
+        UsageError: The arguments are wrong.
+    """
+    parser = Parser("report", "Writes report.html, which shows a finished run and its vectors.")
+    parser.add_argument("folder", metavar="DIR", help="a run's output, local or gs://")
+    parser.add_argument(
+        "--output", metavar="FILE", help="where to write (default: report.html in DIR)"
+    )
+    parser.add_argument(
+        "--texts",
+        action="store_true",
+        help="show the texts of documents and rejected records, read from the run's input",
+    )
+    parser.add_argument(
+        "--projection",
+        choices=PROJECTIONS,
+        default=PCA,
+        help="the map: pca, or also tsne, which needs bert-embed[map] (default: pca)",
+    )
     return parser.parse_args(arguments)

@@ -92,7 +92,8 @@ def _parameter(name: str) -> dict[str, Any]:
         found["groupName"] = _group(flag.group)
     found |= _typed(name)
     if default not in (None, "", (), False):
-        found["defaultValue"] = ",".join(default) if isinstance(default, tuple) else str(default)
+        value = ",".join(default) if isinstance(default, tuple) else str(default)
+        found["defaultValue"] = value.lower() if flag.switch else value
     if name in _PARENTS:
         parent, values = _PARENTS[name]
         found |= {"parentName": parent, "parentTriggerValues": values}

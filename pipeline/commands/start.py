@@ -23,6 +23,7 @@ from pipeline.outputs.report_text import (
 )
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
+from pipeline.report.write import page_of, report_after_run
 from pipeline.resolve.dates import with_dates
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
@@ -102,7 +103,8 @@ def forecast(run: EmbedRun) -> list[str]:
 def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
     """The lines on a complete run, `started` here or found complete, with SQL for its table."""
     since = f"{run.output} holds this run, complete since {record['ended']}"
-    lines = [*([] if started else [f"nothing to do: {since}"]), *summary_lines(run.output, record)]
+    lines = [] if started else [f"nothing to do: {since}"]
+    lines += summary_lines(run.output, record, page_of(run.folder))
     if record.get("table"):
         lines += [*load_lines(record, started), *statements(record)]
     return lines
@@ -134,12 +136,20 @@ def run_to_end(
             held.enter_context(run.folder.held(alone=run.options.overwrite))
         record = run_record.start(run)
         if record["status"] == "done":
+            _show(run, record, False, tell)
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
         _run(run, record, progress, tell)
-    return run_record.read_record(run.output) or record, True
+        record = run_record.read_record(run.output) or record
+        _show(run, record, True, tell)
+    return record, True
+
+
+def _show(run: EmbedRun, record: dict[str, Any], started: bool, tell: Callable[..., None]) -> None:
+    if run.options.report and run.kind == "vectors":
+        report_after_run(run.folder, record, started, tell)
 
 
 def _run(

@@ -96,8 +96,8 @@ def _earlier_line(earlier: EarlierOutput) -> str:
     return f"without what {earlier.place} has with the same text{unfinished}"
 
 
-def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
-    """What came out of a complete run, by its record."""
+def summary_lines(output: str, record: Mapping[str, Any], page: str | None = None) -> list[str]:
+    """What came out of a complete run, by its record; `page` is the path of its report."""
     counts = record["counts"]
     skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
@@ -122,7 +122,8 @@ def summary_lines(output: str, record: Mapping[str, Any]) -> list[str]:
         *_equal_lines(record),
         f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
-        f"{kind} in {output}{_written_text(record)}, everything about the run in {output}/run.json",
+        f"{kind} in {output}{_written_text(record)}, everything about the run in {output}/run.json"
+        f"{f', the report in {page}' if page else ''}",
     ]
 
 

@@ -41,6 +41,7 @@ _PACKAGES = (
     "numpy",
     "pyarrow",
 )
+_MOST_PATHS = 20  # of the input that are listed by name
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -259,6 +260,7 @@ def first_record(run: EmbedRun) -> dict[str, Any]:
             "format": run.request.input_format,
             "listing": run.request.digest,
             "files": len(run.planned.paths),
+            "paths": hide_in(run.planned.paths) if len(run.planned.paths) <= _MOST_PATHS else None,
             "skipped_files": run.skipped_files,
             "document": run.options.document,
             "bytes": run.input_bytes,

@@ -196,6 +196,7 @@ def test_ids_never_become_file_names(tmp_path, tiny_bundle):
         "0000000-00000.json",
         "embeddings",
         "part-0000000-00000.parquet",
+        "report.html",
         "run.json",
     }
     assert {each.name for each in tmp_path.iterdir()} == {"in.jsonl", "out"}

@@ -1,0 +1,68 @@
+"""Writes the report of a finished output again, with texts or another map on request."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bert.formats.result_files import SentencePlace
+from bert.nearest import Hit
+from bert.results import check_complete, read_run
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, UsageError, usage_errors
+from pipeline.report.content import Shown
+from pipeline.report.directions import check_projection
+from pipeline.report.sample import Sample
+from pipeline.report.write import write_page
+from storage.files import absolute, is_remote
+from transforms.output_folder import OutputFolder
+
+
+def run_report(given: argparse.Namespace) -> int:
+    """Runs `report DIR`.
+
+    Args:
+        given: As `parse_report` gives it.
+
+    Raises:
+        UsageError: The folder is not the output of a complete run, a file of it is damaged, or the
+            package for the map is not installed.
+        StorageError: A store does not answer.
+    """
+    check_projection(given.projection)
+    _check_place(given.output)
+    path = absolute(given.folder)
+    with usage_errors():
+        record = read_run(path)
+        if record is None:
+            raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
+        check_complete(path)
+        folder = OutputFolder(path, record.get("files", {}).get("examples"))
+        shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
+        try:
+            written = write_page(folder, record, shown, given.output and absolute(given.output))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
+    say(f"wrote {written}")
+    return ExitCode.DONE
+
+
+def _check_place(file: str | None) -> None:
+    folder = None if file is None or is_remote(file) else os.path.dirname(absolute(file))
+    if folder is not None and not os.path.isdir(folder):
+        raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
+
+
+def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) -> list[str | None]:
+    """The texts of a sample, read from the input of its run; None where they are not found."""
+    from pipeline.commands.search import with_texts  # imports Beam
+
+    none: list[Any] = [None] * len(sample)
+    starts, stops = sample.starts or none, sample.stops or none
+    rows = zip(sample.files, sample.ids, starts, stops, strict=True)
+    hits = [Hit(0.0, file, SentencePlace(id, start, stop)) for file, id, start, stop in rows]
+    (found,) = with_texts([hits], dict(record), folder)
+    if all(hit.text is None for hit in found):
+        warn("note: no texts are shown: the run's input has changed or is missing")
+    return [hit.text for hit in found]

@@ -1,0 +1,106 @@
+function nameOf(row) {
+  const { ids, places, texts } = content.documents;
+  const name = `${ids[row]}${places ? ` ${places[row]}` : ""}`;
+  return texts
+    ? element(
+        "div",
+        {},
+        element("div", { class: "clamped" }, texts[row]),
+        element("div", { class: "quote" }, name),
+      )
+    : element("div", {}, name);
+}
+
+function clusterName(number) {
+  const words = content.clusters[number].words ?? [];
+  return words.slice(0, 3).join(", ") || `cluster ${number + 1}`;
+}
+
+function mapSection() {
+  if (!content.map) {
+    const kinds = Object.keys(content.written).filter((kind) => kind !== "rejected" && kind !== "removed");
+    const why =
+      content.vectors || !kinds.length || !content.counts.embedded
+        ? "There are too few different vectors for a map."
+        : `There is no map and no check of vectors: this run wrote ${kinds.join(" and ")}, no vector of a whole text.`;
+    return section("Map", quiet(why));
+  }
+  const { rows, total } = content.sampled;
+  const map = new DocumentMap(content, clusterName);
+  const made = content.map.projections.map(
+    ({ name, package: from, version, parameters }) =>
+      `${name} by ${from} ${version} (${Object.entries(parameters)
+        .map(([key, value]) => `${key} ${value}`)
+        .join(", ")})`,
+  );
+  const shown = content.documents.ids.length;
+  const parts = [
+    section(
+      "Map",
+      quiet(
+        `Each point is a ${content.documents.places ? "piece of a document" : "document"}; near points have similar vectors. `,
+        shown < total
+          ? `${whole(shown)} of ${whole(total)}, spread over the whole output.`
+          : `All ${whole(total)} are shown.`,
+        content.documents.texts ? "" : " Texts are not shown: the output does not hold them.",
+      ),
+      ...map.parts(),
+      quiet(`Made with ${made.join("; ")}. Checks and clusters use ${whole(rows)}.`),
+    ),
+    clusterSection(),
+  ];
+  requestAnimationFrame(() => {
+    map.showLegend();
+    map.draw();
+  });
+  document.addEventListener("theme", () => map.draw());
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => map.draw());
+  return parts;
+}
+
+function clusterSection() {
+  const groups = content.clusters.map(({ size, words, central }, number) => {
+    const made = element(
+      "div",
+      {},
+      element("h3", {}, words?.length ? words.join(", ") : `Cluster ${number + 1}`),
+      quiet(`${whole(size)} in the sample`),
+      ...central.slice(0, 2).map((row) => element("div", { class: "quote" }, nameOf(row))),
+    );
+    made.style.borderColor = COLOURS[number];
+    return made;
+  });
+  const named = content.documents.texts
+    ? "named by words that are more frequent in them than elsewhere, with the documents in their middle."
+    : "with the documents in their middle.";
+  return section(
+    "What the corpus is about",
+    quiet(`Clusters of similar vectors (k-means), ${named}`),
+    element("div", { class: "groups" }, groups),
+  );
+}
+
+function neighbourSection() {
+  if (!content.neighbours?.length) return null;
+  const rows = content.neighbours.map(({ row, near }) =>
+    element(
+      "div",
+      { class: "pair" },
+      nameOf(row),
+      element(
+        "div",
+        {},
+        near.map(([other, score]) =>
+          element("div", { class: "hit" }, element("b", {}, score.toFixed(2)), nameOf(other)),
+        ),
+      ),
+    ),
+  );
+  return section(
+    "Nearest neighbours",
+    quiet(
+      "Ten documents, each beside those whose vectors are nearest among what was sampled, with the cosine. Texts that stand together should be about the same.",
+    ),
+    ...rows,
+  );
+}

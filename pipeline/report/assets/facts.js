@@ -1,0 +1,247 @@
+function vectorSection() {
+  const { vectors } = content;
+  if (!vectors) return null;
+  const findings = vectors.findings.map(({ name, value, normal, healthy }) =>
+    element(
+      "div",
+      { class: "finding" },
+      element(
+        "div",
+        {},
+        element("b", { class: healthy ? "good" : "bad" }, healthy ? "fine " : "look "),
+        name,
+      ),
+      element("div", {}, value),
+      quiet(normal),
+    ),
+  );
+  const charts = [];
+  if (vectors.cosines.counts.length) charts.push(histogram(vectors.cosines, "Cosines of random pairs"));
+  if (vectors.norms.counts.length) charts.push(histogram(vectors.norms, "Lengths of the vectors"));
+  if (vectors.variances.length) {
+    const shares = vectors.variances;
+    const label = (at) => `direction ${at + 1}, thousandths of the variance`;
+    charts.push(
+      element(
+        "div",
+        {},
+        element("h3", {}, "Variance by direction"),
+        bars(
+          shares.map((share) => 1000 * share),
+          "Variance by direction",
+          label,
+          ["1st", `${shares.length}th`],
+        ),
+      ),
+    );
+  }
+  return section(
+    "Health of the vectors",
+    quiet(`From ${whole(vectors.rows)} vectors.`),
+    ...findings,
+    element("div", { class: "columns" }, charts),
+  );
+}
+
+function lengthSection() {
+  const { lengths, tokens, unknown, counts } = content;
+  if (!lengths.counts.length) return null;
+  const { bin_tokens: bin, counts: documents } = lengths;
+  const { max_seq_length: most, long_text: long, chunk } = content.run.settings;
+  const label = (at) => `${at * bin} to ${(at + 1) * bin - 1} tokens`;
+  const last = documents.length * bin - 1;
+  const cuts = long === "truncate" && !chunk;
+  const line =
+    cuts && counts.truncated && most <= last + bin ? Math.min((most + 0.5) / bin, documents.length) : null;
+  const files = unknown.files.map(({ file, tokens: count, share }) => [file, count, share]);
+  return section(
+    "Lengths and lost tokens",
+    element(
+      "p",
+      {},
+      cuts
+        ? [
+            "Texts are cut at ",
+            String(most),
+            " tokens: ",
+            whole(counts.truncated),
+            " documents and ",
+            element("b", { id: "cut" }, percent(tokens.cut_share)),
+            " of all tokens.",
+          ]
+        : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}` : long === "window" ? "read in windows" : "rejected"}.`,
+    ),
+    bars(documents, "Documents by length", label, ["0 tokens", `${last} tokens`], line, `cut at ${most}`),
+    quiet(
+      `Half of the documents have at most ${lengths.p50} tokens, 90% at most ${lengths.p90}, 99% at most ${lengths.p99}.`,
+    ),
+    element(
+      "p",
+      {},
+      `${percent(unknown.share)} of the tokens are [UNK], words that the model does not know`,
+      `${Object.keys(unknown.scripts).length ? ` (${Object.keys(unknown.scripts).join(", ")})` : ""}. `,
+      `${percent(tokens.padding_share)} of what the model computed was padding.`,
+    ),
+    files.length
+      ? table(
+          [
+            ["files with most [UNK]", (each) => each[0], "name"],
+            ["[UNK]", (each) => whole(each[1]), "number"],
+            ["share", (each) => percent(each[2]), "number"],
+          ],
+          files,
+        )
+      : null,
+  );
+}
+
+function rejectedSection() {
+  const { rejected, skipped_files: skipped } = content;
+  const suffixes = Object.entries(skipped);
+  if (!rejected.length && !suffixes.length) return null;
+  const place = ({ source, line, id, text }) =>
+    element(
+      "div",
+      {},
+      line ? `${source.slice(0, source.lastIndexOf(":"))}, line ${line}` : source,
+      id !== null && id !== source ? ` (id ${id})` : "",
+      text ? element("div", { class: "quote" }, text) : null,
+    );
+  const parts = [];
+  if (rejected.length) {
+    parts.push(
+      table(
+        [
+          ["reason", (each) => each.reason, "name"],
+          ["stage", (each) => each.stage ?? ""],
+          ["records", (each) => whole(each.count), "number"],
+          ["first places", (each) => each.places.map(place), "name"],
+        ],
+        rejected,
+      ),
+    );
+    parts.push(
+      quiet(
+        "A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record.",
+      ),
+    );
+  }
+  if (suffixes.length) {
+    parts.push(
+      quiet(
+        `Files that are not text and were skipped: ${suffixes.map(([suffix, count]) => `${suffix || "no suffix"} ${whole(count)}`).join(", ")}.`,
+      ),
+    );
+  }
+  return section("Rejected", ...parts);
+}
+
+function fileSection() {
+  const { files } = content;
+  if (!files?.length) return null;
+  const number = (title, name) => [title, (each) => whole(each[name]), "number"];
+  return section(
+    "By file",
+    table(
+      [
+        ["file", (each) => each.files, "name"],
+        number("records", "records"),
+        number("embedded", "embedded"),
+        number("rejected", "rejected"),
+        number("skipped", "skipped"),
+        number("cut", "truncated"),
+        number("tokens", "tokens"),
+      ],
+      files,
+    ),
+  );
+}
+
+function speedSection() {
+  const { timings } = content;
+  const spent = Object.entries(timings.stage_seconds).map(([stage, time]) => [stage, time, seconds(time)]);
+  const over = timings.over_time;
+  const parts = [];
+  if (over) {
+    const label = (at) =>
+      `second ${whole(at * over.seconds)} to ${whole((at + 1) * over.seconds)}, tokens a second`;
+    const end = seconds(over.seconds * over.tokens.length);
+    parts.push(
+      element(
+        "div",
+        {},
+        element("h3", {}, "Tokens a second, over time"),
+        bars(over.tokens, "Tokens a second, over time", label, [
+          "start",
+          `at most ${whole(Math.max(...over.tokens))}`,
+          end,
+        ]),
+      ),
+    );
+  }
+  parts.push(element("div", {}, element("h3", {}, "Seconds per stage, over all workers"), levels(spent)));
+  const total = (each) => Object.values(each.seconds).reduce((sum, time) => sum + time, 0);
+  const worst = (each) => Object.entries(each.seconds).sort((one, other) => other[1] - one[1])[0]?.[0] ?? "";
+  const sampled =
+    timings.parts_read < timings.parts
+      ? `From the reports of ${whole(timings.parts_read)} of ${whole(timings.parts)} parts.`
+      : "";
+  return section(
+    "Speed",
+    quiet(over ? "" : "Too few parts to show the speed over time. ", sampled),
+    element("div", { class: "columns" }, parts),
+    timings.slowest.length
+      ? table(
+          [
+            ["slowest blocks", (each) => `block ${each.block}, part ${each.part}`],
+            ["seconds", (each) => total(each).toFixed(2), "number"],
+            ["most in", worst],
+            ["documents", (each) => whole(each.documents), "number"],
+            ["tokens/s", (each) => whole(each.tokens / Math.max(total(each), 1e-9)), "number"],
+          ],
+          timings.slowest,
+        )
+      : null,
+  );
+}
+
+function runSection() {
+  const { run, written } = content;
+  const rows = [
+    ["output", run.output],
+    ["model", `${run.model.name} (${run.model.source}), fingerprint ${run.model.fingerprint}`],
+    [
+      "settings",
+      Object.entries(run.settings)
+        .filter(([, value]) => value !== null && value !== "")
+        .map(([name, value]) => `${name} ${Array.isArray(value) ? value.join(",") : value}`)
+        .join(" · "),
+    ],
+    ["engine", run.engine ?? "chosen by the workers"],
+    [
+      "files",
+      Object.entries(written)
+        .map(([kind, each]) => `${kind}: ${whole(each.rows)} rows, ${whole(each.bytes)} bytes`)
+        .join(" · ") || "none",
+    ],
+    ...run.tables.map((name) => ["table", name]),
+    [
+      "versions",
+      Object.entries(run.versions)
+        .map(([name, version]) => `${name} ${version}`)
+        .join(" · "),
+    ],
+    ["run", run.fingerprint],
+  ];
+  return section(
+    "The run",
+    element("pre", { id: "command" }, run.command),
+    table(
+      [
+        ["", (row) => row[0]],
+        ["", (row) => row[1], "name"],
+      ],
+      rows,
+    ),
+  );
+}

@@ -1,0 +1,91 @@
+function subtitle() {
+  const { model, settings, kind } = content.run;
+  const shape = settings.shape ?? settings.token_shape;
+  const parts = [model.source];
+  if (kind === "vectors" && shape) parts.push(`${shape.join(" × ")} numbers, ${settings.output_dtype}`);
+  parts.push(`finished ${content.timings.ended.replace("T", " ").replace("+00:00", " UTC")}`);
+  return parts.join(" · ");
+}
+
+function overview() {
+  const { counts, run, tokens, timings } = content;
+  const done = run.kind === "vectors" ? "embedded" : "tokenized";
+  const tile = (number, name, style) =>
+    element(
+      "div",
+      { class: "tile" },
+      element("b", style ? { class: style } : {}, whole(number)),
+      element("span", {}, name),
+    );
+  const sign = (text) => element("span", { class: "sign", "aria-hidden": "true" }, text);
+  const rate = timings.documents_per_second;
+  return element(
+    "section",
+    { id: "overview" },
+    element(
+      "div",
+      { class: "sum", id: "counts" },
+      tile(counts.records, "records read"),
+      sign("="),
+      tile(counts.embedded, done, "good"),
+      sign("+"),
+      tile(counts.rejected, "rejected", counts.rejected > counts.blank_lines ? "bad" : ""),
+      sign("+"),
+      tile(counts.skipped, "skipped, in an earlier output"),
+    ),
+    element(
+      "ul",
+      { class: "notes" },
+      notes().map(([healthy, text]) => element("li", healthy ? {} : { class: "bad" }, text)),
+    ),
+    quiet(
+      `${whole(tokens.tokens)} tokens in ${whole(counts.parts)} parts; `,
+      rate === null
+        ? "earlier attempts had computed everything."
+        : `${whole(rate)} documents and ${whole(timings.tokens_per_second)} tokens a second, for ${seconds(timings.elapsed_seconds)}.`,
+    ),
+  );
+}
+
+/** What a reader should know first: [whether it is fine, a sentence]. */
+function notes() {
+  const { counts, tokens, unknown, equal_texts: equal, duplicate_ids: doubled, vectors } = content;
+  const made = [];
+  const add = (healthy, text) => made.push([healthy, text]);
+  if (!counts.records) add(false, "The input held no records.");
+  else if (!counts.embedded && counts.rejected) add(false, "Nothing was embedded: see the reasons below.");
+  if (counts.parts_reused) {
+    add(
+      true,
+      `The run was resumed: ${whole(counts.parts_reused)} of ${whole(counts.parts)} parts were there before.`,
+    );
+  }
+  if (counts.embedded) {
+    add(
+      tokens.cut_share <= 0.05,
+      counts.truncated
+        ? `${percent(tokens.cut_share)} of the tokens were cut and have no part in the vectors.`
+        : "No text was cut.",
+    );
+    add(
+      unknown.share <= 0.05,
+      unknown.tokens
+        ? `${percent(unknown.share)} of the tokens are words that the model does not know.`
+        : "The model knows every word.",
+    );
+  }
+  if (equal?.surplus)
+    add(true, `${equal.exact ? "" : "About "}${whole(equal.surplus)} texts are equal to another one.`);
+  if (doubled)
+    add(
+      !doubled.ids,
+      doubled.ids ? `${whole(doubled.ids)} ids occur more than once.` : "No id occurs twice.",
+    );
+  if (content.removed)
+    add(true, `${whole(content.removed)} documents of the earlier outputs are no longer in the input.`);
+  if (vectors) {
+    const odd = vectors.findings.filter((finding) => !finding.healthy).map((finding) => finding.name);
+    add(!odd.length, odd.length ? `Look at the vectors: ${odd.join(", ")}.` : "The vectors look healthy.");
+  }
+  return made;
+}

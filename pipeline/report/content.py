@@ -1,0 +1,175 @@
+"""Gathers what a report shows of a finished run, as values of JSON."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.parser import as_words
+from pipeline.report import PCA
+from pipeline.report.clusters import clusters, describe
+from pipeline.report.columns import column
+from pipeline.report.counts import counts_by_file, read_reports, rejected_records, timings
+from pipeline.report.directions import Directions, main_directions, projections
+from pipeline.report.health import health, usable_rows
+from pipeline.report.sample import Sample, spread, take_sample
+from pipeline.secrets import hide_in, hide_in_flags
+from transforms.output_folder import OutputFolder
+
+Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
+_NEIGHBOURS, _ASKED = 3, 10
+_MOST_COLUMNS = 8
+_SETTINGS = (
+    *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
+    *("layers", "max_seq_length", "long_text", "chunk", "prompt"),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a report shows beside the facts that every report has.
+
+    Attributes:
+        projection: One of `PROJECTIONS`.
+        texts_of: Finds the texts of a sample in the run's input, to be shown; None shows only
+            those that the output holds.
+    """
+
+    projection: str = PCA
+    texts_of: Texts | None = None
+
+
+AFTER_A_RUN = Shown()
+
+
+def report_content(
+    folder: OutputFolder, record: Mapping[str, Any], shown: Shown = AFTER_A_RUN
+) -> dict[str, Any]:
+    """Returns the content of a report; equal for equal runs, but for `timings`.
+
+    Args:
+        folder: The output.
+        record: `run.json` of a finished run.
+        shown: What to show.
+
+    Raises:
+        InputError: A file of the run is damaged.
+        OSError: A file cannot be read.
+        UsageError: The projection is not installed.
+    """
+    reports = read_reports(folder, record["run"])
+    content: dict[str, Any] = {
+        "run": _run(folder, record),
+        "counts": record["counts"],
+        "written": record["written"],
+        "files": counts_by_file(reports, record["input"].get("paths")),
+        "skipped_files": record["input"]["skipped_files"],
+        "rejected": rejected_records(
+            folder, reports, record["rejected"], texts=shown.texts_of is not None
+        ),
+        "lengths": record["lengths"],
+        "tokens": {
+            name: record[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
+        },
+        "unknown": record["unknown"],
+        "equal_texts": record["equal_texts"],
+        "duplicate_ids": record.get("duplicate_ids"),
+        "removed": record.get("removed"),
+        "timings": timings(record, reports),
+        "vectors": None,
+        "documents": None,
+    }
+    sample = take_sample(folder, record)
+    if sample is not None and len(sample):
+        content |= _of_vectors(sample, record, shown)
+    return content
+
+
+def _run(folder: OutputFolder, record: Mapping[str, Any]) -> dict[str, Any]:
+    kind = "vectors" if "vectors" in record else "examples"
+    settings = record[kind]
+    return {
+        "name": os.path.basename(folder.path.rstrip("/")),
+        "output": folder.path,
+        "kind": kind,
+        "fingerprint": record["run"],
+        "model": {name: record["model"][name] for name in ("name", "source", "fingerprint")},
+        "settings": {name: settings[name] for name in _SETTINGS if name in settings},
+        "engine": record["engine"],
+        "format": record["files"]["format"],
+        "tables": list((record.get("table") or {"tables": {}})["tables"].values()),
+        "versions": record["versions"],
+        "command": _command(kind, record["options"]),
+    }
+
+
+def _command(kind: str, options: Mapping[str, Any]) -> str:
+    """The command of a run, without its secrets."""
+    words = ["bert-embed", "embed" if kind == "vectors" else "tokenize"]
+    for name, value in hide_in(options).items():
+        if name not in ("beam_args", "overwrite") and (name, value) != ("output_format", kind):
+            words += as_words(name, value)
+    return shlex.join(hide_in_flags([*words, *options.get("beam_args", ())]))
+
+
+def _of_vectors(sample: Sample, record: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+    texts: Sequence[str | None] | None = sample.texts
+    if texts is None and shown.texts_of is not None:
+        texts = shown.texts_of(sample, record)
+    usable = usable_rows(sample.vectors)
+    directions = main_directions(sample.vectors[usable])
+    found: dict[str, Any] = {
+        "vectors": health(sample.vectors, record["vectors"], directions),
+        "sampled": {"rows": len(sample), "total": sample.total},
+        "documents": _documents(sample, texts, usable),
+        "neighbours": _neighbours(sample, usable),
+    }
+    if directions is not None:
+        own = None if texts is None else [texts[at] for at in usable.tolist()]
+        found |= _map(directions, own, shown)
+    return found
+
+
+def _map(directions: Directions, texts: list[str | None] | None, shown: Shown) -> dict[str, Any]:
+    of = clusters(directions.places)
+    return {
+        "clusters": describe(directions.places, of, texts),
+        "map": {"cluster": of.tolist(), "projections": projections(directions, shown.projection)},
+    }
+
+
+def _documents(
+    sample: Sample, texts: Sequence[str | None] | None, usable: np.ndarray
+) -> dict[str, Any]:
+    """What is known of each usable row."""
+    rows = usable.tolist()
+    places = None
+    if sample.starts is not None and sample.stops is not None:
+        places = [f"{sample.starts[at]}:{sample.stops[at]}" for at in rows]
+    extra = {name: [values[at] for at in rows] for name, values in sample.extra.items()}
+    return {
+        "ids": [str(sample.ids[at]) for at in rows],
+        "places": places,
+        "texts": None if texts is None else [" ".join((texts[at] or "").split()) for at in rows],
+        "columns": [column(name, extra[name]) for name in list(extra)[:_MOST_COLUMNS]],
+    }
+
+
+def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
+    """Ten rows, evenly spread, and the rows of other documents that are nearest to each."""
+    vectors = sample.vectors[usable]
+    lengths = np.sqrt(np.vecdot(vectors, vectors))
+    numbers: dict[Any, int] = {}
+    ids = np.array([numbers.setdefault(sample.ids[at], at) for at in usable.tolist()])
+    found = []
+    for row in spread(len(usable), _ASKED):
+        scores = (vectors @ vectors[row]) / (lengths * lengths[row])
+        scores[ids == ids[row]] = -np.inf
+        near = np.argsort(-scores, kind="stable")[:_NEIGHBOURS].tolist()
+        hits = [[at, round(float(scores[at]), 4)] for at in near if np.isfinite(scores[at])]
+        if hits:
+            found.append({"row": row, "near": hits})
+    return found

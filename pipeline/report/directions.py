@@ -1,0 +1,143 @@
+"""Finds the main directions of vectors (PCA), and their places in two dimensions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UsageError
+from pipeline.report import TSNE
+from pipeline.report.sample import spread
+
+_SEED = 42
+_KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
+_FITTED = 4096  # vectors, evenly spread, that decide on the directions
+_SPARE, _ROUNDS = 10, 6  # further directions, and rounds, that make those kept exact
+_TINY = 1e-12
+_SHARES = 20  # that the page shows
+_FEWEST = 3  # vectors of which directions can be told
+_PERPLEXITY = 30
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The main directions of vectors.
+
+    Attributes:
+        places: float32 `[rows, directions]`, where each vector is along them, at most 50.
+        shares: The share of the variance in each, most first.
+    """
+
+    places: np.ndarray
+    shares: list[float]
+
+
+def main_directions(vectors: np.ndarray) -> Directions | None:
+    """Returns the main directions of float32 `[rows, width]`; None if there are too few rows.
+
+    Subspace iteration finds them from products of matrices, for vectors of any width.
+    """
+    if len(vectors) < _FEWEST:
+        return None
+    middle = vectors.mean(axis=0)
+    centred = vectors[spread(len(vectors), _FITTED)] - middle
+    total = float(np.square(centred).sum())
+    if total <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
+        return None  # all vectors are equal
+    kept = min(_KEPT, len(centred) - 1, vectors.shape[1])
+    draw = np.random.default_rng(_SEED)
+    axes = draw.standard_normal((vectors.shape[1], min(kept + _SPARE, vectors.shape[1])), "f4")
+    for _ in range(_ROUNDS):
+        axes = _orthonormal(centred.T @ (centred @ axes))
+    squares, turns = _eigen(centred @ axes)
+    axes = axes @ turns[:, :kept]
+    # An axis may point either way: the largest number of each is positive.
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    shares = [round(each / total, 5) for each in squares[: min(kept, _SHARES)].tolist()]
+    return Directions((vectors - middle) @ axes, shares)
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    """float32 `[width, n]`: an orthonormal base of what columns of that shape span."""
+    scaled = columns / np.linalg.norm(columns, axis=0).max()
+    squares, turns = _eigen(scaled)
+    return scaled @ (turns / np.sqrt(np.maximum(squares, _TINY))).astype(np.float32)
+
+
+def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The eigenvalues of the products of columns with each other, largest first, and the vectors.
+
+    This matrix has the width of a few columns, so that its decomposition needs one thread: those
+    of wide ones wait for each other, for seconds where processors are busy.
+    """
+    wide = columns.astype(np.float64)
+    values, vectors = np.linalg.eigh(wide.T @ wide)
+    return np.maximum(values[::-1], 0), vectors[:, ::-1].astype(np.float32)
+
+
+def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
+    """The maps of a page: that of `chosen` first, and always that of PCA.
+
+    Raises:
+        UsageError: The package that `chosen` needs is not installed.
+    """
+    plane = directions.places[:, :2]
+    if plane.shape[1] < 2:  # of vectors of one number
+        plane = np.pad(plane, ((0, 0), (0, 1)))
+    found = [_named("PCA", "numpy", {"directions": 2}, plane)]
+    if chosen == TSNE and len(directions.places) > _PERPLEXITY:
+        found.insert(0, _tsne(directions.places))
+    return found
+
+
+def check_projection(chosen: str) -> None:
+    """Checks that what computes a map is installed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if chosen == TSNE:
+        _tsne_function()
+
+
+def _tsne_function() -> Callable[..., Any]:
+    try:
+        import openTSNE
+    except ImportError as error:
+        raise UsageError(
+            "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
+        ) from error
+    return openTSNE.TSNE
+
+
+def _tsne(places: np.ndarray) -> dict[str, Any]:
+    # One thread: sums over several are rounded in another order, and the map would change.
+    settings: dict[str, Any] = {
+        "perplexity": _PERPLEXITY,
+        "initialization": "pca",
+        "random_state": _SEED,
+        "n_jobs": 1,
+    }
+    found = np.asarray(_tsne_function()(**settings).fit(places))
+    found = found @ _eigen(found)[1]  # the long side lies across
+    return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, found)
+
+
+def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
+    low, high = np.quantile(at, (0.005, 0.995), axis=0)  # a few far ones shrink no map
+    if not (high > low).any():
+        low, high = at.min(axis=0), at.max(axis=0)
+    size = max(float((high - low).max()), 1e-12)
+    middle = (low + high) / 2
+    whole = np.clip(np.rint(((at - middle) / size + 0.5) * 10_000), -2000, 12_000).astype(int)
+    return {
+        "name": name,
+        "package": package,
+        "version": version(package),
+        "parameters": parameters,
+        "extent": np.maximum(np.rint((high - low) / size * 10_000), 1).astype(int).tolist(),
+        "x": whole[:, 0].tolist(),
+        "y": whole[:, 1].tolist(),
+    }

@@ -1,0 +1,166 @@
+"""Says whether vectors look healthy: their norms, cosines, equal ones, and main directions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from pipeline.report.directions import Directions
+
+_SEED = 20_000
+_PAIRS = 20_000
+_BINS = 40
+_UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored in few bits
+_ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
+_NARROW = 0.5  # share of the variance in one direction above which little else is told apart
+_MANY_EQUAL = 0.1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about the vectors.
+
+    Attributes:
+        name: What was looked at.
+        value: What was found, for people.
+        normal: What is normal, in one sentence.
+        healthy: Whether it is.
+    """
+
+    name: str
+    value: str
+    normal: str
+    healthy: bool
+
+
+def usable_rows(vectors: np.ndarray) -> np.ndarray:
+    """int64 `[rows]`: the numbers of the vectors that are finite and not zero."""
+    return np.flatnonzero(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))
+
+
+def health(
+    vectors: np.ndarray, settings: Mapping[str, Any], directions: Directions | None
+) -> dict[str, Any]:
+    """What the report says of the vectors, with histograms of norms and cosines.
+
+    Args:
+        vectors: float32 `[rows, width]`, all that were sampled.
+        settings: The run's settings of its vectors.
+        directions: The main directions of the usable ones; None if there are too few.
+    """
+    usable = vectors[usable_rows(vectors)]
+    norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
+    cosines = pair_cosines(usable, norms)
+    bad = int((~np.isfinite(vectors)).any(axis=1).sum())
+    zero = len(vectors) - len(usable) - bad
+    findings = [_broken(bad, zero)]
+    if len(usable):
+        findings.append(_norms(norms, settings))
+    if len(cosines):
+        findings += [_cosines(cosines), _equal(vectors)]
+    if directions is not None:
+        findings.append(_directions(directions))
+    return {
+        "rows": len(vectors),
+        "findings": [vars(each) for each in findings],
+        "norms": histogram(norms),
+        "cosines": histogram(cosines),
+        "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
+        "equal": equal_vectors(vectors),
+        "not_finite": bad,
+        "zero": zero,
+        "variances": [] if directions is None else directions.shares,
+    }
+
+
+def pair_cosines(vectors: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """float64 `[pairs]`: cosines of pairs of different rows, drawn with a fixed seed."""
+    if len(vectors) < 2:
+        return np.empty(0)
+    draw = np.random.default_rng(_SEED)
+    left = draw.integers(0, len(vectors), _PAIRS)
+    right = (left + draw.integers(1, len(vectors), _PAIRS)) % len(vectors)
+    found = np.empty(_PAIRS)
+    for start in range(0, _PAIRS, 1000):  # so that few copies of rows are in memory
+        one, other = left[start : start + 1000], right[start : start + 1000]
+        products = np.vecdot(vectors[one], vectors[other])
+        found[start : start + 1000] = products / (norms[one] * norms[other])
+    return found
+
+
+def equal_vectors(vectors: np.ndarray) -> int:
+    """How many vectors are equal to an earlier one, bit for bit."""
+    rows = np.ascontiguousarray(vectors)
+    return len(rows) - len({xxhash.xxh3_64_intdigest(row) for row in rows})
+
+
+def histogram(values: np.ndarray) -> dict[str, Any]:
+    """Counts of values in equal bins, with the ends of the range."""
+    if not len(values):
+        return {"low": 0, "high": 0, "counts": []}
+    low, high = float(values.min()), float(values.max())
+    if high - low < 1e-6 * max(abs(high), 1e-6):  # no more than rounding
+        low, high = low - abs(low) / 100, high + abs(high) / 100
+    counts, _ = np.histogram(values, _BINS, (low, high))
+    return {"low": round(low, 6), "high": round(high, 6), "counts": counts.tolist()}
+
+
+def _broken(bad: int, zero: int) -> Finding:
+    return Finding(
+        "NaN and zero vectors",
+        f"{bad:,} with a number that is not finite, {zero:,} of zeros",
+        "Normal is none: such a vector is near nothing, and spoils sums and indexes.",
+        bad == zero == 0,
+    )
+
+
+def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
+    low, middle, high = (float(each) for each in np.quantile(norms, (0, 0.5, 1)))
+    binary = settings["output_dtype"] == "ubinary"
+    unit = settings["normalize"] and not binary
+    if binary:
+        normal = "Stored as bits, read back as 1 and -1: all have the same length."
+    elif unit:
+        normal = "These vectors are normalized: every length is 1, up to rounding."
+    else:
+        normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
+    healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
+    value = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+    if f"{low:.4g}" == f"{high:.4g}":
+        value = f"all {middle:.4g}"
+    return Finding("Length (norm)", value, normal, healthy)
+
+
+def _cosines(cosines: np.ndarray) -> Finding:
+    mean = float(cosines.mean())
+    return Finding(
+        "Cosine of random pairs",
+        f"{mean:.3f} on average",
+        "Sentence models give 0 to 0.4 on a mixed corpus; pooled vectors of a plain BERT 0.5 to "
+        f"0.8. Above {_ALIKE} scores differ little, and thresholds are hard to set.",
+        mean <= _ALIKE,
+    )
+
+
+def _equal(vectors: np.ndarray) -> Finding:
+    share = equal_vectors(vectors) / len(vectors)
+    return Finding(
+        "Equal vectors",
+        f"{100 * share:.1f}% are equal to another one",
+        "About the share of repeated texts is normal; more means that texts were cut to the same "
+        "beginning, or hold words that the model does not know.",
+        share <= _MANY_EQUAL,
+    )
+
+
+def _directions(directions: Directions) -> Finding:
+    first, ten = directions.shares[0], sum(directions.shares[:10])
+    return Finding(
+        "Variance by direction",
+        f"{100 * first:.1f}% in the first, {100 * ten:.1f}% in the first ten",
+        "A mixed corpus has 3 to 15% in the first and falls slowly; one direction with over "
+        f"{100 * _NARROW:.0f}% means that most numbers of the vectors say nothing.",
+        first <= _NARROW,
+    )

@@ -1,0 +1,89 @@
+"""Makes the one HTML file of a report: its content as JSON, with style and program beside it."""
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+MOST_BYTES = 4_800_000
+_PROGRAMS = (  # one program, in this order
+    *("dom.js", "charts.js", "map.js"),
+    *("overview.js", "documents.js", "facts.js", "page.js"),
+)
+_WIDTHS = (240, 160, 110, 70, 40, 20)  # letters of a text and of an id, as long as the page allows
+_LONGEST_ID = 100
+# What could end the element that holds JSON, or a line of a program.
+_ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+
+
+def page(content: dict[str, Any]) -> bytes:
+    """Returns the page that shows what `report_content` gathered, at most `MOST_BYTES`.
+
+    Nothing of the content becomes markup: it is JSON without `<`, and the page's program puts it
+    into text nodes only. A Content-Security-Policy allows this program and style by their hashes,
+    and no request.
+    """
+    style = _asset("page.css")
+    program = "".join(map(_asset, _PROGRAMS))
+    policy = (
+        f"default-src 'none'; script-src '{_hash(program)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    frame = _asset("page.html")
+    for name, text in (("policy", policy), ("style", style), ("program", program)):
+        frame = frame.replace(f"[[{name}]]", text)
+    before, _, after = frame.partition("[[content]]")
+    rest = len(before.encode()) + len(after.encode())
+    return before.encode() + _fitted(content, MOST_BYTES - rest) + after.encode()
+
+
+def _asset(name: str) -> str:
+    return files("pipeline.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return orjson.dumps(content).decode().translate(_ESCAPED).encode()
+
+
+def _fitted(content: dict[str, Any], most: int) -> bytes:
+    """The content with texts and ids as long as fit; with fewer documents if none does."""
+    documents = content["documents"]
+    if documents is None:
+        return _json(content)
+    for width in _WIDTHS:
+        data = _json(content | {"documents": _cut(documents, width)})
+        if len(data) <= most:
+            return data
+    return _fitted(_every_second(content), most)
+
+
+def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
+    """Texts lose their end, ids their beginning, which is more often the same."""
+    texts, longest = documents["texts"], min(width, _LONGEST_ID)
+    return documents | {
+        "ids": [
+            each if len(each) <= longest else "…" + each[-longest:] for each in documents["ids"]
+        ],
+        "texts": texts and [each if len(each) <= width else each[:width] + "…" for each in texts],
+    }
+
+
+def _every_second(content: dict[str, Any]) -> dict[str, Any]:
+    """The content with every second document; what names a document by its row is left out."""
+    documents, shown = content["documents"], content.get("map")
+    halved = {name: each and each[::2] for name, each in documents.items() if name != "columns"}
+    halved["columns"] = [each | {"values": each["values"][::2]} for each in documents["columns"]]
+    fewer = content | {"documents": halved, "neighbours": []}
+    if shown is None:
+        return fewer
+    places = [each | {"x": each["x"][::2], "y": each["y"][::2]} for each in shown["projections"]]
+    return fewer | {
+        "clusters": [each | {"central": []} for each in content["clusters"]],
+        "map": {"cluster": shown["cluster"][::2], "projections": places},
+    }

@@ -1,0 +1,68 @@
+"""Writes report.html into the output of a finished run."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pipeline.report.content import AFTER_A_RUN, Shown, report_content
+from pipeline.report.page import page
+from pipeline.secrets import hide_secrets
+from storage.files import write_whole
+from transforms.output_folder import OutputFolder
+
+_PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
+_MODE = 0o666
+
+
+def write_page(
+    folder: OutputFolder,
+    record: Mapping[str, Any],
+    shown: Shown = AFTER_A_RUN,
+    path: str | None = None,
+) -> str:
+    """Writes the page of a finished run.
+
+    Args:
+        folder: The output.
+        record: Its `run.json`.
+        shown: What the page shows.
+        path: Where to write; None for the output itself.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: A file of the run is damaged.
+        OSError: A file cannot be read, or the page not be written.
+        UsageError: The projection is not installed.
+    """
+    path = path or folder.page
+    data = page(report_content(folder, record, shown))
+    mode = _MODE if shown.texts_of is None else _PRIVATE_MODE
+    write_whole(path, lambda file: file.write(data), mode=mode)
+    return path
+
+
+def page_of(folder: OutputFolder) -> str | None:
+    """The path of the page in an output; None if there is none, or the store does not say."""
+    with suppress(OSError):
+        return folder.page if folder.has_page else None
+    return None
+
+
+def report_after_run(
+    folder: OutputFolder, record: Mapping[str, Any], started: bool, tell: Callable[[str], object]
+) -> None:
+    """Writes the page of a run that is complete, and says so if that fails; the run is done.
+
+    A run that was complete before keeps its page; it gets one if its job ended after its command.
+    """
+    try:
+        if started or not folder.has_page:
+            write_page(folder, record)
+    except Exception as error:  # whatever it is: no finished run may fail for its page
+        why = hide_secrets(" ".join(str(error).split()))
+        tell(
+            f"warning: {folder.page} was not written ({type(error).__name__}: {why}); the run is "
+            f"complete, `bert-embed report {folder.path}` tries again"
+        )

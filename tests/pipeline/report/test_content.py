@@ -1,0 +1,197 @@
+"""What a report says, held against the output it is about; one small corpus for all tests."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import bert
+from pipeline.cli import main
+from tests.support.command import embed, record, rejected
+from tests.support.report_pages import content, content_of
+
+WORDS = ("red", "river", "bank", "of", "the", "stars", "money", "seven")
+DOCUMENTS = 240
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Two files: documents of two languages with a year, some twice, and three bad records."""
+    folder = tmp_path_factory.mktemp("corpus")
+    draw = np.random.default_rng(1)
+    lines = [
+        json.dumps(
+            {
+                "id": f"d{n}",
+                "text": " ".join(draw.choice(WORDS, 4 + n % 9)) if n % 40 else "the same river",
+                "lang": "en" if n % 3 else "de",
+                "year": 1990 + n % 30,
+            }
+        )
+        for n in range(DOCUMENTS)
+    ]
+    bad = ['{"id": "empty", "text": "", "lang": "en", "year": 1}', "no json of a secret word"]
+    (folder / "a.jsonl").write_text("\n".join([*lines[:100], *bad]) + "\n")
+    (folder / "b.jsonl").write_text("\n".join([*lines[100:], bad[0]]) + "\n")
+    return folder
+
+
+FLAGS = {"extra_columns": "lang,year:int64", "block_bytes": 2000, "max_seq_length": 8}
+
+
+@pytest.fixture(scope="module")
+def output(corpus, tiny_bundle, tmp_path_factory):
+    output = tmp_path_factory.mktemp("report") / "out"
+    assert embed(output, tiny_bundle, corpus, **FLAGS) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def page(output):
+    return content(output)
+
+
+def test_the_counts_add_up_also_by_file(page, output, corpus):
+    counts = page["counts"]
+    assert counts == record(output)["counts"]
+    names = ("embedded", "rejected", "skipped")
+    assert counts["records"] == sum(counts[name] for name in names) == DOCUMENTS + 3
+    assert [each["files"] for each in page["files"]] == [f"{corpus}/a.jsonl", f"{corpus}/b.jsonl"]
+    assert [each["records"] for each in page["files"]] == [102, 141]
+    for name in ("records", "truncated", *names):
+        assert sum(each[name] for each in page["files"]) == counts[name]
+
+
+def test_rejected_records_have_file_and_line_but_no_text(page, output, corpus):
+    lines = {f"{corpus}/a.jsonl": (101, 102), f"{corpus}/b.jsonl": (141,)}
+    found = {
+        (place["source"].rpartition(":")[0], place["line"])
+        for each in page["rejected"]
+        for place in each["places"]
+    }
+    assert found == {(path, line) for path, numbers in lines.items() for line in numbers}
+    assert sum(each["count"] for each in page["rejected"]) == len(rejected(output)) == 3
+    assert "secret word" not in (output / "report.html").read_text("utf-8")
+
+
+def test_the_health_is_that_of_the_vectors(page, output):
+    ids, vectors = bert.read(output)
+    assert page["documents"]["ids"] == ids
+    health = page["vectors"]
+    assert health["equal"] == len(vectors) - len(np.unique(vectors, axis=0)) > 0
+    norms = np.linalg.norm(vectors, axis=1)
+    unit = vectors / norms[:, None]
+    every = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
+    assert health["mean_cosine"] == pytest.approx(every.mean(), abs=0.01)
+    assert health["norms"]["low"] == pytest.approx(norms.min(), rel=0.02)
+    assert sum(health["norms"]["counts"]) == len(ids)
+    squares = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
+    exact = squares / squares.sum()
+    np.testing.assert_allclose(health["variances"][:10], exact[:10], atol=2e-4)
+    assert (health["not_finite"], health["zero"]) == (0, 0)
+    assert all(each["normal"].endswith(".") for each in health["findings"])
+
+
+def test_the_map_is_the_plane_of_most_variance(page, output):
+    _, vectors = bert.read(output)
+    (made,) = page["map"]["projections"]
+    assert (made["name"], made["package"], made["version"]) == ("PCA", "numpy", np.__version__)
+    left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    for axis, values in enumerate((made["x"], made["y"])):
+        same = np.corrcoef(values, left[:, axis] * sizes[axis])[0, 1]
+        assert abs(same) > 0.98, axis
+    sizes = [each["size"] for each in page["clusters"]]
+    assert np.bincount(page["map"]["cluster"]).tolist() == sizes == sorted(sizes, reverse=True)
+
+
+def test_neighbours_are_the_nearest_of_other_documents(page, output):
+    _, vectors = bert.read(output)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert len(page["neighbours"]) == 10
+    for each in page["neighbours"]:
+        scores = unit @ unit[each["row"]]
+        scores[each["row"]] = -1
+        near = [score for _, score in each["near"]]
+        np.testing.assert_allclose(near, np.sort(scores)[::-1][:3], atol=1e-3)
+
+
+def test_lengths_cuts_and_unknown_words_are_those_of_the_record(page, output):
+    kept = record(output)
+    assert page["lengths"] == kept["lengths"]
+    assert page["tokens"]["cut_share"] == kept["cut_share"] > 0
+    assert page["unknown"] == kept["unknown"]
+    assert page["tokens"]["padding_share"] == kept["padding_share"]
+
+
+def test_extra_columns_become_colours(page):
+    lang, year = page["documents"]["columns"]
+    assert (lang["kind"], lang["labels"]) == ("category", ["en", "de"])
+    assert [lang["labels"][value] for value in lang["values"][1:4]] == ["en", "en", "de"]
+    assert (year["kind"], year["values"][:3]) == ("number", [1990, 1991, 1992])
+
+
+def test_times_are_in_one_place_and_equal_runs_give_equal_pages(
+    page, corpus, tiny_bundle, tmp_path
+):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **FLAGS) == 0
+    other = content(tmp_path / "out")
+    times = page["timings"], other.pop("timings")
+    assert sum(each["documents"] for each in times[0]["slowest"]) > 0
+    assert times[0]["over_time"]["tokens"] != []
+    outputs = page["run"]["output"], other["run"]["output"]
+    same = json.loads(json.dumps(other).replace(outputs[1], outputs[0]))
+    assert {name: value for name, value in page.items() if name != "timings"} == same
+
+
+def test_texts_are_shown_on_request_and_then_only_to_the_owner(output, page, tmp_path, capsys):
+    assert page["documents"]["texts"] is None
+    file = tmp_path / "texts.html"
+    before = (output / "report.html").read_bytes()
+    assert main(["report", str(output), f"--output={file}", "--texts"]) == 0
+    assert capsys.readouterr().out == f"wrote {file}\n"
+    found = content_of(file.read_text("utf-8"))
+    assert found["documents"]["texts"][0] == "the same river"
+    assert "river" in {word for each in found["clusters"] for word in each["words"]}
+    places = [place for each in found["rejected"] for place in each["places"]]
+    assert {place.get("text") for place in places} >= {"no json of a secret word"}
+    assert file.stat().st_mode & 0o077 == 0
+    assert (output / "report.html").read_bytes() == before
+
+
+def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
+    """150 files and 1,100 reports, all copies of one part, in a run that says it has a million."""
+    (tmp_path / "embeddings").mkdir()
+    (tmp_path / "_state" / "blocks").mkdir(parents=True)
+    name, part = (
+        "0000000-00000",
+        (output / "embeddings" / "part-0000000-00000.parquet").read_bytes(),
+    )
+    report = (output / "_state" / "blocks" / f"{name}.json").read_text()
+    for block in range(1100):
+        own = f"{block:07d}-00000"
+        text = report.replace(name, own).replace('"block":0,', f'"block":{block},')
+        (tmp_path / "_state" / "blocks" / f"{own}.json").write_text(text)
+        if block < 150:
+            (tmp_path / "embeddings" / f"part-{own}.parquet").write_bytes(part)
+    kept = record(output)
+    kept["written"]["embeddings"]["rows"] = 1_000_000
+    (tmp_path / "run.json").write_text(json.dumps(kept))
+    assert main(["report", str(tmp_path)]) == 0
+    page, rows = (
+        content(tmp_path),
+        pyarrow.parquet.read_metadata(pyarrow.BufferReader(part)).num_rows,
+    )
+    assert page["sampled"] == {"rows": 128 * rows, "total": 1_000_000}
+    assert (page["timings"]["parts_read"], page["timings"]["parts"]) == (1000, 1100)
+    assert page["files"] is None
+
+
+def test_the_page_stays_small_and_takes_nothing_from_elsewhere(output):
+    text = (output / "report.html").read_text("utf-8")
+    assert len(text) < 200_000
+    assert "default-src 'none'" in text
+    assert not {"src=", "href=", "@import", "url(", "fetch("} & set(text.split('id="content"')[0])
+    for sign in ("src=", "href=", "@import", "url(", "fetch(", "innerHTML", "eval("):
+        assert sign not in text.replace("default-src", ""), sign

@@ -1,0 +1,112 @@
+"""Every kind of output gives a page that says what is there, and what is not."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bert
+from pipeline.cli import main
+from tests.support.command import embed
+from tests.support.loads import load
+from tests.support.report_pages import content
+
+TEXTS = [f"the bank of the red river and {n % 7} seven stars of money" for n in range(30)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kinds") / "in.jsonl"
+    path.write_text(
+        "".join(json.dumps({"id": f"d{n}", "text": t}) + "\n" for n, t in enumerate(TEXTS))
+    )
+    return path
+
+
+STORED = {
+    "int8": {"output_dtype": "int8"},
+    "jsonl of bits": {"output_dtype": "ubinary", "output_format": "jsonl"},
+    "jsonl of int8": {"output_dtype": "int8", "output_format": "jsonl"},
+    "bfloat16": {"output_dtype": "bfloat16", "keep_text": True},
+    "tfrecord": {"output_format": "tfrecord", "compression": "gzip", "keep_text": True},
+    "tfrecord of bfloat16": {"output_format": "tfrecord", "output_dtype": "bfloat16"},
+    "a stack": {"layers": "-1,-2", "layer_combine": "stack"},
+    "one number": {"dim": 1, "keep_text": True},
+    "windows": {"max_seq_length": 8, "long_text": "window", "no_merge_windows": True},
+    "chunks": {"chunk": "tokens", "chunk_tokens": 6, "keep_text": True},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", STORED.values(), ids=STORED)
+def test_vectors_are_read_as_they_are_stored(flags, corpus, tiny_bundle, tmp_path):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
+    page, (ids, vectors) = content(output), bert.read(output)
+    assert page["documents"]["ids"] == ids
+    flat = vectors.reshape(len(ids), -1)
+    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+    row, near = page["neighbours"][0]["row"], page["neighbours"][0]["near"]
+    for other, score in near:
+        assert score == pytest.approx(unit[row] @ unit[other], abs=1e-3)
+        assert ids[other] != ids[row]
+    places, texts = page["documents"]["places"], page["documents"]["texts"]
+    assert (places is not None) == ("embeddings" not in page["written"])
+    assert (texts is not None) == ("keep_text" in flags)
+    if texts is not None and places is not None:
+        start, stop = map(int, places[1].split(":"))
+        whole = TEXTS[int(ids[1][1:])]
+        assert texts[1] == " ".join(whole[start:stop].split())
+
+
+def test_a_run_into_a_table_has_its_page(bigquery, corpus, tiny_bundle, tmp_path):
+    bigquery.client.create_dataset("test-project.reports")
+    table, output = "test-project:reports.v", tmp_path / "out"
+    assert load(output, tiny_bundle, corpus, table, table_schema="beam_rag") == 0
+    page = content(output)
+    assert page["run"]["tables"] == ["test-project.reports.v"]
+    assert page["documents"]["ids"] == [f"d{n}" for n in range(len(TEXTS))]
+    assert page["documents"]["texts"] == TEXTS
+
+
+def test_vectors_of_tokens_and_words_alone_give_a_page_without_a_map(corpus, tiny_bundle, tmp_path):
+    assert embed(tmp_path / "out", tiny_bundle, corpus, granularity="token,word") == 0
+    page = content(tmp_path / "out")
+    assert (page["vectors"], page["documents"]) == (None, None)
+    assert page["counts"]["embedded"] == page["written"]["words"]["rows"] == len(TEXTS)
+    assert page["lengths"]["counts"] != []
+
+
+def test_an_empty_input_and_one_that_is_rejected_give_a_page(tiny_bundle, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    assert embed(tmp_path / "empty", tiny_bundle, tmp_path / "empty.txt") == 0
+    page = content(tmp_path / "empty")
+    assert page["counts"]["records"] == 0
+    assert (page["rejected"], page["documents"]) == ([], None)
+
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": ""}\n' * 9)
+    assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "bad.jsonl", max_rejected="100%") == 0
+    page = content(tmp_path / "bad")
+    ((count, places),) = [(each["count"], each["places"]) for each in page["rejected"]]
+    assert (count, [place["line"] for place in places]) == (9, [1, 2, 3, 4, 5])
+
+
+def test_vectors_that_are_not_healthy_are_reported(corpus, tiny_bundle, tmp_path):
+    texts = tmp_path / "same.txt"
+    texts.write_text("the same text\n" * 25)
+    assert embed(tmp_path / "out", tiny_bundle, texts) == 0
+    page = content(tmp_path / "out")
+    bad = {each["name"] for each in page["vectors"]["findings"] if not each["healthy"]}
+    assert {"Equal vectors", "Cosine of random pairs"} <= bad
+    assert page["vectors"]["equal"] == 24
+    assert "map" not in page
+
+
+def test_examples_have_a_page_on_request(corpus, tiny_bundle, tmp_path):
+    output = tmp_path / "out"
+    words = [f"--input={corpus}", f"--output={output}", f"--model={tiny_bundle}"]
+    assert main(["tokenize", *words]) == 0
+    assert not (output / "report.html").exists()
+    assert main(["report", str(output)]) == 0
+    page = content(output)
+    assert (page["run"]["kind"], page["counts"]["embedded"]) == ("examples", len(TEXTS))

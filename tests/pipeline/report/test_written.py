@@ -1,0 +1,193 @@
+"""When a report is written, when it is not, and that it never gets in the way of a run."""
+
+import json
+import os
+import re
+from importlib.util import find_spec
+
+import pyarrow.dataset
+import pytest
+
+import pipeline
+from pipeline.cli import main
+from tests.support.command import embed, flags_of, record, sentence_files
+from tests.support.report_pages import content, content_of
+
+TEXTS = [f"the bank of the red river {n}" for n in range(12)]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(TEXTS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_bundle, tmp_path_factory):
+    """An output that no test changes, and its input."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "in.txt").write_text("\n".join(TEXTS))
+    assert embed(folder / "out", tiny_bundle, folder / "in.txt") == 0
+    return folder / "out", folder / "in.txt"
+
+
+def test_the_summary_names_the_report_and_a_finished_run_keeps_it(
+    corpus, tiny_bundle, tmp_path, capsys
+):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, report="true") == 0
+    assert capsys.readouterr().out.endswith(f", the report in {output}/report.html\n")
+    before = os.stat(output / "report.html").st_mtime_ns
+    assert embed(output, tiny_bundle, corpus) == 0
+    assert os.stat(output / "report.html").st_mtime_ns == before
+    assert main(["verify", str(output)]) == 0
+    assert pyarrow.dataset.dataset(output / "embeddings").count_rows() == len(TEXTS)
+
+
+def test_it_can_be_left_out_and_written_later(corpus, tiny_bundle, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, report="false") == 0
+    assert "report.html" not in capsys.readouterr().out
+    assert not (output / "report.html").exists()
+    fingerprint = record(output)["run"]
+    assert main(["report", str(output)]) == 0
+    assert content(output)["run"]["fingerprint"] == fingerprint
+    (output / "report.html").unlink()
+    # As after a job on a cluster that ended after its command.
+    assert embed(output, tiny_bundle, corpus) == 0
+    assert content(output)["run"]["fingerprint"] == fingerprint
+
+
+def test_overwrite_removes_it(corpus, tiny_bundle, tmp_path):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    corpus.write_text("another text")
+    assert embed(output, tiny_bundle, corpus, overwrite=True, report="false") == 0
+    assert not (output / "report.html").exists()
+
+
+def test_a_run_is_done_though_its_report_cannot_be_written(corpus, tiny_bundle, tmp_path, capsys):
+    output = tmp_path / "out"
+    (output / "report.html").mkdir(parents=True)
+    assert embed(output, tiny_bundle, corpus) == 0
+    said = capsys.readouterr()
+    (warning,) = [line for line in said.err.splitlines() if line.startswith("warning:")]
+    assert re.fullmatch(
+        rf"warning: {output}/report.html was not written \(.*\); the run is complete, "
+        rf"`bert-embed report {output}` tries again",
+        warning,
+    )
+    assert record(output)["status"] == "done"
+    assert "the report in" not in said.out
+
+
+def test_python_calls_write_it_too(corpus, tiny_bundle, tmp_path):
+    output = tmp_path / "out"
+    pipeline.embed(corpus, output, model=tiny_bundle, show_progress=False)
+    assert content(output)["counts"]["embedded"] == len(TEXTS)
+
+
+def test_a_resumed_run_has_one_page_about_all_its_blocks(corpus, tiny_bundle, tmp_path):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus, block_bytes=100, skip_blocks=1) == 0
+    assert content(output)["rejected"][0]["reason"] == "block skipped on request"
+    assert embed(output, tiny_bundle, corpus, block_bytes=100) == 0
+    page = content(output)
+    assert page["counts"]["parts_reused"] > 0
+    assert (page["rejected"], len(page["documents"]["ids"])) == ([], len(TEXTS))
+
+
+def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, tmp_path):
+    flags = {"prompt": "query: ", "s3_secret_access_key": "hunter2"}
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
+    command = content(tmp_path / "out")["run"]["command"]
+    assert f"--model={tiny_bundle} '--prompt=query: '" in command
+    assert command.startswith(f"bert-embed embed --input={corpus}")
+    assert "hunter2" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_wrong_folders_are_refused_in_one_sentence(finished, tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
+    (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
+    assert main(["report", str(tmp_path)]) == 2
+    assert "run.json is not the record of a run" in capsys.readouterr().err
+    kept = json.loads((finished[0] / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(kept | {"status": "running"}))
+    assert main(["report", str(tmp_path)]) == 2
+    assert "the run is not complete (status running)" in capsys.readouterr().err
+
+
+def test_a_place_that_is_not_there_is_refused(finished, tmp_path, capsys):
+    place = f"{tmp_path}/no/page.html"
+    assert main(["report", str(finished[0]), f"--output={place}"]) == 2
+    expected = f"--output {place} cannot be written: there is no folder {tmp_path}/no"
+    assert expected in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    (file,) = sentence_files(output)
+    file.write_bytes(file.read_bytes()[:-9])
+    assert main(["report", str(output)]) == 2
+    assert f"{file.parent.name}/{file.name} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("openTSNE") is not None, reason="openTSNE is installed")
+def test_a_map_that_is_not_installed_is_refused(finished, capsys):
+    assert main(["report", str(finished[0]), "--projection", "tsne"]) == 2
+    expected = "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
+    assert expected in capsys.readouterr().err
+
+
+def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, corpus) == 0
+    corpus.unlink()
+    assert main(["report", str(output), "--texts"]) == 0
+    assert "note: no texts are shown" in capsys.readouterr().err
+    assert set(content(output)["documents"]["texts"]) == {""}
+
+
+def test_a_page_of_many_long_texts_keeps_to_its_size(tiny_bundle, tmp_path):
+    """Texts that take six bytes a letter are cut until the page fits."""
+    from pipeline.report.page import MOST_BYTES, page
+
+    rows = 20_000
+    content_ = {
+        "documents": {
+            "ids": [f"{n}" + "<" * 120 for n in range(rows)],
+            "places": None,
+            "texts": ["<" * 500] * rows,
+            "columns": [{"name": "a", "kind": "text", "values": ["<" * 60] * rows}],
+        },
+        "map": {
+            "cluster": [0] * rows,
+            "projections": [{"name": "PCA", "x": [1] * rows, "y": [2] * rows}],
+        },
+        "clusters": [{"size": rows, "central": [1, 2, 3]}],
+        "neighbours": [{"row": 0, "near": [[1, 0.5]]}],
+    }
+    made = page(content_)
+    assert len(made) <= MOST_BYTES
+    shown = content_of(made.decode())
+    kept = {len(shown["documents"][name]) for name in ("ids", "texts")}
+    assert kept == {len(shown["map"]["cluster"])} == {len(shown["map"]["projections"][0]["x"])}
+    assert shown["clusters"][0]["central"] == []
+
+
+@pytest.mark.slow
+def test_an_output_in_cloud_storage_has_its_page_there(gcs, finished, tiny_bundle, tmp_path):
+    gcs.client.create_bucket("reports")
+    output = "gs://reports/out"
+    assert main(["embed", *flags_of(output, tiny_bundle, finished[1])]) == 0
+    there = gcs.root / "reports" / "out" / "report.html"
+    names = ("vectors", "documents", "map", "counts", "lengths")
+    here = content(finished[0])
+    first = content_of(there.read_text("utf-8"))
+    assert {name: first[name] for name in names} == {name: here[name] for name in names}
+    assert main(["report", output, f"--output={tmp_path}/page.html"]) == 0
+    again = content_of((tmp_path / "page.html").read_text("utf-8"))
+    assert {name: again[name] for name in names} == {name: here[name] for name in names}
