@@ -22,6 +22,7 @@ Embeds a corpus of text with BERT.
 commands:
   embed      --input GLOB --output DIR       text to vectors
   search     DIR QUERY                       the nearest documents in a run's output
+  watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   card       DIR                             describe an output in README.md and croissant.json
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
@@ -71,6 +72,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "embed": partial(_start, "embed"),
         "tokenize": partial(_start, "tokenize"),
         "search": _search,
+        "watch": _watch,
         "verify": _verify,
         "card": _card,
         "model": _model,
@@ -107,6 +109,15 @@ def _search(arguments: list[str]) -> int:
     from pipeline.commands.search import run_search
 
     return run_search(given)
+
+
+def _watch(arguments: list[str]) -> int:
+    from pipeline.commands.arguments import parse_watch
+
+    given = parse_watch(arguments)
+    from pipeline.progress.watch import run_watch
+
+    return run_watch(given)
 
 
 def _verify(arguments: list[str]) -> int:

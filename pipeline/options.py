@@ -177,6 +177,9 @@ class EmbedOptions:
         (),
         type=_blocks,
     )
+    metrics_file: str | None = _flag(
+        OUTPUT, "keep progress and result as metrics in this file for node_exporter", "FILE.prom"
+    )
     block_bytes: int | None = _flag(OUTPUT, "bytes of text in a block", "N", type=_positive)
     block_docs: int | None = _flag(
         OUTPUT, "maximum number of documents in a file", "N", type=_positive

@@ -8,6 +8,7 @@ from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
 from pipeline.options import EXAMPLES, EmbedOptions
 from pipeline.outputs.disk import check_output
+from pipeline.progress.metrics_file import check_metrics_file
 from pipeline.resolve.columns import input_columns
 from pipeline.resolve.earlier import check_formats, earlier_outputs
 from pipeline.resolve.example_input import (
@@ -55,6 +56,8 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         check_job_server(options)
         check_local_runner(options)
         configure_storage(options)
+        if options.metrics_file is not None:
+            check_metrics_file(options.metrics_file)
         run = _run(options)
         run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
         run = replace(run, fingerprint=run_fingerprint(run))

@@ -56,6 +56,7 @@ ELSEWHERE = {
     ("docs/schedule.md", "install -o"): "needs root and systemd",
     ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
     ("docs/storage.md", "python"): "test_the_command_for_cloud_storage",
+    ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
     ("deploy/README.md", "python"): "a template, its paths are left out",
     ("deploy/flink/README.md", "python"): "a drawing",
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",

@@ -37,6 +37,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh
     "--now",  # systemctl
+    "--collector",  # .textfile.directory, node_exporter
 }
 
 
@@ -56,6 +57,7 @@ def columns():
 def known():
     """Every flag that a command's help names."""
     commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
+    commands = (*commands, ["watch"])
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -21,17 +21,21 @@ from bert.formats.output_files import (
 )
 from storage.errors import InputError
 from storage.files import (
+    FileInfo,
+    files_in,
     is_remote,
     join,
     list_files,
     make_folder,
     names_in,
+    read_bytes,
     remove,
     sizes_in,
     sweep_temporary,
     write_bytes,
     write_whole,
 )
+from storage.parallel import in_parallel
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
@@ -157,6 +161,21 @@ class OutputFolder:
         except OSError:  # what writes there later says why it cannot
             return None
 
+    def is_held(self) -> bool | None:
+        """Whether a command that `held` it still runs; None where there are no locks."""
+        if is_remote(self.path):
+            return None
+        try:
+            with open(join(self.path, _LOCK), "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return None
+        return False
+
     def write(
         self,
         kind: str,
@@ -228,6 +247,37 @@ class OutputFolder:
         found = map(_REPORT.fullmatch, names_in(self.reports))
         return sorted((int(each[1]), int(each[2])) for each in found if each is not None)
 
+    def new_reports(
+        self, is_known: Callable[[int, int], bool]
+    ) -> Iterator[tuple[int, int, float, bytes]]:
+        """Block, part, time and content of the reports whose block and part are not known.
+
+        No other report is read. The time is when it was written, in seconds since 1970.
+        """
+
+        def is_new(name: str) -> bool:
+            found = _REPORT.fullmatch(name)
+            return found is not None and not is_known(int(found[1]), int(found[2]))
+
+        for file, data in _read_each(files_in(self.reports, is_new)):
+            block, part = file.path.rpartition("/")[2].removesuffix(".json").split("-")
+            yield int(block), int(part), file.modified, data
+
+    def new_markers(self, known: Container[str]) -> tuple[set[str], dict[str, tuple[float, bytes]]]:
+        """Names of all crash markers; and of those that are not known: time and content."""
+        names: set[str] = set()
+
+        def is_new(name: str) -> bool:
+            if _MARKER.fullmatch(name):
+                names.add(name)
+            return name in names and name not in known
+
+        files = files_in(self.working, is_new)
+        found = {
+            file.path.rpartition("/")[2]: (file.modified, data) for file, data in _read_each(files)
+        }
+        return names, found
+
     def markers(self) -> frozenset[str]:
         """Paths of all crash markers."""
         return frozenset(
@@ -284,6 +334,16 @@ class OutputFolder:
             if not is_remote(path):
                 with suppress(OSError):  # it holds something else, or another process wrote there
                     os.rmdir(path)
+
+
+def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:
+    """Each file that still exists, with its bytes; a store is asked for many at once."""
+    remote = bool(files) and is_remote(files[0].path)
+    paths = (file.path for file in files)
+    contents = in_parallel(read_bytes, paths) if remote else map(read_bytes, paths)
+    for file, data in zip(files, contents, strict=True):
+        if data is not None:
+            yield file, data
 
 
 def _locked(file: BinaryIO, how: int) -> bool:

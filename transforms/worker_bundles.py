@@ -12,6 +12,7 @@ from bert.bundle.files import METADATA
 from storage.errors import InputError
 from storage.files import copy_file, is_remote, join, list_files, read_bytes
 from storage.parallel import in_parallel
+from transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2
@@ -75,7 +76,8 @@ def worker_bundle(place: str, fingerprint: str) -> Bundle:
 def _fetched(url: str, fingerprint: str) -> Path:
     kept = cache_folder() / "bundles" / fingerprint
     try:
-        made_once(kept, lambda: _is_whole(kept, fingerprint), lambda: _fetch(url, kept))
+        with activity("fetching the model"):
+            made_once(kept, lambda: _is_whole(kept, fingerprint), lambda: _fetch(url, kept))
     except PermissionError as error:
         raise InputError(
             f"{kept}: models cannot be kept there ({error.strerror or error}), set "

@@ -13,9 +13,9 @@ from pipeline.graph import run_job
 from pipeline.options import EmbedOptions
 from pipeline.outputs import run_record
 from pipeline.outputs.outcome import problem
-from pipeline.outputs.progress import Progress
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
+from pipeline.progress.shown import Progress
 from pipeline.report_text import crash_lines, load_lines, plan_lines, statements, summary_lines
 from pipeline.resolve.load import with_folder
 from pipeline.run import EmbedRun
@@ -54,7 +54,7 @@ def start(options: EmbedOptions) -> ExitCode:
         say(*plan_of(run))
         return ExitCode.DONE
     try:
-        record, started = run_to_end(run, Progress(run.output, run.to_cover))
+        record, started = run_to_end(run, Progress.of(run))
     except JobGoesOn as job:
         return _report_running(run, job)
     except RunStopped as stopped:
@@ -117,6 +117,7 @@ def run_to_end(
             held.enter_context(run.folder.held(alone=run.options.overwrite))
         record = run_record.start(run)
         if record["status"] == "done":
+            progress.note_done()
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())

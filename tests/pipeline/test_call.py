@@ -12,7 +12,8 @@ import pytest
 
 import bert
 import pipeline
-from pipeline.outputs.progress import Progress
+from pipeline.progress.shown import Progress
+from pipeline.run import Goal
 from tests.support.command import embed, files, record
 
 
@@ -128,11 +129,11 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
 
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
-    with Progress(str(tmp_path), 100, lines.append):
+    with Progress(str(tmp_path), "run", Goal(5, 100, 10), lines.append):
         end = time.monotonic() + 30
         while not lines and time.monotonic() < end:
             time.sleep(0.05)
-    assert "0% · 0 documents · 0 tokens/s" in lines[0]
+    assert re.fullmatch(r"0% · starting · 0:0\d", lines[0])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
