@@ -21,6 +21,7 @@ Embeds a corpus of text with BERT.
 
 commands:
   embed      --input GLOB --output DIR       text to vectors
+  estimate   --input GLOB                    tokens, files, hours and cost of such an embed
   search     DIR QUERY                       the nearest documents in a run's output
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
@@ -71,6 +72,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
     commands: dict[str, Callable[[list[str]], int]] = {
         "embed": partial(_start, "embed"),
         "tokenize": partial(_start, "tokenize"),
+        "estimate": _estimate,
         "search": _search,
         "watch": _watch,
         "verify": _verify,
@@ -100,6 +102,18 @@ def _start(command: str, arguments: list[str]) -> int:
     from pipeline.commands.start import start
 
     return start(options)
+
+
+def _estimate(arguments: list[str]) -> int:
+    from pipeline.parser import command_parser, parse_estimate
+
+    if {"-h", "--help"} & set(arguments):
+        say(*command_parser("estimate", "all" in arguments).format_help().splitlines())
+        return ExitCode.DONE
+    options, own = parse_estimate(arguments)
+    from pipeline.estimate.command import run_estimate
+
+    return run_estimate(options, own)
 
 
 def _search(arguments: list[str]) -> int:

@@ -58,7 +58,7 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         configure_storage(options)
         if options.metrics_file is not None:
             check_metrics_file(options.metrics_file)
-        run = _run(options)
+        run = planned_run(options)
         run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
         run = replace(run, fingerprint=run_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
@@ -117,8 +117,8 @@ def _source(options: EmbedOptions, output: str) -> _Source:
     return _Source(listed, files, columns, None, examples, settings, listing)
 
 
-def _run(options: EmbedOptions) -> EmbedRun:
-    """The run as far as input, model and options decide it."""
+def planned_run(options: EmbedOptions) -> EmbedRun:
+    """The run as far as input, model and options decide it; nothing is asked of its output."""
     output = absolute(options.output)
     source = _source(options, output)
     texts = with_long_text(options, source.settings) if source.examples else options

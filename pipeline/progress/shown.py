@@ -27,6 +27,7 @@ _LIVE_SECONDS = 0.5
 _FIRST_SECONDS = 2.0
 _LOG_SECONDS = 30.0
 _REMOTE_SECONDS = 10.0  # a store is listed at each look
+_LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are listed in a second
 
 
 class Progress:
@@ -100,10 +101,13 @@ class Progress:
 
     def _watch(self) -> None:
         with self._shown() as (show, pauses):
+            looked = 0.0
             for pause in pauses:
-                if self._stop.wait(pause):
+                if self._stop.wait(max(pause, _LOOKING * looked)):
                     return
+                started = time.monotonic()
                 self._look(self._stop.is_set)
+                looked = time.monotonic() - started
                 view = view_of(self._tally, current_activity() or "starting")
                 show(line_of(view))
                 if self._metrics is not None:
