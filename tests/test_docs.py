@@ -57,7 +57,7 @@ def columns():
 def known():
     """Every flag that a command's help names."""
     commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
-    commands = (*commands, ["watch"])
+    commands = (*commands, ["watch"], ["estimate"])
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):

@@ -24,6 +24,7 @@ from pipeline.run import EmbedRun
 from pipeline.runners.beam_flags import configure_storage
 from pipeline.secrets import hide_secrets
 from storage.errors import InputError
+from transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
 _ACCELERATED = ("gpu", "tpu", "xla_cpu")
@@ -87,7 +88,8 @@ def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
     with usage_errors():
         configure_storage(options)
         run = planned_run(options)
-        sample = sample_of(run)
+        with RedactErrors("read the sample"):
+            sample = sample_of(run)
     found = _estimate(run, sample, prices, own.seconds)
     if own.json:
         say(orjson.dumps(found.to_dict()).decode())
@@ -145,7 +147,10 @@ def _assumptions(
     if run.options.skip_existing:
         yield "--skip_existing is not considered: every document is counted as new"
     if figures.equal_texts and not figures.exact:
-        yield "equal texts in different parts of the input are not found by a sample"
+        yield (
+            "equal texts in different parts of the input are not found by a sample; a run computes "
+            "those of one block once"
+        )
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
     if speed is not None:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
@@ -155,6 +160,8 @@ def _assumptions(
             named = speed.processor or "unknown processor"
             yield f"a core of this machine ({named}) has the speed {core.core_speed} of the file"
         yield "speed of machines: this machine's, scaled by the ratios in the file of prices"
+        if run.options.precision != "float32":
+            yield f"ratios of machines, which are those of float32, hold for {run.options.precision}"
         yield (
             f"prices: lists of {prices.date} for {prices.region} in {prices.path}, not checked "
             "since; without discounts, storage, network and BigQuery. Check them before use"

@@ -129,12 +129,11 @@ def _stratum_totals(
     unread = max(0.0, 1 - sum(each.size for each in used) / stratum.size)
     total, variance = stratum.size * mean, stratum.size**2 * spread * unread
     if stratum.records is not None and total[1]:  # how many records there are is known
-        scale = stratum.records / total[1]
-        share = np.array([scale, 0.0, 1.0, 1.0, 1.0, 1.0])
-        total = np.where(np.arange(6) < 2, total * scale, total)
-        rejected = 1 - mean[0] / mean[1]
-        variance = variance * share
-        variance[0] = stratum.records**2 * rejected * (1 - rejected) / count
+        total[:2] *= stratum.records / total[1]
+        seen = sum(each.counts[1] for each in used)
+        # One more than was seen: that a sample has no rejected record does not say that none is.
+        rejected = ((1 - mean[0] / mean[1]) * seen + 1) / (seen + 2)
+        variance[:2] = stratum.records**2 * rejected * (1 - rejected) / count, 0.0
     return total, variance, len(used) > 1
 
 

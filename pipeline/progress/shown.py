@@ -19,6 +19,7 @@ from pipeline.progress.tally import Tally
 from pipeline.progress.view import line_of, view_of
 from pipeline.run import EmbedRun, Goal
 from pipeline.runners.job_errors import JobGoesOn, was_interrupted
+from storage.errors import InputError
 from storage.files import is_remote
 from transforms.activity import current_activity
 
@@ -114,7 +115,7 @@ class Progress:
                     self._metrics.write(self._tally, view, "running")
 
     def _look(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        with suppress(OSError):  # the next look may find the store again
+        with suppress(OSError, InputError):  # the next look may find the store again
             self._tally.look(stopped)
 
     @contextmanager

@@ -62,13 +62,16 @@ class WatchedRun:
         record = read_record(self.output)
         if record is None:
             raise UsageError(f"{self.output} is not the output of a run: it holds no run.json")
-        if "plan" not in record:
-            raise UsageError(f"{self._folder.record} is of an earlier version and has no plan")
         return record
 
     def _new_tally(self) -> Tally:
-        began = datetime.datetime.fromisoformat(self.record["started"]).timestamp()
-        goal = Goal(**self.record["plan"])
+        try:
+            began = datetime.datetime.fromisoformat(self.record["started"]).timestamp()
+            goal = Goal(**self.record["plan"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self._folder.record} is not the record of a run of this version: {error!r}"
+            ) from error
         return Tally(self.output, self.record["run"], goal, began)
 
     def look(self) -> None:
@@ -103,8 +106,12 @@ class WatchedRun:
         return max(self.tally.began, self.tally.last_end, *begun)
 
     def _has_lost_its_process(self) -> bool:
-        """Whether no command holds the folder, as one does until the run's record says its end."""
-        if self._folder.is_held() is not False:
+        """Whether no command holds the folder, as one does until the run's record says its end.
+
+        Locks of other machines may not be visible here: where one works, nothing is certain.
+        """
+        elsewhere = any(not each.is_here for each in self.markers.values())
+        if elsewhere or self._folder.is_held() is not False:
             return False
         self.record = self._read_record()
         return self.record["status"] == "running"

@@ -144,6 +144,11 @@ def test_a_job_on_a_cluster_needs_no_command(unfinished, capsys):
     assert snapshot(unfinished, capsys, 0)["state"] == "stalled"
 
 
+def test_where_another_machine_works_no_run_is_called_dead(unfinished, capsys):
+    mark(unfinished, 90, 30)
+    assert snapshot(unfinished, capsys, 0)["state"] == "running"
+
+
 @pytest.mark.parametrize(
     ("error", "state", "shown"),
     [("interrupted", "interrupted", None), ("disk full", "failed", "disk full")],
@@ -166,6 +171,9 @@ def test_before_the_first_block_the_phase_is_named(unfinished, capsys):
 def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert main(["watch", str(tmp_path)]) == 2
     assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
+    (tmp_path / "run.json").write_text('{"format": 2, "run": "r", "status": "done"}')
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "run.json is not the record of a run of this version" in capsys.readouterr().err
     assert main(["watch", str(tmp_path), "--interval=0"]) == 2
     assert "--interval must be more than 0 seconds, got 0" in capsys.readouterr().err
 
