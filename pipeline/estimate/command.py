@@ -27,7 +27,6 @@ from storage.errors import InputError
 from transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
-_ACCELERATED = ("gpu", "tpu", "xla_cpu")
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _estimate(run: EmbedRun, sample: Sample, prices: Prices, seconds: float) -> 
     read = sum(each.counts[2] for _, measured in sample.strata for each in measured)
     speed = _speed(run, sample, float(read), seconds)
     found: list[Cost] = []
-    if speed is not None and run.options.device not in _ACCELERATED:
+    if speed is not None and speed.device == "cpu":
         found = list(costs(prices, speed, figures.tokens.value))
     files, size = _output(run, figures)
     assumptions = list(_assumptions(run, sample, figures, speed, prices, bool(found)))
@@ -161,7 +160,7 @@ def _assumptions(
             yield f"a core of this machine ({named}) has the speed {core.core_speed} of the file"
         yield "speed of machines: this machine's, scaled by the ratios in the file of prices"
         if run.options.precision != "float32":
-            yield f"ratios of machines, which are those of float32, hold for {run.options.precision}"
+            yield f"these ratios are of float32; for {run.options.precision} they are the same"
         yield (
             f"prices: lists of {prices.date} for {prices.region} in {prices.path}, not checked "
             "since; without discounts, storage, network and BigQuery. Check them before use"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
+from bert.engines.choose import find_device
 from bert.engines.cores import available_cores
 from pipeline.estimate.sample import Sample
 from pipeline.graph import model_handler
@@ -21,6 +22,7 @@ class Speed:
         tokens_per_second: Of a run here: tokenizing and the model, one after the other.
         tokens, seconds: That the model computed, and what that took.
         cores: That this process may use.
+        device: What computed, one of `bert.engines.choose.DEVICES`.
         processor: Maker, family and model of the processor; "" where the system does not say.
     """
 
@@ -28,6 +30,7 @@ class Speed:
     tokens: int
     seconds: float
     cores: int
+    device: str
     processor: str
 
 
@@ -60,7 +63,8 @@ def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float)
         if spent >= seconds:
             break
     each = spent / done + sample.tokenize_seconds / max(tokens, 1)
-    return Speed(1 / each, done, spent, available_cores(), processor())
+    device = find_device(run.options.precision, run.options.device)
+    return Speed(1 / each, done, spent, available_cores(), device, processor())
 
 
 def processor() -> str:
