@@ -213,7 +213,7 @@ def _speed_lines(found: Estimate) -> Iterator[str]:
     if not found.costs:
         yield "cost: machines with a GPU or TPU were not measured, so the table has none"
         return
-    yield f"{'one machine*':<26}{'tokens/s':>12}{'hours':>12}{found.prices.currency:>12}"
+    yield f"{'one machine*':<26}    tokens/s       hours{found.prices.currency:>12}"
     for each in found.costs:
         rate = f"{each.tokens_per_second:,.0f}"
         yield f"{each.name:<26}{rate:>12}{each.hours:>12,.2f}{each.cost:>12,.2f}"
