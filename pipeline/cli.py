@@ -22,7 +22,9 @@ Embeds a corpus of text with BERT.
 
 commands:
   embed      --input GLOB --output DIR       text to vectors
+  estimate   --input GLOB                    tokens, files, hours and cost of such an embed
   search     DIR QUERY                       the nearest documents in a run's output
+  watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
   card       DIR                             describe an output in README.md and croissant.json
@@ -75,7 +77,9 @@ def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
     commands: dict[str, Callable[[list[str]], int]] = {
         "embed": partial(_start, "embed", own_process),
         "tokenize": partial(_start, "tokenize", own_process),
+        "estimate": _estimate,
         "search": partial(_search, own_process),
+        "watch": _watch,
         "verify": _verify,
         "card": _card,
         "report": _report,
@@ -109,6 +113,18 @@ def _start(command: str, own_process: bool, arguments: list[str]) -> int:
     return start(options)
 
 
+def _estimate(arguments: list[str]) -> int:
+    from pipeline.parser import command_parser, parse_estimate
+
+    if {"-h", "--help"} & set(arguments):
+        say(*command_parser("estimate", "all" in arguments).format_help().splitlines())
+        return ExitCode.DONE
+    options, own = parse_estimate(arguments)
+    from pipeline.estimate.command import run_estimate
+
+    return run_estimate(options, own)
+
+
 def _search(own_process: bool, arguments: list[str]) -> int:
     from pipeline.commands.arguments import parse_search
 
@@ -118,6 +134,15 @@ def _search(own_process: bool, arguments: list[str]) -> int:
     from pipeline.commands.search import run_search
 
     return run_search(given)
+
+
+def _watch(arguments: list[str]) -> int:
+    from pipeline.commands.arguments import parse_watch
+
+    given = parse_watch(arguments)
+    from pipeline.progress.watch import run_watch
+
+    return run_watch(given)
 
 
 def _verify(arguments: list[str]) -> int:

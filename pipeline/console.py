@@ -8,6 +8,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from pipeline.secrets import SecretFilter
@@ -33,6 +35,25 @@ def say(*lines: str) -> None:
 def warn(*lines: str) -> None:
     """Prints to stderr what is not a result: the plan, notes and errors."""
     _write(sys.stderr, lines)
+
+
+@contextmanager
+def rewrite() -> Iterator[Callable[[str], None]]:
+    """Gives a function that writes a line to stderr in place of the one it wrote before."""
+    length = 0
+
+    def show(line: str) -> None:
+        nonlocal length
+        shown = visible(line)
+        sys.stderr.write(f"\r{shown.ljust(length)}")
+        sys.stderr.flush()
+        length = len(shown)
+
+    try:
+        yield show
+    finally:
+        if length:
+            _write(sys.stderr, ("",))
 
 
 def _write(stream: TextIO, lines: tuple[str, ...]) -> None:

@@ -68,7 +68,19 @@ def build(
         record: As `run_record.start` returned it; the graph completes it.
         handler: Runs the model; None for the run's own.
     """
-    handler = handler or BertModelHandler(
+    handler = handler or model_handler(run)
+    read = job_input(pipeline, run)
+    write = WriteBlocks(
+        run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
+    )
+    embed = EmbedToFiles(EmbedBlocks(handler), write)
+    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
+    _finish(read, written, run, record)
+
+
+def model_handler(run: EmbedRun) -> BertModelHandler:
+    """What runs the model of a run."""
+    return BertModelHandler(
         run.bundle.path,
         run.bundle.fingerprint,
         run.vector_spec,
@@ -80,13 +92,6 @@ def build(
         run.options.device,
         run.options.inference_timeout,
     )
-    read = job_input(pipeline, run)
-    write = WriteBlocks(
-        run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
-    )
-    embed = EmbedToFiles(EmbedBlocks(handler), write)
-    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
-    _finish(read, written, run, record)
 
 
 @dataclass

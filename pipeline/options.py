@@ -113,6 +113,9 @@ class EmbedOptions:
         (),
         type=BLOCKS,
     )
+    metrics_file: str | None = flag(
+        OUTPUT, "keep progress and result as metrics in this file for node_exporter", "FILE.prom"
+    )
     block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", type=POSITIVE)
     block_docs: int | None = flag(
         OUTPUT, "maximum number of documents in a file", "N", type=POSITIVE

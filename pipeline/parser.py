@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import math
 import os
 import re
 import sys
@@ -18,13 +19,15 @@ from pipeline.options import (
     GROUPS,
     EmbedOptions,
 )
+from pipeline.resolve.config_file import parse_config
 
-MOST_CONFIG = 1 << 20  # characters of a --config file
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _TYPO = 0.8  # no flag of Beam is so similar to one of ours
 _SWITCHES = {name for name, flag in FLAGS.items() if flag.switch}
 _DESCRIPTIONS = {
     "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
+    "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
+    "documents, tokens, files, hours and cost. Writes nothing.",
     "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
     "of one text. Also takes every option of Apache Beam.",
 }
@@ -38,7 +41,7 @@ EVERYDAY = {
     *("runner", "dry_run"),
 }
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
-_EXAMPLE = "--input books.csv --text_column title --id_column isbn --output vectors"
+_EXAMPLE = "--input books.csv --text_column title --id_column isbn"
 _MISSING = {
     "input": "give the files to embed, such as --input 'texts/*.txt'",
     "output": "give a folder for the vectors, such as --output build/out",
@@ -134,14 +137,16 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
 
     Its help lists every flag, or those of `EVERYDAY`.
     """
-    names = [name for name, flag in FLAGS.items() if command == "embed" or not flag.embed_only]
+    names = [name for name, flag in FLAGS.items() if command != "tokenize" or not flag.embed_only]
+    output = " --output DIR" if command != "estimate" else ""
     rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
     parser = Parser(
         command,
         _DESCRIPTIONS[command],
-        usage=f"{program()} {command} --input GLOB --output DIR [flags]",
+        usage=f"{program()} {command} --input GLOB{output} [flags]",
         argument_default=argparse.SUPPRESS,
-        epilog=f"example: {program()} {command} {_EXAMPLE}" + ("" if everything else f"\n{rest}"),
+        epilog=f"example: {program()} {command} {_EXAMPLE}{' --output vectors' if output else ''}"
+        + ("" if everything else f"\n{rest}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -149,10 +154,26 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
     )
     if command == "tokenize":
         parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
+    if command == "estimate":
+        _add_estimate_flags(parser)
     groups = {None: parser} | {title: parser.add_argument_group(title) for title in GROUPS}
     for name in names:
         add_flag(groups[FLAGS[name].group], name, everything or name in EVERYDAY)
     return parser
+
+
+def _add_estimate_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", default=False, help="print JSON")
+    parser.add_argument(
+        "--prices", metavar="FILE", default=None, help="machines and prices (default: the packaged)"
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=3.0,
+        help="how long to measure the model's speed here; 0: not at all (default: 3)",
+    )
 
 
 def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
@@ -161,15 +182,29 @@ def parse_embed(arguments: Sequence[str]) -> EmbedOptions:
     Raises:
         UsageError: An unknown flag (the nearest is named), a wrong value, a bad file.
     """
-    return _parse("embed", arguments)
+    return _parse("embed", arguments)[0]
+
+
+def parse_estimate(arguments: Sequence[str]) -> tuple[EmbedOptions, argparse.Namespace]:
+    """Reads the command line of `estimate`: the options of `embed`, and its own flags.
+
+    Its own are `json`, `prices` and `seconds`.
+    """
+    options, own = _parse("estimate", arguments)
+    if not 0 <= own.seconds < math.inf:
+        raise UsageError(f"--seconds must be at least 0, got {own.seconds:g}")
+    return options, own
 
 
 def parse_tokenize(arguments: Sequence[str]) -> EmbedOptions:
     """Reads the command line of `tokenize` for files, likewise."""
-    return _parse("tokenize", arguments, output_format=EXAMPLES)
+    return _parse("tokenize", arguments, output_format=EXAMPLES)[0]
 
 
-def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions:
+def _parse(
+    command: str, arguments: Sequence[str], **fixed: Any
+) -> tuple[EmbedOptions, argparse.Namespace]:
+    """The options of a command, and the values of the flags that are no options."""
     parser = command_parser(command)
     given, unknown = parser.parse_known_args(plain_words(arguments))
     values = vars(given)
@@ -184,6 +219,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
         for name, value in values.items()
         if name in FLAGS and FLAGS[name].repeated
     }
+    own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
     try:
         _check_beam_flags(parser, options)
@@ -191,7 +227,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
         if unknown_keys and not unknown:
             raise UsageError(f"--config {config}: {error}") from error
         raise
-    for name in ("input", "output"):
+    for name in ("input", "output") if command != "estimate" else ("input",):
         found = getattr(options, name) or (
             options.query if name == "input" else options.loads_table
         )
@@ -200,7 +236,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
     if "" in options.input:
         raise UsageError("--input is empty: " + _MISSING["input"])
     _check_runner(options.runner)
-    return options
+    return options, argparse.Namespace(**own)
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:
@@ -226,35 +262,6 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
         else:
             words.append(word)
     return words
-
-
-def parse_config(path: str, text: str) -> dict[str, Any]:
-    """The flags in a YAML file; each has one value, or a list of them.
-
-    Raises:
-        UsageError: It is not such a file, is too large, or holds references: a few lines of them
-            can stand for any number of values.
-    """
-    import yaml
-
-    expected = f"--config {path} must hold flags, one `name: value` a line"
-    if len(text) > MOST_CONFIG:
-        raise UsageError(f"{expected}, and not more than {MOST_CONFIG:,} characters")
-    depth = 0
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise UsageError(f"{expected}, without references to each other (*{event.anchor})")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > 2:
-                raise UsageError(f"{expected}, the value a list at most")
-        settings = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, dict) or "config" in settings:
-        raise UsageError(expected)
-    return settings
 
 
 def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:

@@ -8,6 +8,7 @@ from bert.bundle.find import resolve_model
 from pipeline.errors import UsageError, usage_errors
 from pipeline.options import EXAMPLES, EmbedOptions
 from pipeline.outputs.disk import check_output
+from pipeline.progress.metrics_file import check_metrics_file
 from pipeline.resolve.columns import input_columns, named_columns
 from pipeline.resolve.earlier import check_formats, earlier_outputs
 from pipeline.resolve.example_input import (
@@ -56,7 +57,9 @@ def prepare(options: EmbedOptions) -> EmbedRun:
         check_job_server(options)
         check_local_runner(options)
         configure_storage(options)
-        run = _run(options)
+        if options.metrics_file is not None:
+            check_metrics_file(options.metrics_file)
+        run = planned_run(options)
         run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
         run = replace(run, fingerprint=run_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
@@ -116,8 +119,8 @@ def _source(options: EmbedOptions, output: str) -> _Source:
     return _Source(listed, files, columns, None, examples, settings, listing)
 
 
-def _run(options: EmbedOptions) -> EmbedRun:
-    """The run as far as input, model and options decide it."""
+def planned_run(options: EmbedOptions) -> EmbedRun:
+    """The run as far as input, model and options decide it; nothing is asked of its output."""
     output = absolute(options.output)
     unchecked = None
     try:

@@ -203,10 +203,24 @@ class EmbedRun:
         return Counting(bits, ids=bits == 0 and self.columns.id is not None)
 
     @property
-    def to_cover(self) -> int:
-        """What the reports of a complete run cover: bytes, and rows of Parquet.
-
-        Reports on files that are read through cover nothing; then it is the input's size.
-        """
+    def goal(self) -> "Goal":
+        """What the progress of the run is measured against."""
         stops = [stop for stop in self.planned.stops if stop is not None]
-        return sum(stops) if len(stops) == len(self.planned.stops) else self.input_bytes
+        covers = sum(stops) if len(stops) == len(self.planned.stops) else None
+        return Goal(self.planned.readers, covers, self.estimated_documents)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the reports of a complete run add up to, as far as its plan knows.
+
+    Attributes:
+        readers: Blocks, and of a large file that is read through each of its readers.
+        covers: Bytes of the input, of Parquet and tables rows; None if a file is read through,
+            because reports on such files cover nothing.
+        records: Estimated from the first lines of the input; of a table known.
+    """
+
+    readers: int
+    covers: int | None
+    records: int

@@ -8,7 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from storage import local
@@ -186,15 +186,28 @@ def sizes_in(folder: str) -> dict[str, int]:
     return {each.path.rpartition("/")[2]: each.size for each in listed}
 
 
-def times_in(folder: str) -> dict[str, float]:
-    """Names of such files and when each was last changed, in seconds since 1970."""
-    listed = _store(folder).list_folder(folder)
-    return {each.path.rpartition("/")[2]: each.modified for each in listed}
-
-
 def names_in(folder: str) -> list[str]:
     """Names of the files directly in a folder, sorted."""
     return sorted(sizes_in(folder) if is_remote(folder) else local.names_in(folder))
+
+
+def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
+    """The files directly in a folder whose names are `wanted`, sorted by path.
+
+    A store is listed once. On this machine only these files are looked at, and one that vanishes
+    meanwhile is left out.
+    """
+    if is_remote(folder):
+        listed = _store(folder).list_folder(folder)
+        return sorted(
+            (each for each in listed if wanted(each.path.rpartition("/")[2])),
+            key=lambda each: each.path,
+        )
+    found = []
+    for name in sorted(filter(wanted, local.names_in(folder))):
+        with suppress(FileNotFoundError):
+            found.append(stat(join(folder, name)))
+    return found
 
 
 def checksum(path: str) -> str:

@@ -56,6 +56,8 @@ ELSEWHERE = {
     ("docs/schedule.md", "install -o"): "needs root and systemd",
     ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
     ("docs/storage.md", "python"): "test_the_command_for_cloud_storage",
+    ("docs/estimate.md", "input:"): "tests/pipeline/estimate/test_estimate.py",
+    ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
     ("deploy/README.md", "python"): "a template, its paths are left out",
     ("deploy/flink/README.md", "python"): "a drawing",
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
@@ -150,7 +152,7 @@ def commands(text):
 
 def run(words):
     """A command in this process, with a small model unless it names one."""
-    if words[0] in ("embed", "tokenize") and "--model" not in words:
+    if words[0] in ("embed", "estimate", "tokenize") and "--model" not in words:
         words = [*words, "--model", "bundle"]
     assert main(words) == 0, shlex.join(words)
 

@@ -37,6 +37,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh
     "--now",  # systemctl
+    "--collector",  # .textfile.directory, node_exporter
 }
 
 
@@ -58,11 +59,13 @@ def known():
     commands = (
         ["card"],
         ["embed"],
+        ["estimate"],
         ["model", "import"],
         ["report"],
         ["search"],
         ["tokenize"],
         ["verify"],
+        ["watch"],
     )
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:

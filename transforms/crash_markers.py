@@ -51,6 +51,34 @@ class Crash:
     certain: bool
 
 
+@dataclass(frozen=True)
+class Marker:
+    """What a crash marker says.
+
+    Attributes:
+        block: Number of the block that a process works on.
+        place: What it reads.
+        host, process: Where it runs.
+        since: When the marker was written, in seconds since 1970.
+    """
+
+    block: int
+    place: str
+    host: str
+    process: int
+    since: float
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the process runs on this host, or ran there."""
+        return self.host == socket.gethostname()
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether the process is known to have ended: it ran on this host and is gone."""
+        return self.is_here and not is_running(self.process)
+
+
 @contextlib.contextmanager
 def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
     """Marks a block of a run while a process works on it.
@@ -111,18 +139,34 @@ def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
     folder.remove_markers(folder.markers() - but)
 
 
+def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, Marker]:
+    """The crash markers of a run by name, those of running processes too; reads what is not known.
+
+    A marker that is incomplete, or of another run, is left out.
+    """
+    names, new = OutputFolder(output).new_markers(known)
+    read = {name: _parse(data, run, since) for name, (since, data) in new.items()}
+    found = {name: marker for name, marker in read.items() if marker is not None}
+    return {name: marker for name, marker in known.items() if name in names} | found
+
+
 def _read(path: str, run: str) -> Crash | None:
-    data = read_bytes(path)
+    marker = _parse(read_bytes(path) or b"", run)
+    if marker is None or (marker.is_here and not marker.has_crashed):
+        return None
+    return Crash(marker.block, 1, marker.place, marker.is_here)
+
+
+def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:
+    """What a crash marker says; None if it is incomplete since the crash, or not ours."""
     try:
-        mark = orjson.loads(data or b"")
+        mark = orjson.loads(data)
         if mark["format"] != _FORMAT or mark["run"] != run:
             return None
-        here = mark["host"] == socket.gethostname()
-        if here and is_running(int(mark["process"])):
-            return None
-        return Crash(int(mark["block"]), 1, str(mark["place"]), here)
+        place, host = str(mark["place"]), str(mark["host"])
+        return Marker(int(mark["block"]), place, host, int(mark["process"]), since)
     except (KeyError, TypeError, ValueError):
-        return None  # incomplete since the crash, or not ours
+        return None
 
 
 def _is_done(output: str, run: str, block: int) -> bool:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from bert.specs import TextSpec, VectorSpec
+from transforms.activity import activity
 from transforms.records.block_coder import passed_as_block
 from transforms.records.columnar import nbytes
 from transforms.records.rejected import Rejected
@@ -78,21 +79,22 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         from bert.encoder import Encoder
         from bert.engines.choose import load_engine, weight_files
 
-        if self.load_engine is None:  # which checks the files that it reads
-            needed = partial(weight_files, precision=self.precision, device=self.device)
-            bundle = worker_bundle(self.bundle, self.fingerprint, needed)
-        else:
-            bundle = worker_bundle(self.bundle, self.fingerprint)
-            bundle.verify_files()
-        return Encoder(
-            replace(bundle, trusted=self.trusted),
-            self.spec,
-            threads=self.threads,
-            precision=self.precision,
-            device=self.device,
-            inference_timeout=self.inference_timeout,
-            load_engine=self.load_engine or load_engine,
-        )
+        with activity("loading the model"):
+            if self.load_engine is None:  # which checks the files that it reads
+                needed = partial(weight_files, precision=self.precision, device=self.device)
+                bundle = worker_bundle(self.bundle, self.fingerprint, needed)
+            else:
+                bundle = worker_bundle(self.bundle, self.fingerprint)
+                bundle.verify_files()
+            return Encoder(
+                replace(bundle, trusted=self.trusted),
+                self.spec,
+                threads=self.threads,
+                precision=self.precision,
+                device=self.device,
+                inference_timeout=self.inference_timeout,
+                load_engine=self.load_engine or load_engine,
+            )
 
     def run_inference(
         self,

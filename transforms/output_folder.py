@@ -1,9 +1,8 @@
 """Defines OutputFolder, the only owner of the names, patterns and paths of a run's output."""
 
-import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -21,18 +20,22 @@ from bert.formats.output_files import (
 )
 from storage.errors import InputError
 from storage.files import (
+    FileInfo,
+    files_in,
     is_remote,
     join,
     list_files,
     make_folder,
     names_in,
+    read_bytes,
     remove,
     sizes_in,
     sweep_temporary,
-    times_in,
     write_bytes,
     write_whole,
 )
+from storage.parallel import in_parallel
+from transforms.output_lock import is_locked, lock_held
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
@@ -146,29 +149,24 @@ class OutputFolder:
         Raises:
             InputError: Another command of this machine holds it, and one of the two alone.
         """
-        existed = is_remote(self.path) or os.path.isdir(self.path)
-        file = None if is_remote(self.path) else self._open_lock()
-        if file is None:
+        if is_remote(self.path):
             yield
             return
-        with file:
-            if not _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
-                raise InputError(
-                    f"another command writes to {self.path} at this moment: wait for it, or stop it"
-                )
-            try:
-                yield
-            finally:
-                if _locked(file, fcntl.LOCK_EX):  # nobody else holds it
-                    remove([join(self.path, _LOCK)])
-                    self._remove_empty([_STATE] if existed else [_STATE, ""])
-
-    def _open_lock(self) -> BinaryIO | None:
+        existed = os.path.isdir(self.path)
         try:
-            make_folder(join(self.path, _STATE))
-            return open(join(self.path, _LOCK), "ab")
-        except OSError:  # what writes there later says why it cannot
-            return None
+            with lock_held(join(self.path, _LOCK), alone) as taken:
+                if not taken:
+                    raise InputError(
+                        f"another command writes to {self.path} at this moment: wait for it, or "
+                        "stop it"
+                    )
+                yield
+        finally:
+            self._remove_empty([_STATE] if existed else [_STATE, ""])
+
+    def is_held(self) -> bool | None:
+        """Whether a command that `held` it still runs; None where there are no locks."""
+        return None if is_remote(self.path) else is_locked(join(self.path, _LOCK))
 
     def write(
         self,
@@ -243,8 +241,38 @@ class OutputFolder:
 
     def report_times(self) -> dict[tuple[int, int], float]:
         """When the report of each part was written, in seconds since 1970, by block and part."""
-        found = ((_REPORT.fullmatch(name), time) for name, time in times_in(self.reports).items())
-        return {(int(name[1]), int(name[2])): time for name, time in found if name is not None}
+        files = files_in(self.reports, lambda name: _REPORT.fullmatch(name) is not None)
+        return {_part_of(file.path): file.modified for file in files}
+
+    def new_reports(
+        self, is_known: Callable[[int, int], bool]
+    ) -> Iterator[tuple[int, int, float, bytes]]:
+        """Block, part, time and content of the reports whose block and part are not known.
+
+        No other report is read. The time is when it was written, in seconds since 1970.
+        """
+
+        def is_new(name: str) -> bool:
+            found = _REPORT.fullmatch(name)
+            return found is not None and not is_known(int(found[1]), int(found[2]))
+
+        for file, data in _read_each(files_in(self.reports, is_new)):
+            yield *_part_of(file.path), file.modified, data
+
+    def new_markers(self, known: Container[str]) -> tuple[set[str], dict[str, tuple[float, bytes]]]:
+        """Names of all crash markers; and of those that are not known: time and content."""
+        names: set[str] = set()
+
+        def is_new(name: str) -> bool:
+            if _MARKER.fullmatch(name):
+                names.add(name)
+            return name in names and name not in known
+
+        files = files_in(self.working, is_new)
+        found = {
+            file.path.rpartition("/")[2]: (file.modified, data) for file, data in _read_each(files)
+        }
+        return names, found
 
     def markers(self) -> frozenset[str]:
         """Paths of all crash markers."""
@@ -304,14 +332,19 @@ class OutputFolder:
                     os.rmdir(path)
 
 
-def _locked(file: BinaryIO, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # no locks here
-        return True
-    return True
+def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:
+    """Each file that still exists, with its bytes; a store is asked for many at once."""
+    remote = bool(files) and is_remote(files[0].path)
+    paths = (file.path for file in files)
+    contents = in_parallel(read_bytes, paths) if remote else map(read_bytes, paths)
+    for file, data in zip(files, contents, strict=True):
+        if data is not None:
+            yield file, data
+
+
+def _part_of(report: str) -> tuple[int, int]:
+    block, part = report.rpartition("/")[2].removesuffix(".json").split("-")
+    return int(block), int(part)
 
 
 def _sizes_below(root: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from bert.bundle.files import METADATA
 from storage.errors import InputError
 from storage.files import copy_file, is_remote, join, list_files, read_bytes
 from storage.parallel import in_parallel
+from transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2
@@ -90,7 +91,8 @@ def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
         return _is_whole(kept, fingerprint, weights)
 
     try:
-        made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
+        with activity("fetching the model"):
+            made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
     except PermissionError as error:
         raise InputError(
             f"{kept}: models cannot be kept there ({error.strerror or error}), set "

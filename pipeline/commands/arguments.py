@@ -1,6 +1,7 @@
-"""Parses the command lines of `search`, `verify`, `card` and `report`."""
+"""Parses the command lines of `search`, `verify`, `card`, `report` and `watch`."""
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from pipeline.parser import Once, Parser, add_flag, program
@@ -87,3 +88,22 @@ def parse_report(arguments: Sequence[str]) -> argparse.Namespace:
         help="the map: pca, or also tsne, which needs bert-embed[map] (default: pca)",
     )
     return parser.parse_args(arguments)
+
+
+def parse_watch(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line of `watch`; UsageError if it is wrong.
+
+    Gives `output`, `once`, `json`, `interval` in seconds, and `metrics_file`.
+    """
+    parser = Parser("watch", "Shows how far a run is, on any runner, from what it has written.")
+    parser.add_argument("output", metavar="DIR", help="a run's output, local or gs://")
+    parser.add_argument("--once", action="store_true", help="show it once, do not wait for the end")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line each time")
+    parser.add_argument(
+        "--interval", type=float, default=5.0, metavar="SECONDS", help="between looks (default: 5)"
+    )
+    add_flag(parser, "metrics_file")
+    given = parser.parse_args(arguments)
+    if not 0 < given.interval < math.inf:
+        parser.error(f"--interval must be more than 0 seconds, got {given.interval:g}")
+    return given

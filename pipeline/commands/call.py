@@ -24,7 +24,7 @@ from pipeline.errors import RunFailed
 from pipeline.options import EmbedOptions
 from pipeline.outputs import run_record
 from pipeline.outputs.outcome import problem
-from pipeline.outputs.progress import Progress
+from pipeline.progress.shown import Progress, in_notebook
 from pipeline.run import EmbedRun
 from pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
 from pipeline.runners.worker_model import runs_here
@@ -61,7 +61,8 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
-    progress = Progress(run.output, run.to_cover, lambda line: _tell(shown, line))
+    live = shown and in_notebook()
+    progress = Progress.of(run, None if live else lambda line: _tell(shown, line))
     try:
         with named_as_in_python():
             record, started = run_to_end(run, progress, lambda *lines: _tell(shown, *lines))

@@ -13,7 +13,6 @@ from pipeline.graph import run_job
 from pipeline.options import EmbedOptions
 from pipeline.outputs import run_record
 from pipeline.outputs.outcome import problem
-from pipeline.outputs.progress import Progress
 from pipeline.outputs.report_text import (
     crash_lines,
     load_lines,
@@ -23,6 +22,7 @@ from pipeline.outputs.report_text import (
 )
 from pipeline.parser import command_of
 from pipeline.prepare import prepare
+from pipeline.progress.shown import Progress
 from pipeline.report.write import page_of, report_after_run
 from pipeline.resolve.dates import with_dates
 from pipeline.resolve.load import with_folder
@@ -62,7 +62,7 @@ def start(options: EmbedOptions) -> ExitCode:
         say(*forecast(run))
         return ExitCode.DONE
     try:
-        record, started = run_to_end(run, Progress(run.output, run.to_cover))
+        record, started = run_to_end(run, Progress.of(run))
     except JobGoesOn as job:
         return _report_running(run, job)
     except RunStopped as stopped:
@@ -137,6 +137,7 @@ def run_to_end(
         record = run_record.start(run)
         if record["status"] == "done":
             _show(run, record, False, tell)
+            progress.note_done()
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())

@@ -285,6 +285,7 @@ def first_record(run: EmbedRun) -> dict[str, Any]:
             "examples": run.example_folder,
             "blocks": run.planned.blocks,
         },
+        "plan": asdict(run.goal),
         "query_rows": run.query_rows,
         "table": run.load.requested if run.load else None,
         "options": options,

@@ -1,8 +1,10 @@
 """`pipeline.embed`: options as keyword arguments, the record as the result; 10 s."""
 
+import io
 import logging
 import re
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 
 import bert
 import pipeline
-from pipeline.outputs.progress import Progress
+from pipeline.progress.shown import Progress
+from pipeline.run import Goal
 from tests.support.command import embed, files, record
 
 
@@ -135,11 +138,22 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
 
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
-    with Progress(str(tmp_path), 100, lines.append):
+    with Progress(str(tmp_path), "run", Goal(5, 100, 10), lines.append):
         end = time.monotonic() + 30
         while not lines and time.monotonic() < end:
             time.sleep(0.05)
-    assert "0% · 0 documents · 0 tokens/s" in lines[0]
+    assert re.fullmatch(r"0% · starting · 0:0\d", lines[0])
+
+
+def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch):
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress(str(tmp_path), "run", Goal(5, 100, 10)):
+        end = time.monotonic() + 30
+        while stream.getvalue().count("\r") < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+    monkeypatch.undo()
+    assert re.fullmatch(r"(\r0% · starting · 0:0\d){2,}\n", stream.getvalue())
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])

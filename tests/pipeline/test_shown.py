@@ -30,8 +30,8 @@ def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
         shown += piece
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
-    line = re.search(r"(\d+)% · ([\d,]+) documents · [\d,]+ tokens/s · padding", shown.decode())
-    assert line, shown[-2000:]
+    line = r"\d+% · [\d,]+ of about 2\d,\d+ documents · [\d,]+ tokens/s · padding 0.0% · 0 rejected"
+    assert re.search(line + r" · \d:\d\d left", shown.decode()), shown[-2000:]
     assert b"20,000 records: 20,000 embedded" in out
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from bert.formats.output_files import vector_kinds
 from storage.errors import InputError
 from storage.files import is_remote, join, open_raw
+from transforms.activity import activity
 from transforms.bigquery.client import (
     PATIENCE,
     TableName,
@@ -67,7 +68,7 @@ def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Any]) 
     if verdict.problems:
         return verdict
     try:
-        with RedactErrors("load"):
+        with RedactErrors("load"), activity("loading the table"):
             return replace(verdict, loads=_load_tables(load, verdict.totals, recorded))
     except ValueError as error:
         return replace(verdict, problems=(str(error),))

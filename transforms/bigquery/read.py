@@ -219,6 +219,23 @@ def stream_rows(stream: str, table: str) -> Iterator[pa.RecordBatch]:
             yield page.to_arrow()
 
 
+def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
+    """Reads about the first rows of each stream of a table, `most` in all, as documents.
+
+    BigQuery bills the bytes of these rows. All rows are read if they are not more.
+    """
+    streams = open_streams(request)
+    each = -(-most // max(len(streams), 1))
+    for stream in streams:
+        left = each
+        for batch in stream_rows(stream, str(request.table)):
+            rows = pa.Table.from_batches([batch]).slice(0, left)
+            left -= rows.num_rows
+            yield _documents(rows, request)
+            if left <= 0:
+                break
+
+
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Joins batches to tables that are large enough to distribute, and fit into memory."""
     held: list[pa.RecordBatch] = []

@@ -8,6 +8,7 @@ from typing import Literal
 import apache_beam as beam
 
 from storage.errors import InputError
+from transforms.activity import activity
 from transforms.output_folder import OutputFolder
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
@@ -92,7 +93,8 @@ class _Plan(beam.DoFn):
         | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
         | beam.pvalue.TaggedOutput[Literal["shared"], tuple[BlockSpec, ...]]
     ]:
-        files = list_again(request)
+        with activity("planning"):
+            files = list_again(request)
         specs = CountedSpecs(plan_blocks(files, request.block_bytes, request.read_through))
         readers: Iterable[tuple[BlockSpec, tuple[BlockReport, ...]]] = (
             (each, ()) for each in specs

@@ -33,20 +33,21 @@ def document_blocks(
 ) -> Iterator[DocumentBlock]:
     """Reads a block and parses its parts, without those in `done`."""
     started = time.perf_counter()
-    for part in _parts(spec, columns, part_docs, block_bytes, done):
+    for part in parts_of(spec, columns, part_docs, block_bytes, done):
         if part.number in done:
             continue
         yield parse_part(spec, part, columns, started)
         started = time.perf_counter()
 
 
-def _parts(
+def parts_of(
     spec: BlockSpec,
     columns: Columns,
     part_docs: int,
     block_bytes: int,
-    done: Container[int],
+    done: Container[int] = (),
 ) -> Iterator[ReadPart[Any]]:
+    """Reads a block as parts that are not parsed yet; those in `done` may be left out."""
     if spec.cut is not None:
         return parts_of_cut(spec, spec.cut, done)
     if spec.format == WHOLE_FILES:

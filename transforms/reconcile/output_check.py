@@ -12,6 +12,7 @@ import apache_beam as beam
 from bert.formats.tfrecord import unframed
 from storage.files import checksum, open_raw
 from storage.parallel import in_parallel
+from transforms.activity import activity
 from transforms.output_folder import (
     REMOVED,
     RUN_FILE,
@@ -66,7 +67,8 @@ class CheckFiles(Step):
 
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     """The verdict with the problems that a listing of the output shows."""
-    found = written_files(folder)
+    with activity("checking the output"):
+        found = written_files(folder)
     if listing_hash(found) == verdict.totals.listing:
         return verdict
     reports = {(each.block, each.part): each for each in _reports(folder, run) if each is not None}

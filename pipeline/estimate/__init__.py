@@ -1,0 +1,1 @@
+"""Estimates what a run would take, from a sample of its input."""

@@ -1,0 +1,224 @@
+"""Runs `estimate`: says what `embed` with the same flags would take, and writes nothing."""
+
+import argparse
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import orjson
+
+from pipeline.checks import check_contradictions
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
+from pipeline.estimate.figures import Figures, figures_of
+from pipeline.estimate.prices import Cost, Prices, costs, read_prices
+from pipeline.estimate.sample import Sample, sample_of
+from pipeline.estimate.speed import Speed, measured_speed
+from pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from pipeline.prepare import planned_run
+from pipeline.resolve.sizes import Widths, estimated_sizes
+from pipeline.run import EmbedRun
+from pipeline.runners.beam_flags import configure_storage
+from pipeline.secrets import hide_secrets
+from storage.errors import InputError
+from transforms.redact import RedactErrors
+
+_NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Everything that `estimate` found.
+
+    Attributes:
+        files, bytes: Of the input, as stored.
+        figures: What the sample says of the whole.
+        output_files, output_bytes: Of the vectors, about.
+        speed: Measured here; None if it was not.
+        costs: Of machines; none without a speed.
+        prices: Where their prices come from.
+        assumptions: What the figures rest on and nobody measured.
+    """
+
+    files: int
+    bytes: int
+    figures: Figures
+    output_files: int
+    output_bytes: int
+    speed: Speed | None
+    costs: list[Cost]
+    prices: Prices
+    assumptions: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        row = asdict(self)
+        names = ("path", "date", "currency", "region", "sources")
+        return row | {"prices": {name: row["prices"][name] for name in names}}
+
+
+def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
+    """Runs `estimate`.
+
+    Args:
+        options: As for `embed`; the output need not be given, and where the job runs has no effect.
+        own: `json`, `prices` and `seconds`.
+
+    Returns:
+        DONE.
+
+    Raises:
+        UsageError: The options are wrong, or contradict the input or the model.
+        StorageError: A store does not answer.
+    """
+    check_contradictions(options)
+    prices = read_prices(own.prices)
+    if options.query is not None or (options.reads_table and options.limit is not None):
+        raise UsageError(
+            "estimate runs no query, which BigQuery would bill as a whole: give the table itself "
+            "as --input, without --query and --limit"
+        )
+    nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
+    output = options.output or nowhere
+    options = replace(options, output=output, runner=DEFAULT_RUNNER, accelerator=None)
+    with usage_errors():
+        configure_storage(options)
+        run = planned_run(options)
+        with RedactErrors("read the sample"):
+            sample = sample_of(run)
+    found = _estimate(run, sample, prices, own.seconds)
+    if own.json:
+        say(orjson.dumps(found.to_dict()).decode())
+    else:
+        say(*lines_of(found))
+    return ExitCode.DONE
+
+
+def _estimate(run: EmbedRun, sample: Sample, prices: Prices, seconds: float) -> Estimate:
+    figures = figures_of(sample, run.options.limit)
+    read = sum(each.counts[2] for _, measured in sample.strata for each in measured)
+    speed = _speed(run, sample, float(read), seconds)
+    found: list[Cost] = []
+    if speed is not None and speed.device == "cpu":
+        found = list(costs(prices, speed, figures.tokens.value))
+    files, size = _output(run, figures)
+    assumptions = list(_assumptions(run, sample, figures, speed, prices, bool(found)))
+    listed = 1 if run.table is not None else len(run.planned.paths)
+    return Estimate(
+        listed, run.input_bytes, figures, files, size, speed, found, prices, assumptions
+    )
+
+
+def _speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float) -> Speed | None:
+    try:
+        return measured_speed(run, sample, tokens, seconds)
+    except InputError as error:
+        warn(f"note: the speed cannot be measured here: {hide_secrets(flag_message(error))}")
+        return None
+
+
+def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
+    """About how many files of vectors there will be, and their bytes."""
+    widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
+    vectors, text_bytes = round(figures.vectors.value), round(figures.text_bytes)
+    size, _ = estimated_sizes(vectors, text_bytes, run.options, widths)
+    blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
+    parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
+    return parts * len(run.text_spec.granularity), size
+
+
+def _assumptions(
+    run: EmbedRun, sample: Sample, figures: Figures, speed: Speed | None, prices: Prices, cost: bool
+) -> Iterator[str]:
+    """A sentence for everything that was not measured."""
+    if run.table is not None and not figures.exact:
+        yield (
+            f"{sample.table_rows:,} rows of the table, the first of each stream, are like the "
+            "others; BigQuery bills reading them"
+        )
+    elif any(stratum.heads for stratum, _ in sample.strata):
+        yield "large files that no reader can begin within are like their beginning"
+    if run.reading is not None and not figures.exact:
+        yield "the number of examples follows from the size of the first ones"
+    if run.options.skip_existing:
+        yield "--skip_existing is not considered: every document is counted as new"
+    if figures.equal_texts and not figures.exact:
+        yield (
+            "equal texts in different parts of the input are not found by a sample; a run computes "
+            "those of one block once"
+        )
+    yield "files and bytes of the output follow from the plan and usual sizes of rows"
+    if speed is not None:
+        yield "reading and writing take no time beside tokenizing and the model; nor does starting"
+    if cost and speed is not None:
+        core = prices.core(speed.processor)
+        if not core.basis.startswith("measured"):
+            named = speed.processor or "unknown processor"
+            yield f"a core of this machine ({named}) has the speed {core.core_speed} of the file"
+        yield "speed of machines: this machine's, scaled by the ratios in the file of prices"
+        if run.options.precision != "float32":
+            yield f"these ratios are of float32; for {run.options.precision} they are the same"
+        yield (
+            f"prices: lists of {prices.date} for {prices.region} in {prices.path}, not checked "
+            "since; without discounts, storage, network and BigQuery. Check them before use"
+        )
+
+
+def lines_of(found: Estimate) -> Iterator[str]:
+    """An estimate for people; an asterisk marks what rests on an assumption."""
+    figures = found.figures
+    rejected = figures.records.value - figures.documents.value
+    yield f"input: {found.files:,} files, {found.bytes / 1e6:,.1f} MB"
+    how = "everything was read" if figures.exact else f"{100 * figures.sampled_share:.2g}% was read"
+    yield (
+        f"documents: {figures.documents}, about {round(rejected):,} records rejected "
+        f"({how}: {figures.sampled_documents:,} documents)"
+    )
+    yield (
+        f"tokens: {figures.tokens}; a document {figures.mean_length:,.1f} on average, 95% have up "
+        f"to {figures.p95_length:,}"
+    )
+    if not figures.exact:
+        yield "± is the error of sampling: 95 of 100 samples lie within it"
+    yield (
+        f"cut: {100 * figures.cut_texts:.1f}% of the texts, {100 * figures.cut_tokens:.1f}% of the "
+        f"tokens; [UNK]: {100 * figures.unknown:.2f}% of the tokens"
+    )
+    yield (
+        f"equal texts: {'' if figures.exact else 'at least '}{100 * figures.equal_texts:.1f}%"
+        f"{'' if figures.exact else ' (within the sample)'}"
+    )
+    yield (
+        f"output*: {figures.vectors} vectors in about {found.output_files:,} files, "
+        f"{found.output_bytes / 1e6:,.1f} MB"
+    )
+    yield from _speed_lines(found)
+    yield "* rests on assumptions:"
+    yield from (f"  - {each}" for each in found.assumptions)
+
+
+def _speed_lines(found: Estimate) -> Iterator[str]:
+    speed = found.speed
+    if speed is None:
+        yield "speed: not measured, so neither hours nor cost"
+        return
+    hours = found.figures.tokens.value / speed.tokens_per_second / 3600
+    yield (
+        f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores (measured, "
+        f"{speed.seconds:.1f} s), {_hours(hours)} for all"
+    )
+    if not found.costs:
+        yield "cost: machines with a GPU or TPU were not measured, so the table has none"
+        return
+    yield f"{'one machine*':<26}    tokens/s       hours{found.prices.currency:>12}"
+    for each in found.costs:
+        rate = f"{each.tokens_per_second:,.0f}"
+        yield f"{each.name:<26}{rate:>12}{each.hours:>12,.2f}{each.cost:>12,.2f}"
+    yield "N machines take an Nth of the hours for the same money"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:,.1f} minutes"

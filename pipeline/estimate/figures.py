@@ -1,0 +1,156 @@
+"""Computes what a sample says of the whole input, with the errors of sampling."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.estimate.choose import Stratum
+from pipeline.estimate.sample import Measured, Sample
+
+_SIGMAS = 2.0  # 95 of 100 samples lie within
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number and its error; the truth lies within it in about 95 of 100 samples.
+
+    Attributes:
+        value: The number.
+        error: 0 where everything was read; None where nothing tells how wrong it is.
+    """
+
+    value: float
+    error: float | None = 0.0
+
+    def __str__(self) -> str:
+        if self.error == 0:
+            return f"{round(self.value):,}"
+        if self.error is None:
+            return f"about {round(self.value):,}"
+        share = 100 * self.error / self.value if self.value else 100.0
+        return f"{round(self.value):,} ± {share:.1f}%"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the sample says of the whole input.
+
+    Attributes:
+        documents, tokens, vectors: Of the run; tokens with special ones, after texts are cut.
+        records: Documents and what is rejected.
+        text_bytes: Of the texts.
+        mean_length, p95_length: Tokens of a document.
+        cut_texts, cut_tokens: Shares of the texts that are cut, and of the tokens that are lost.
+        equal_texts: Share of the sampled texts that are equal to another one of the sample.
+        unknown: Share of [UNK] in the tokens of the sample.
+        exact: Whether the sample is the whole input.
+        sampled_documents, sampled_share: How much was read.
+    """
+
+    documents: Figure
+    tokens: Figure
+    vectors: Figure
+    records: Figure
+    text_bytes: float
+    mean_length: float
+    p95_length: int
+    cut_texts: float
+    cut_tokens: float
+    equal_texts: float
+    unknown: float
+    exact: bool
+    sampled_documents: int
+    sampled_share: float
+
+
+def figures_of(sample: Sample, limit: int | None) -> Figures:
+    """The figures of a sample; `limit` is the most records that the run reads."""
+    totals, variances, known = np.zeros(6), np.zeros(6), True
+    text_bytes = size = read = 0.0
+    for stratum, measured in sample.strata:
+        total, variance, tells = _stratum_totals(stratum, measured)
+        totals, variances, known = totals + total, variances + variance, known and tells
+        size += stratum.size
+        read += min(stratum.size, sum(each.size for each in measured))
+        text_bytes += sum(_weight(stratum, measured, each) * each.text_bytes for each in measured)
+    if limit is not None and totals[1] > limit:
+        totals, variances = totals * limit / totals[1], variances * (limit / totals[1]) ** 2
+    errors = [_SIGMAS * math.sqrt(each) if known else None for each in variances.tolist()]
+    documents, records, tokens, _, _, vectors = map(Figure, totals.tolist(), errors)
+    lengths, weights = _lengths(sample)
+    every = [each for _, measured in sample.strata for each in measured]
+    found = [some for each in every for some in each.hashes]
+    hashes = np.concatenate([np.empty(0, np.int64), *found])
+    looked = sum(each.text_tokens for each in every)
+    _, _, kept, full, cut, _ = totals.tolist()
+    return Figures(
+        documents=documents,
+        tokens=tokens,
+        vectors=vectors,
+        records=records,
+        text_bytes=text_bytes,
+        mean_length=kept / max(documents.value, 1),
+        p95_length=_percentile(lengths, weights, 0.95),
+        cut_texts=cut / max(documents.value, 1),
+        cut_tokens=(full - kept) / max(full, 1),
+        equal_texts=1 - len(np.unique(hashes)) / max(len(hashes), 1) if len(hashes) else 0.0,
+        unknown=sum(each.unknown for each in every) / max(looked, 1),
+        exact=all(stratum.exact for stratum, _ in sample.strata),
+        sampled_documents=len(lengths),
+        sampled_share=read / size if size else 1.0,
+    )
+
+
+def _weight(stratum: Stratum, measured: list[Measured], each: Measured) -> float:
+    """How many pieces of the whole a measured one stands for."""
+    if stratum.exact or not each.size:
+        return 1.0
+    return stratum.size * each.times / (each.size * sum(one.times for one in measured))
+
+
+def _stratum_totals(
+    stratum: Stratum, measured: list[Measured]
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """The totals of a kind of files, float64 `[6]`, their variances, and whether these are known.
+
+    Pieces are chosen in proportion to their size: the mean of what they hold per byte, times all
+    bytes, has no bias. Places at equal distances err less than random ones, for which the variance
+    is computed.
+    """
+    if stratum.exact or not measured:
+        return sum((each.counts for each in measured), np.zeros(6)), np.zeros(6), True
+    used = [each for each in measured if each.size]
+    times = np.array([each.times for each in used], np.float64)
+    density = np.stack([each.counts / each.size for each in used])
+    count = times.sum()
+    mean = times @ density / count
+    spread = times @ (density - mean) ** 2 / max(count - 1, 1) / count
+    unread = max(0.0, 1 - sum(each.size for each in used) / stratum.size)
+    total, variance = stratum.size * mean, stratum.size**2 * spread * unread
+    if stratum.records is not None and total[1]:  # how many records there are is known
+        total[:2] *= stratum.records / total[1]
+        seen = sum(each.counts[1] for each in used)
+        # One more than was seen: that a sample has no rejected record does not say that none is.
+        rejected = ((1 - mean[0] / mean[1]) * seen + 1) / (seen + 2)
+        variance[:2] = stratum.records**2 * rejected * (1 - rejected) / count, 0.0
+    return total, variance, len(used) > 1
+
+
+def _lengths(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """int32 `[documents]`, the tokens of each sampled document; and float64, what it stands for."""
+    lengths, weights = [np.empty(0, np.int32)], [np.empty(0)]
+    for stratum, measured in sample.strata:
+        for each in measured:
+            found = np.concatenate([np.empty(0, np.int32), *each.lengths])
+            lengths.append(found)
+            weights.append(np.full(len(found), _weight(stratum, measured, each)))
+    return np.concatenate(lengths), np.concatenate(weights)
+
+
+def _percentile(lengths: np.ndarray, weights: np.ndarray, share: float) -> int:
+    if not len(lengths):
+        return 0
+    order = np.argsort(lengths)
+    sums = np.cumsum(weights[order])
+    return int(lengths[order][np.searchsorted(sums, share * sums[-1])])

@@ -1,0 +1,259 @@
+"""Reads and tokenizes a sample of a run's input."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+
+from bert.engines.cores import available_cores
+from bert.graph.load import load_tokenizer
+from pipeline.estimate.choose import Piece, Stratum, strata_of
+from pipeline.run import EmbedRun
+from storage.files import open_listed
+from transforms.bigquery.read import sample_rows
+from transforms.examples.read import example_blocks
+from transforms.plan.plan import list_again
+from transforms.read.compressed import decompressed
+from transforms.read.reader import parse_part, parts_of
+from transforms.records.columnar import join, take
+from transforms.records.documents import DocumentBlock
+from transforms.records.part import Part
+from transforms.records.spec import BlockSpec
+from transforms.records.tokens import TokenBlock
+from transforms.tokenize import token_block
+
+if TYPE_CHECKING:
+    from bert.tokenization.tokenizer import Tokenizer
+
+_HEAD_PART = 64 << 10  # bytes of text for each place in a file that is read from its start
+_RATIO_BYTES = 4 << 20  # of text from which the compression is measured: bzip2 has large blocks
+_LITTLE = 1 << 10
+_TABLE_ROWS = 20_000
+_SPEED_BYTES = 256 << 10  # of text on which the model is measured
+_CORE_BYTES = 8 << 10  # of it for each core in a block: some batches each
+_EXAMPLE_DOCS = 64  # in a part of a file of examples
+_MOST_DOCS = 1 << 30  # no part ends before its bytes
+
+
+@dataclass
+class Measured:
+    """What was counted in a piece.
+
+    Attributes:
+        size: Of the piece, in the unit of its stratum.
+        times: How many of the places that were chosen it stands for.
+        counts: float64 `[6]`: documents, records, tokens, tokens if nothing were cut, documents
+            that are cut, vectors of texts.
+        text_bytes: Of the texts.
+        lengths: int32 `[documents]`, the tokens of each.
+        hashes: int64 `[documents]`, of the texts.
+        text_tokens, unknown: Tokens in which [UNK] were counted, and how many there were.
+    """
+
+    size: float = 0.0
+    times: int = 1
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(6))
+    text_bytes: int = 0
+    lengths: list[np.ndarray] = field(default_factory=list)
+    hashes: list[np.ndarray] = field(default_factory=list)
+    text_tokens: int = 0
+    unknown: int = 0
+
+
+@dataclass
+class Sample:
+    """A sample of an input, kind by kind of its files.
+
+    Attributes:
+        strata: What was to be read, and what was counted in each piece.
+        blocks: Some of the documents as token rows, for measuring the model.
+        tokenize_seconds: What tokenizing took.
+        table_rows: Rows of a BigQuery table that were read; 0 for files.
+    """
+
+    strata: list[tuple[Stratum, list[Measured]]]
+    blocks: list[TokenBlock]
+    tokenize_seconds: float
+    table_rows: int = 0
+
+
+class _Reader:
+    """Reads pieces for one run, and keeps some documents for measuring the model."""
+
+    def __init__(self, run: EmbedRun, tokenizer: "Tokenizer") -> None:
+        self._run, self._tokenizer = run, tokenizer
+        self._kept: list[DocumentBlock] = []
+        self._kept_bytes, self._every, self._seen = 0, 1, 0
+        self.tokens: list[TokenBlock] = []
+        self.seconds = 0.0
+
+    def measured(self, piece: Piece) -> Iterator[Measured]:
+        """What a piece holds; a beginning of a file gives one for each of its places."""
+        if piece.head is not None:
+            yield from self._heads(piece)
+            return
+        found = Measured(piece.size, piece.times)
+        for spec in piece.specs:
+            for _, block in self._blocks(spec):
+                self._add(found, block)
+        yield found
+
+    def of_rows(self, block: DocumentBlock) -> Measured:
+        """What some rows of a table hold."""
+        found = Measured(block.part.records)
+        self._add(found, block)
+        return found
+
+    def _blocks(self, spec: BlockSpec) -> Iterator[tuple[int, DocumentBlock | TokenBlock]]:
+        """The parts of a block, and the bytes or rows of each."""
+        run = self._run
+        if run.reading is not None:
+            size = run.input_bytes / max(run.estimated_documents, 1)
+            for tokens in example_blocks(spec, run.reading, _EXAMPLE_DOCS, _HEAD_PART, ()):
+                yield round(size * (len(tokens) + len(tokens.part.rejected))), tokens
+            return
+        for part in parts_of(spec, run.columns, _MOST_DOCS, _HEAD_PART):
+            size = sum(content.size for content in part.contents)
+            yield size, parse_part(spec, part, run.columns, time.perf_counter())
+
+    def _heads(self, piece: Piece) -> Iterator[Measured]:
+        """As many parts of a file as it has places; all of it if it ends before."""
+        file = piece.head
+        assert file is not None
+        parts: list[tuple[int, Measured]] = []
+        ended = False
+        for size, block in islice(self._blocks(piece.specs[0]), piece.times + 1):
+            if block.part.last:
+                ended = True
+            if len(parts) < piece.times and size:
+                found = Measured()
+                self._add(found, block)
+                parts.append((size, found))
+        if ended and len(parts) <= piece.times:
+            yield _sum([found for _, found in parts], float(file.stop), piece.times)
+            return
+        ratio = 1.0
+        if file.compression is not None and self._run.reading is None:
+            ratio = _stored_share(piece.specs[0])
+        for size, found in parts:
+            yield replace(found, size=size * ratio)
+
+    def _add(self, found: Measured, block: DocumentBlock | TokenBlock) -> None:
+        if isinstance(block, DocumentBlock):
+            found.text_bytes += sum(map(len, block.texts))
+            self._keep(block)
+            started = time.perf_counter()
+            block = token_block(block, self._tokenizer, self._run.token_spec)
+            self.seconds += time.perf_counter() - started
+        else:
+            self.tokens = [*self.tokens[-3:], block]
+        records = len(block) + len(block.part.rejected)
+        full = block.num_tokens_full.sum()
+        kept = self._vectors(block)
+        counts = (len(block), records, block.num_tokens.sum(), full, block.truncated.sum(), kept)
+        found.counts += np.array(counts, np.float64)
+        found.lengths.append(block.num_tokens)
+        found.hashes.append(block.text_hash)
+        found.text_tokens += block.part.unknown.tokens
+        found.unknown += block.part.unknown.unknown
+
+    def _keep(self, block: DocumentBlock) -> None:
+        """Keeps every block, then every second, every fourth: some of all places."""
+        if self._seen % self._every == 0 and len(block):
+            self._kept.append(block)
+            self._kept_bytes += sum(map(len, block.texts))
+        self._seen += 1
+        while self._kept_bytes > _SPEED_BYTES and len(self._kept) > 1:
+            self._kept, self._every = self._kept[::2], 2 * self._every
+            self._kept_bytes = sum(len(text) for each in self._kept for text in each.texts)
+
+    def _vectors(self, block: TokenBlock) -> int:
+        """How many vectors of texts the documents get."""
+        layout = block.layout
+        if layout.chunks is not None:
+            return len(layout.chunks.texts.starts)
+        if self._run.text_spec.pieces is not None and layout.windows is not None:
+            return int(layout.windows.splits[-1])
+        return len(block)
+
+    def speed_blocks(self) -> list[TokenBlock]:
+        """Small blocks of the documents that were kept, mixed: each is like the whole."""
+        if not self._kept:
+            return self.tokens
+        bare = [replace(each, part=None) for each in self._kept]  # type: ignore[arg-type]
+        whole = replace(join(bare), part=Part(0, 0))
+        order = np.random.default_rng(0).permutation(len(whole))
+        sizes = np.cumsum([len(whole.texts[row]) for row in order.tolist()])
+        step = _CORE_BYTES * available_cores()
+        groups = np.split(order, np.flatnonzero(np.diff(sizes // step)) + 1)
+        blocks = (take(whole, rows) for rows in groups)
+        return [token_block(block, self._tokenizer, self._run.text_spec) for block in blocks]
+
+
+def _sum(parts: list[Measured], size: float, times: int) -> Measured:
+    total = Measured(size, times)
+    for each in parts:
+        total.counts += each.counts
+        total.text_bytes += each.text_bytes
+        total.lengths += each.lengths
+        total.hashes += each.hashes
+        total.text_tokens += each.text_tokens
+        total.unknown += each.unknown
+    return total
+
+
+class _Little:
+    """Gives a decompressor no more bytes than it needs, so that the file's position says what."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+
+    def read(self, size: int = -1) -> bytes:
+        """At most a kilobyte."""
+        return self._raw.read(_LITTLE if size < 0 else min(size, _LITTLE))
+
+    def tell(self) -> int:
+        """Of the stored file."""
+        return self._raw.tell()
+
+
+def _stored_share(spec: BlockSpec) -> float:
+    """How many stored bytes a byte of a compressed file's text takes, by its first megabytes."""
+    info, text_bytes = spec.slices[0].info, 0
+    assert spec.compression is not None
+    with open_listed(info) as raw:
+        little = cast("BinaryIO", _Little(raw))
+        for data in decompressed(little, spec.compression, info.path, _HEAD_PART):
+            text_bytes += len(data)
+            if text_bytes >= _RATIO_BYTES:
+                break
+        return raw.tell() / max(text_bytes, 1)
+
+
+def sample_of(run: EmbedRun) -> Sample:
+    """Reads the sample of a run; of a small input everything.
+
+    Raises:
+        InputError: A file cannot be read, or the table.
+    """
+    reader = _Reader(run, load_tokenizer(run.bundle))
+    if run.table is not None:
+        return _table_sample(run, reader)
+    strata = []
+    for stratum in strata_of(list_again(run.request)):
+        measured = [found for piece in stratum.pieces for found in reader.measured(piece)]
+        strata.append((stratum, measured))
+    return Sample(strata, reader.speed_blocks(), reader.seconds)
+
+
+def _table_sample(run: EmbedRun, reader: _Reader) -> Sample:
+    assert run.table is not None
+    measured, rows = [], 0
+    for block in sample_rows(run.table, _TABLE_ROWS):
+        measured.append(reader.of_rows(block))
+        rows += block.part.records
+    stratum = Stratum(run.table.rows, [], rows == run.table.rows, run.table.rows, heads=True)
+    return Sample([(stratum, measured)], reader.speed_blocks(), reader.seconds, rows)

@@ -1,0 +1,80 @@
+"""Measures how fast this machine embeds a sample."""
+
+import time
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+from bert.engines.choose import find_device
+from bert.engines.cores import available_cores
+from pipeline.estimate.sample import Sample
+from pipeline.graph import model_handler
+from pipeline.run import EmbedRun
+
+_NUMBERS = ("vendor_id", "cpu family", "model")  # of /proc/cpuinfo
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured on this machine.
+
+    Attributes:
+        tokens_per_second: Of a run here: tokenizing and the model, one after the other.
+        tokens, seconds: That the model computed, and what that took.
+        cores: That this process may use.
+        device: What computed, one of `bert.engines.choose.DEVICES`.
+        processor: Maker, family and model of the processor; "" where the system does not say.
+    """
+
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+    cores: int
+    device: str
+    processor: str
+
+
+def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float) -> Speed | None:
+    """Embeds documents of a sample with the run's model for some seconds.
+
+    Args:
+        run: The run.
+        sample: Its blocks are embedded.
+        tokens: That the sample has, which took `sample.tokenize_seconds`.
+        seconds: How long; a block that has begun is finished.
+
+    Returns:
+        None if the sample holds no documents, or no time is given.
+
+    Raises:
+        InputError: The model cannot be loaded here.
+    """
+    blocks = [block for block in sample.blocks if len(block)]
+    if not blocks or not seconds:
+        return None
+    handler = model_handler(run)
+    encoder = handler.load_model()
+    handler.run_inference(blocks[-1], encoder)  # the first call fills caches
+    done, started = 0, time.perf_counter()
+    for block in cycle(blocks):
+        handler.run_inference(block, encoder)
+        done += int(block.num_tokens.sum())
+        spent = time.perf_counter() - started
+        if spent >= seconds:
+            break
+    each = spent / done + sample.tokenize_seconds / max(tokens, 1)
+    device = find_device(run.options.precision, run.options.device)
+    return Speed(1 / each, done, spent, available_cores(), device, processor())
+
+
+def processor() -> str:
+    """Maker, family and model of this machine's processor, such as `AuthenticAMD 25 17`."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    pairs = (line.partition(":") for line in text.splitlines())
+    about: dict[str, str] = {}
+    for name, _, value in pairs:
+        about.setdefault(name.strip(), value.strip())
+    return " ".join(about[name] for name in _NUMBERS if name in about)

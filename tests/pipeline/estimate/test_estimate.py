@@ -1,0 +1,236 @@
+"""`estimate` is right within the error that it states, on corpora that are not alike throughout."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli import main
+from tests.support.command import embed, record
+from tests.support.models.tiny import WORDS
+
+MOST = 64  # tokens of a row
+QUICK = ["--seconds=0", f"--max_seq_length={MOST}"]
+RANDOM = np.random.default_rng(5)
+
+
+def texts_of(lengths):
+    """Texts of so many words, each of which is one token."""
+    words = iter(RANDOM.choice(np.array(WORDS), int(sum(lengths))).tolist())
+    return [" ".join(next(words) for _ in range(length)) for length in lengths]
+
+
+def truth(lengths):
+    """Documents and tokens that a run counts, special tokens included, after texts are cut."""
+    return len(lengths), int(np.minimum(np.asarray(lengths) + 2, MOST).sum())
+
+
+def estimated(capsys, model, *words):
+    capsys.readouterr()
+    assert main(["estimate", f"--model={model}", "--json", *map(str, words)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def short_first(folder):
+    """Twenty files; the texts of each are longer than those of the one before."""
+    every = []
+    for number in range(20):
+        lengths = RANDOM.integers(2 + number, 6 + 5 * number, 200_000 // (4 + 3 * number) // 5)
+        (folder / f"{number:02d}.txt").write_text("\n".join(texts_of(lengths)) + "\n")
+        every += lengths.tolist()
+    return every
+
+
+def one_giant(folder):
+    """One file whose texts grow from 3 words to 90."""
+    lengths = np.linspace(3, 90, 16_000).astype(int)
+    (folder / "in.txt").write_text("\n".join(texts_of(lengths)))
+    return lengths
+
+
+def many_tiny(folder):
+    """Fifteen hundred files; short texts in the first half, and in each tenth file long ones."""
+    every = []
+    for number in range(1500):
+        most = 100 if number % 10 == 0 else 10 if number < 750 else 30
+        lengths = RANDOM.integers(1, most, 20_000 // most // 3)
+        (folder / f"{number:04d}.txt").write_text("\n".join(texts_of(lengths)) + "\n")
+        every += lengths.tolist()
+    return every
+
+
+def compressed(folder):
+    """Compressed files of different sizes, the large ones with long texts."""
+    every = []
+    for number in range(60):
+        most = 10 + number
+        lengths = RANDOM.integers(1, most, 50_000 // most * (1 + number // 20))
+        data = "".join(f"{text}\n" for text in texts_of(lengths)).encode()
+        (folder / f"{number:02d}.txt.gz").write_bytes(gzip.compress(data, 1, mtime=0))
+        every += lengths.tolist()
+    return every
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [short_first, one_giant, many_tiny, compressed])
+def test_the_truth_is_within_the_stated_error(tmp_path, tiny_bundle, capsys, make):
+    documents, tokens = truth(make(tmp_path))
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}", *QUICK)["figures"]
+    assert not found["exact"]
+    assert found["sampled_share"] < 0.8
+    for name, expected in (("documents", documents), ("tokens", tokens)):
+        figure = found[name]
+        assert abs(figure["value"] - expected) <= figure["error"], name
+        assert 0 < figure["error"] < 0.25 * expected, name
+
+
+@pytest.mark.slow
+def test_rows_of_parquet_are_known_and_their_tokens_estimated(tmp_path, tiny_bundle, capsys):
+    lengths = np.linspace(1, 40, 50_000).astype(int)
+    every = [*texts_of(lengths), *[""] * 2000]
+    pq.write_table(pa.table({"text": every}), tmp_path / "in.parquet", row_group_size=4000)
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}", *QUICK)["figures"]
+    documents, tokens = truth(lengths)
+    assert found["records"]["value"] == len(every)
+    assert abs(found["documents"]["value"] - documents) <= found["documents"]["error"]
+    assert abs(found["tokens"]["value"] - tokens) <= found["tokens"]["error"] < 0.2 * tokens
+
+
+@pytest.mark.slow
+def test_of_a_giant_compressed_file_the_beginning_is_read(tmp_path, tiny_bundle, capsys):
+    lengths = RANDOM.integers(1, 40, 150_000)
+    rows = [json.dumps({"id": n, "text": text}) for n, text in enumerate(texts_of(lengths))]
+    data = ("\n".join(rows) + "\n").encode()
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(data, 1, mtime=0))
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}", *QUICK)
+    documents, tokens = truth(lengths)
+    assert found["figures"]["documents"]["value"] == pytest.approx(documents, rel=0.05)
+    assert found["figures"]["tokens"]["value"] == pytest.approx(tokens, rel=0.05)
+    assert "large files that no reader can begin within are like their beginning" in str(found)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, tiny_bundle):
+    """A small corpus of every format, and the record of its run."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "in").mkdir()
+    texts = texts_of(RANDOM.integers(1, 90, 300)) + ["money bank"] * 20
+    (folder / "in" / "a.txt").write_text("\n".join([*texts[:50], "", "sdfgh qwrt", ""]))
+    rows = [{"text": text} for text in texts[50:150]]
+    (folder / "in" / "b.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"text": 3}\n')
+    (folder / "in" / "c.csv").write_text("text\n" + "\n".join(texts[150:250]) + "\n")
+    data = gzip.compress("\n".join(texts[250:]).encode())
+    (folder / "in" / "d.txt.gz").write_bytes(data)
+    flags = {"max_seq_length": MOST, "check_ids": True}
+    assert embed(folder / "out", tiny_bundle, folder / "in", **flags) == 0
+    return folder
+
+
+def test_a_small_input_is_counted_as_its_run_counts_it(small, tiny_bundle, capsys):
+    found = estimated(capsys, tiny_bundle, f"--input={small}/in", *QUICK)
+    figures, run = found["figures"], record(small / "out")
+    assert figures["exact"]
+    assert figures["documents"] == {"value": run["counts"]["embedded"], "error": 0}
+    assert figures["records"] == {"value": run["counts"]["records"], "error": 0}
+    assert figures["tokens"] == {"value": run["tokens"], "error": 0}
+    assert figures["vectors"]["value"] == run["written"]["embeddings"]["rows"]
+    assert figures["cut_tokens"] == pytest.approx(run["cut_share"], abs=1e-4)
+    assert figures["cut_texts"] == pytest.approx(
+        run["counts"]["truncated"] / run["counts"]["embedded"]
+    )
+    assert figures["unknown"] == pytest.approx(run["unknown"]["share"], abs=1e-4)
+    assert figures["equal_texts"] == pytest.approx(
+        run["equal_texts"]["surplus"] / run["counts"]["embedded"]
+    )
+    assert found["files"] == run["input"]["files"]
+    assert found["output_bytes"] == pytest.approx(run["written"]["embeddings"]["bytes"], rel=0.5)
+    assert (found["speed"], found["costs"]) == (None, [])
+
+
+def test_examples_are_counted_like_texts(small, tiny_bundle, tmp_path, capsys):
+    words = [f"--input={small}/in", f"--output={tmp_path}/examples", f"--model={tiny_bundle}"]
+    assert main(["tokenize", *words, f"--max_seq_length={MOST}"]) == 0
+    found = estimated(capsys, tiny_bundle, f"--input={tmp_path}/examples", "--seconds=0")["figures"]
+    run = record(small / "out")
+    assert found["documents"]["value"] == run["counts"]["embedded"]
+    assert found["tokens"]["value"] == run["tokens"]
+
+
+def test_chunks_have_vectors_of_their_own(small, tiny_bundle, tmp_path, capsys):
+    flags = {"max_seq_length": MOST, "chunk": "tokens", "chunk_tokens": 10}
+    assert embed(tmp_path / "out", tiny_bundle, small / "in", **flags) == 0
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    found = estimated(capsys, tiny_bundle, f"--input={small}/in", *words, "--seconds=0")["figures"]
+    assert found["vectors"]["value"] == record(tmp_path / "out")["written"]["chunks"]["rows"]
+
+
+def test_speed_hours_and_cost_for_people(small, tiny_bundle, tmp_path, capsys):
+    words = [f"--input={small}/in", f"--model={tiny_bundle}", "--seconds=0.1"]
+    assert main(["estimate", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "everything was read" in printed
+    assert " tokens/s on " in printed
+    assert "(measured, " in printed
+    for machine in ("n2-standard-8", "Dataflow, n2-standard-8", "t2d-standard-8"):
+        assert f"\n{machine} " in printed
+    assert "* rests on assumptions:" in printed
+    assert "Check them before use" in printed
+    assert "river" not in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_prices_come_from_a_file_of_ones_own(small, tiny_bundle, tmp_path, capsys):
+    own = tmp_path / "prices.yaml"
+    row = {"name": "mine", "vcpus": 4, "memory_gb": 8, "hour": 2.0, "vcpu_speed": 0.5}
+    content = {"date": "2030-01-01", "currency": "EUR", "region": "here"}
+    content |= {"other_processor": {"core_speed": 1.0, "basis": "assumption"}}
+    own.write_text(json.dumps(content | {"machines": [row | {"basis": "measured"}]}))
+    words = [f"--input={small}/in", f"--prices={own}", "--seconds=0.1"]
+    found = estimated(capsys, tiny_bundle, *words)
+    (mine,) = found["costs"]
+    speed, tokens = found["speed"], found["figures"]["tokens"]["value"]
+    rate = speed["tokens_per_second"] / speed["cores"] * 4 * 0.5
+    assert mine["tokens_per_second"] == pytest.approx(rate)
+    assert mine["hours"] == pytest.approx(tokens / rate / 3600)
+    assert mine["cost"] == pytest.approx(2.0 * mine["hours"])
+    assert found["prices"]["currency"] == "EUR"
+    for broken, message in (
+        (content, "has no machines"),
+        (content | {"machines": [row]}, "a machine has no basis"),
+        (content | {"machines": [row | {"basis": "b", "hour": 0}]}, "hour of a machine must be"),
+    ):
+        own.write_text(json.dumps(broken))
+        assert main(["estimate", f"--model={tiny_bundle}", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--input=x", "--seconds=-1"], "--seconds must be at least 0, got -1"),
+        (["--input=nothing-there"], "nothing-there names no file"),
+        (["--query=SELECT 1", "--project=p"], "estimate runs no query"),
+        ([], "--input is missing"),
+        (["--input=x", "--outptu=y"], "unknown flag --outptu; did you mean --output?"),
+    ],
+)
+def test_mistakes_are_named(words, message, capsys):
+    assert main(["estimate", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_store_and_a_table_are_sampled_too(small, tiny_bundle, gcs, bigquery, capsys):
+    url = gcs.put_folder(small / "in", "estimated", "in")
+    found = estimated(capsys, tiny_bundle, f"--input={url}", *QUICK)["figures"]
+    assert found["tokens"]["value"] == record(small / "out")["tokens"]
+    schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
+    rows = [{"id": f"k{n}", "text": "red bank"} for n in range(40)]
+    bigquery.fill("test-project.estimated.t", schema, rows)
+    table = "test-project:estimated.t"
+    found = estimated(capsys, tiny_bundle, f"--input={table}", *QUICK)["figures"]
+    assert found["documents"] == {"value": 40, "error": 0}
+    assert found["exact"]

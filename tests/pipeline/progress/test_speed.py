@@ -1,0 +1,84 @@
+"""Speeds and ends of runs whose blocks come in lumps, on a clock of the test's own. Quick."""
+
+import itertools
+import random
+
+import pytest
+
+from pipeline.progress.speed import Durations, Speed
+
+BLOCKS, WORKERS, TOKENS = 200, 4, 1000
+
+
+def finished_parts(seed):
+    """When each block of a run of several workers ends, and how long it took."""
+    chance = random.Random(seed)
+    free = [0.0] * WORKERS
+    parts = []
+    for _ in range(BLOCKS):
+        worker = free.index(min(free))
+        seconds = chance.uniform(4, 16)
+        free[worker] += seconds
+        parts.append((free[worker], seconds))
+    return sorted(parts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_time_left_counts_down_without_jumps(seed):
+    parts, speed = finished_parts(seed), Speed()
+    end, shown = parts[-1][0], []
+    waiting = list(parts)
+    for now in range(int(end)):
+        while waiting and waiting[0][0] <= now:
+            speed.add(*waiting.pop(0), TOKENS, 1.0)
+        left = speed.seconds_left(float(len(waiting)), float(now))
+        if left is not None:
+            shown.append((now, left))
+    later = [(now, left) for now, left in shown if now > 60]
+    for (_, before), (_, after) in itertools.pairwise(later):
+        assert abs(after - before) < 0.02 * end
+    assert all(abs(now + left - end) < 0.25 * end for now, left in later)
+    assert all(abs(now + left - end) < 0.15 * end for now, left in later if now > end / 2)
+
+
+def test_speeds_do_not_fall_between_two_parts():
+    speed = Speed()
+    for when, seconds in finished_parts(0):
+        speed.add(when, seconds, TOKENS, 1.0)
+    expected = TOKENS * WORKERS / 10
+    assert speed.overall() == pytest.approx(expected, rel=0.1)
+    assert speed.lately() == pytest.approx(expected, rel=0.4)
+
+
+def test_lately_follows_a_run_that_became_faster():
+    speed = Speed()
+    for n in range(3000):
+        speed.add(10.0 * n, 10, 100, 1.0)
+    for n in range(200):
+        speed.add(29_990 + 1.0 * (n + 1), 1, 100, 1.0)
+    assert speed.lately() == pytest.approx(100, rel=0.05)
+    assert speed.overall() == pytest.approx(3200 * 100 / 30_200, rel=0.01)
+
+
+def test_nothing_is_known_before_a_part_ends():
+    speed = Speed()
+    assert (speed.overall(), speed.lately(), speed.seconds_left(10.0, 5.0)) == (0.0, 0.0, None)
+    speed.add(10.0, 10.0, 100, 1.0)
+    assert speed.overall() == speed.lately() == 10
+    assert speed.seconds_left(9.0, 10.0) == 90
+
+
+def test_when_no_part_ends_the_time_left_does_not_reach_zero():
+    speed = Speed()
+    for n in range(20):
+        speed.add(10.0 * (n + 1), 10, 100, 1.0)
+    left = [speed.seconds_left(5.0, float(now)) for now in range(200, 1000)]
+    assert min(left) > 5
+
+
+def test_the_median_of_durations_is_within_a_tenth():
+    durations = Durations()
+    assert durations.median() is None
+    for n in range(1, 1002):
+        durations.add(n / 10)
+    assert durations.median() == pytest.approx(50, rel=0.1)

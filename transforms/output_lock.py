@@ -1,0 +1,60 @@
+"""Locks that commands of one machine hold while they write to an output."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+
+@contextmanager
+def lock_held(path: str, alone: bool) -> Iterator[bool]:
+    """Holds a lock, for this process `alone` or with others; gives whether it could.
+
+    The file is made with its folder, and removed by the last that holds it. The lock ends with its
+    process. Where there are no locks, nothing is held, and it gives True.
+    """
+    file = _opened(path)
+    if file is None:
+        yield True
+        return
+    with file:
+        taken = _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            yield taken
+        finally:
+            if taken and _locked(file, fcntl.LOCK_EX):  # nobody else holds it
+                with suppress(FileNotFoundError):
+                    os.remove(path)
+
+
+def is_locked(path: str) -> bool | None:
+    """Whether a process holds the lock; None where there are no locks."""
+    try:
+        with open(path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return False
+
+
+def _opened(path: str) -> BinaryIO | None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "ab")
+    except OSError:  # what writes there later says why it cannot
+        return None
+
+
+def _locked(file: BinaryIO, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system has no locks
+        return True
+    return True
