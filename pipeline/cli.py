@@ -23,6 +23,7 @@ commands:
   embed      --input GLOB --output DIR       text to vectors
   search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
+  export     DIR DEST --to TARGET            to npy, faiss, vertex, lancedb, pgvector, projector, …
   card       DIR                             describe an output in README.md and croissant.json
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
@@ -72,6 +73,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "tokenize": partial(_start, "tokenize"),
         "search": _search,
         "verify": _verify,
+        "export": _export,
         "card": _card,
         "model": _model,
     }
@@ -116,6 +118,15 @@ def _verify(arguments: list[str]) -> int:
     from pipeline.commands.verify import run_verify
 
     return run_verify(given)
+
+
+def _export(arguments: list[str]) -> int:
+    from pipeline.export.arguments import parse_export
+
+    options = parse_export(arguments)
+    from pipeline.export.command import run_export
+
+    return run_export(options)
 
 
 def _card(arguments: list[str]) -> int:

@@ -1,0 +1,52 @@
+"""Names the targets of `export`, what each takes, and its options."""
+
+from dataclasses import dataclass
+
+TARGETS = ("npy", "faiss", "vertex", "lancedb", "pgvector", "projector", "atlas", "datasets")
+GRANULARITIES = ("sentence", "token", "word", "span")
+# The indexes of each target, its default first.
+INDEXES = {
+    "faiss": ("auto", "flat", "ivf"),
+    "lancedb": ("none", "ivf_flat", "ivf_pq"),
+    "pgvector": ("none", "hnsw", "ivfflat"),
+}
+# The flags that only some targets take.
+TAKEN_BY = {
+    "index": tuple(INDEXES),
+    "table": ("lancedb", "pgvector"),
+    "sample": ("projector", "atlas"),
+    "restricts": ("vertex",),
+    "numeric_restricts": ("vertex",),
+    "embedding_metadata": ("vertex",),
+}
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What `export` is asked for.
+
+    Attributes:
+        source: Output folder of a run, local or gs://.
+        dest: Folder, local or gs://, or the URL of a database.
+        target: One of `TARGETS`.
+        granularity: One of `GRANULARITIES`.
+        partial: Whether to export the finished parts of an unfinished run.
+        index: One of the target's `INDEXES`.
+        table: Name of the table.
+        sample: Most rows to export; None for the target's own limit.
+        restricts: Columns to filter by their values.
+        numeric_restricts: Columns to filter by their numbers.
+        embedding_metadata: Columns that Vector Search returns with a hit.
+    """
+
+    source: str
+    dest: str
+    target: str
+    granularity: str = "sentence"
+    partial: bool = False
+    index: str = "none"
+    table: str = "embeddings"
+    sample: int | None = None
+    restricts: tuple[str, ...] = ()
+    numeric_restricts: tuple[str, ...] = ()
+    embedding_metadata: tuple[str, ...] = ()
