@@ -169,7 +169,7 @@ def _unit_rows(documents: list[DocumentUnits], granularity: str, id_type: str) -
     lists: dict[str, list[Any]] = {POSITION: [], "start": [], "stop": [], granularity: []}
     vectors = []
     for each in documents:
-        flat = each.vectors.reshape(len(each.vectors), -1)
+        flat = each.vectors.reshape(len(each.vectors), math.prod(each.vectors.shape[1:]))
         present = np.flatnonzero(~np.isnan(flat[:, :1]).any(axis=1))
         vectors.append(flat[present])
         ids += [each.id] * len(present)

@@ -46,7 +46,7 @@ def run_export(options: ExportOptions) -> int:
 
 def _export(target: str) -> Callable[[Source], bool]:
     module, _, name = _EXPORTS[target].partition(".")
-    return getattr(importlib.import_module(f"pipeline.export.{module}"), name)
+    return getattr(importlib.import_module(f"pipeline.export.targets.{module}"), name)
 
 
 def _checked_dest(options: ExportOptions) -> str:

@@ -80,6 +80,7 @@ def finished_run(
     output_format: str = "parquet",
     kept: bool = True,
     chunks: bool = False,
+    extra: bool = True,
     **record: Any,
 ) -> Path:
     """Writes a run with a block for each number of rows; returns its folder.
@@ -91,6 +92,7 @@ def finished_run(
         dtype: Output type.
         output_format: As `--output_format`.
         kept: Whether texts and extra columns are there.
+        extra: Whether extra columns are there with the texts, which TFRecord files cannot hold.
         chunks: Whether each document has two chunks.
         **record: Further keys of run.json, or others in their place.
     """
@@ -113,6 +115,7 @@ def finished_run(
     for number, count in enumerate(rows):
         block = block_of(number, first, count, width, kept)
         block = in_chunks(block, width) if chunks else block
+        block = block if extra else replace(block, extra=None)
         report = write_block(block, str(folder), "run", output_format, settings)
         for name, file in report.files.items():
             sums = written.setdefault(name.split("/")[0], {"files": 0, "bytes": 0, "rows": 0})
@@ -121,13 +124,13 @@ def finished_run(
             sums["rows"] += file.rows
         first += count
     assert set(written) <= {*KINDS.values(), *PIECES.values()}
-    extra = {field.name: str(field.type) for field in extra_of(np.arange(1)).schema}
+    types = {field.name: str(field.type) for field in extra_of(np.arange(1)).schema}
     found = {
         "run": "run",
         "status": "done",
         "vectors": settings,
         "written": written,
-        "input": {"extra_columns": extra if kept else None},
+        "input": {"extra_columns": types if kept and extra else None},
         "model": {"source": "tests"},
         "counts": {"records": first, "embedded": first, "rejected": 0, "truncated": 0},
         "tokens": 5 * first,
