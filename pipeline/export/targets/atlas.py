@@ -16,6 +16,7 @@ from storage.files import join, write_whole
 MOST_ROWS = 1_000_000  # the browser holds all of them
 _FILE = "atlas.parquet"
 _FITTED_ROWS = 20_000  # of which the axes of the map are computed
+_FITTED_BYTES = 64 << 20
 _VECTOR, _X, _Y = "vector", "projection_x", "projection_y"
 
 
@@ -42,7 +43,10 @@ class AtlasTarget:
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
         """Computes the axes of the map, then writes the file, of a sample of the rows."""
-        axes = principal_axes(self._source.sampled(min(rows, _FITTED_ROWS)), self._source.width)
+        fitted = min(rows, _FITTED_ROWS, max(1, _FITTED_BYTES // (4 * self._source.width)))
+        axes = principal_axes(
+            np.concatenate([batch.vectors for batch in self._source.sampled(fitted)])
+        )
         tables = (self._table(batch, axes) for batch in self._source.sampled(rows))
         path = join(self._dest, _FILE)
         write_whole(path, lambda out: write_parquet(out, tables, self._schema))
@@ -75,21 +79,14 @@ class Axes:
         return ((vectors - self.mean) @ self.directions).T.astype(np.float32)
 
 
-def principal_axes(batches: Iterator[Rows], width: int) -> Axes:
-    """Computes the first two principal components (PCA); a batch is in memory at a time."""
-    count, total, products = 0, np.zeros(width), np.zeros((width, width))
-    for batch in batches:
-        vectors = batch.vectors.astype(np.float64)
-        count += len(vectors)
-        total += vectors.sum(axis=0)
-        products += vectors.T @ vectors
-    mean = total / count
-    _, found = np.linalg.eigh(products / count - np.outer(mean, mean))
-    directions = found[:, : -(min(width, 2) + 1) : -1]
-    if width == 1:
-        directions = np.hstack([directions, np.zeros((1, 1))])
+def principal_axes(vectors: np.ndarray) -> Axes:
+    """Computes the first two principal components (PCA) of float32 `[rows, width]`."""
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    _, _, found = np.linalg.svd(vectors - mean, full_matrices=False)
+    directions = np.zeros((vectors.shape[1], 2))
+    directions[:, : len(found[:2])] = found[:2].T
     largest = directions[np.abs(directions).argmax(axis=0), range(2)]
-    return Axes(mean, directions * np.where(largest < 0, -1, 1))  # eigenvectors have no sign
+    return Axes(mean, directions * np.where(largest < 0, -1, 1))  # components have no sign
 
 
 def export_atlas(source: Source) -> bool:
