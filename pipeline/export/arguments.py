@@ -25,8 +25,9 @@ def parse_export(arguments: Sequence[str]) -> ExportOptions:
         raise UsageError(
             f"--index must be one of {', '.join(choices)} for --to {target}, got {given['index']}"
         )
-    if given["sample"] is not None and given["sample"] < 1:
-        raise UsageError(f"--sample must be at least 1, got {given['sample']}")
+    for flag in ("sample", "memory"):
+        if given[flag] is not None and given[flag] < 1:
+            raise UsageError(f"--{flag} must be at least 1, got {given[flag]}")
     for flag in ("restricts", "numeric_restricts", "embedding_metadata"):
         given[flag] = tuple(filter(None, (given[flag] or "").split(",")))
     return ExportOptions(**{name: value for name, value in given.items() if value is not None})
@@ -48,6 +49,7 @@ def _parser() -> Parser:
     add("--partial", action="store_true", help="take what an unfinished run has finished")
     listed = "; ".join(f"{target}: {', '.join(names)}" for target, names in INDEXES.items())
     add("--index", help=f"kind of index ({listed}; the first is the default)")
+    add("--memory", type=int, metavar="MIB", help="of an index being filled (faiss; default: 1024)")
     add("--table", help="name of the table (lancedb, pgvector; default: embeddings)")
     add("--sample", type=int, metavar="N", help="most rows, spread evenly (projector, atlas)")
     columns = "columns, separated by commas,"

@@ -13,6 +13,7 @@ INDEXES = {
 # The flags that only some targets take.
 TAKEN_BY = {
     "index": tuple(INDEXES),
+    "memory": ("faiss",),
     "table": ("lancedb", "pgvector"),
     "sample": ("projector", "atlas"),
     "restricts": ("vertex",),
@@ -32,6 +33,7 @@ class ExportOptions:
         granularity: One of `GRANULARITIES`.
         partial: Whether to export the finished parts of an unfinished run.
         index: One of the target's `INDEXES`.
+        memory: MiB that the vectors of an index take while it is filled.
         table: Name of the table.
         sample: Most rows to export; None for the target's own limit.
         restricts: Columns to filter by their values.
@@ -45,6 +47,7 @@ class ExportOptions:
     granularity: str = "sentence"
     partial: bool = False
     index: str = "none"
+    memory: int = 1024
     table: str = "embeddings"
     sample: int | None = None
     restricts: tuple[str, ...] = ()

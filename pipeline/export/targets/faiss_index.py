@@ -4,10 +4,12 @@ Few vectors get a flat index. More get an inverted file: its centroids are train
 lists that outgrow memory are merged on disk, into `knn.ivfdata`.
 """
 
+import ctypes
 import math
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,9 +33,8 @@ from storage.files import join, write_bytes, write_whole
 
 FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number
-_PER_LIST = 64  # vectors of the sample for each centroid; faiss asks for 39 to 256
+_PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
 _SAMPLE_MEGABYTES = 512
-_MEMORY_MEGABYTES = 1024  # of an index that is being filled
 _INDEX, _LISTS, _IDS, _INFOS = "knn.index", "knn.ivfdata", "ids.parquet", "index_infos.json"
 _WORK = "_unfinished"
 
@@ -44,10 +45,12 @@ class FaissExport:
     Attributes:
         faiss: The library.
         lists: How many lists an inverted file has; 0 for a flat index.
+        memory: MiB that its vectors take before they are written as a part.
     """
 
     def __init__(self, source: Source) -> None:
         self.faiss = required("faiss", source.options)
+        self.memory = source.options.memory
         self._source, self._dest = source, source.options.dest
         self._binary = source.dtype == "ubinary"
         self.lists = _number_of_lists(source)
@@ -147,7 +150,7 @@ class _Filler:
         self._empty = export.work_path("empty")
         export.write(empty, self._empty)
         self._index = empty
-        self._most = max(1, (_MEMORY_MEGABYTES << 20) // export.bytes_of_row())
+        self._most = max(1, (export.memory << 20) // export.bytes_of_row())
         self.parts: list[str] = []
 
     def fill(self) -> Iterator[pa.Table]:
@@ -184,11 +187,28 @@ class _Filler:
         index = self._export.read(self._empty)
         path = self._export.work_path(_LISTS)
         lists = faiss.OnDiskInvertedLists(index.nlist, index.code_size, path)
-        index.ntotal = lists.merge_from_multiple(pointers.data(), pointers.size())
+        with _without_notes():
+            index.ntotal = lists.merge_from_multiple(pointers.data(), pointers.size())
         index.replace_invlists(lists, True)
         lists.this.disown()
         lists.filename = _LISTS  # beside the index, wherever the folder is
         return index
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """Keeps off the terminal what faiss prints of each file that it makes larger."""
+    flush = ctypes.CDLL(None).fflush  # of what C has printed and not written
+    flush(None)
+    stdout = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        flush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _number_of_lists(source: Source) -> int:
@@ -196,8 +216,7 @@ def _number_of_lists(source: Source) -> int:
     asked = source.options.index
     if asked == "flat" or (asked == "auto" and source.rows <= FLAT_ROWS):
         return 0
-    bytes_of_sample = _SAMPLE_MEGABYTES << 20
-    most = bytes_of_sample // (4 * source.width * _PER_LIST)
+    most = (_SAMPLE_MEGABYTES << 20) // (4 * source.width * _PER_LIST)
     return max(1, min(4 * math.isqrt(source.rows), most, source.rows // _PER_LIST))
 
 
