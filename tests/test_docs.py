@@ -36,6 +36,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--split",  # examples.sts_benchmark
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh
+    "--logdir",  # tensorboard
     "--now",  # systemctl
 }
 
@@ -55,7 +56,8 @@ def columns():
 @pytest.fixture(scope="module")
 def known():
     """Every flag that a command's help names."""
-    commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
+    names = ("card", "embed", "export", "search", "tokenize", "verify")
+    commands = (["model", "import"], *([name] for name in names))
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):
