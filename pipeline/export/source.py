@@ -12,7 +12,7 @@ from xxhash import xxh3_64_hexdigest
 from bert.formats.number_types import output_dtype
 from bert.formats.output_files import vector_kinds
 from bert.formats.result_rows import Rows, row_batches
-from bert.results import check_complete, granular_settings, read_run, vector_files
+from bert.results import granular_settings, read_run, vector_files
 from pipeline.errors import UsageError
 from pipeline.export.options import ExportOptions
 
@@ -161,7 +161,6 @@ def _files(
     options: ExportOptions, record: dict[str, Any], settings: dict[str, Any], first: str
 ) -> Iterator[tuple[str, Iterator[Rows]]]:
     """Yields the names of the files from `first` on, and their rows."""
-    check_complete(options.source, options.partial)
     extra = record.get("input", {}).get("extra_columns") or {}
     for path in vector_files(options.source, options.granularity, options.partial, first):
         name = f"{path.parent.name}/{path.name}"

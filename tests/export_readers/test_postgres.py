@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bert
@@ -141,6 +144,8 @@ def test_what_the_server_refuses_is_one_sentence_without_secrets(
     assert "--table theirs holds another export" in error(table="theirs")
     with_password = server.url.replace("postgres@", f"postgres:{PASSWORD}@")
     assert "must not hold a password" in error(with_password)
+    assert "must not hold a password" in error(f"{server.url}?password={PASSWORD}")
+    assert "is not the URL of a PostgreSQL database" in error(f"{server.url}?{PASSWORD}=1")
     wide = finished_run(tmp_path / "wide", [3], 2001, kept=False)
     assert export(wide, server.url, "pgvector", index="hnsw") == 2
     assert (
@@ -150,3 +155,31 @@ def test_what_the_server_refuses_is_one_sentence_without_secrets(
     assert "password authentication failed" in error(code=1)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     assert "PostgreSQL failed: connection failed" in error("postgresql://a@127.0.0.1:9/b", code=1)
+
+
+def test_ids_that_are_there_twice_and_texts_with_nul_are_refused(server, tmp_path, capsys):
+    run = finished_run(tmp_path / "run", [10, 10], WIDTH)
+    first, second = sorted((run / "embeddings").iterdir())
+    assert export(with_table(run, second, pq.read_table(first)), server.url, "pgvector") == 2
+    error = capsys.readouterr().err
+    assert "has rows with the same key: Key (id)=(d/0) already exists. Embed with another" in error
+    texts = pq.read_table(first)
+    at = texts.column_names.index("text")
+    nul = texts.set_column(at, "text", pa.array(["a\0b"] * 10))
+    run = finished_run(tmp_path / "other", [10], WIDTH)
+    run = with_table(run, next((run / "embeddings").iterdir()), nul)
+    assert export(run, server.url, "pgvector", table="nul") == 2
+    error = capsys.readouterr().err
+    assert "holds a value that PostgreSQL cannot store" in error
+    assert "a\0b" not in error
+
+
+def with_table(run, path, table):
+    """The run with another table in the place of a file, without reports to compare it with."""
+    shutil.rmtree(run / "_state")
+    before = path.stat().st_size
+    pq.write_table(table, path)
+    record = json.loads((run / "run.json").read_text())
+    record["written"]["embeddings"]["bytes"] += path.stat().st_size - before
+    (run / "run.json").write_text(json.dumps(record))
+    return run

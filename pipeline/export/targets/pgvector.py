@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -206,12 +205,8 @@ def export_pgvector(source: Source) -> bool:
     """
     options = source.options
     _check_size(source)
-    if urlsplit(options.dest).password is not None:
-        raise UsageError(
-            "DEST must not hold a password, which others can see: set PGPASSWORD, or use ~/.pgpass"
-        )
+    _check_address(source)
     with _server_errors(source) as psycopg:
-        required("pgvector.psycopg", options)
         connection = psycopg.connect(
             options.dest,
             autocommit=True,
@@ -222,6 +217,21 @@ def export_pgvector(source: Source) -> bool:
             _check_extension(connection)
             required("pgvector.psycopg", options).register_vector(connection)
             return PgvectorExport(source, connection).run()
+
+
+def _check_address(source: Source) -> None:
+    """Refuses a URL that is none, or holds a password."""
+    psycopg: Any = required("psycopg", source.options)
+    try:
+        found = psycopg.conninfo.conninfo_to_dict(source.options.dest)
+    except psycopg.ProgrammingError:  # whose message quotes parts of the URL
+        raise UsageError(
+            "DEST is not the URL of a PostgreSQL database: write postgresql://USER@HOST/DATABASE"
+        ) from None
+    if "password" in found:
+        raise UsageError(
+            "DEST must not hold a password, which others can see: set PGPASSWORD, or use ~/.pgpass"
+        )
 
 
 def _check_size(source: Source) -> None:
