@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from pipeline.errors import UsageError
-from pipeline.export.options import GRANULARITIES, INDEXES, TAKEN_BY, TARGETS, ExportOptions
+from pipeline.export.options import (
+    GRANULARITIES,
+    INDEXES,
+    SAMPLES,
+    TAKEN_BY,
+    TARGETS,
+    ExportOptions,
+)
 from pipeline.parser import Parser, program
 
 
@@ -28,6 +35,7 @@ def parse_export(arguments: Sequence[str]) -> ExportOptions:
     for flag in ("sample", "memory"):
         if given[flag] is not None and given[flag] < 1:
             raise UsageError(f"--{flag} must be at least 1, got {given[flag]}")
+    given["sample"] = given["sample"] or SAMPLES.get(target)
     for flag in ("restricts", "numeric_restricts", "embedding_metadata"):
         given[flag] = tuple(filter(None, (given[flag] or "").split(",")))
     return ExportOptions(**{name: value for name, value in given.items() if value is not None})

@@ -39,8 +39,9 @@ def run_export(options: ExportOptions) -> int:
         source = open_source(options)
         written = _export(options.target)(source)
     place = hide_secrets(options.dest)
-    what = f"{source.rows:,} rows" if source.rows != 1 else "1 row"
-    say(f"{place}: {what} of {source.width} numbers" + ("" if written else ", nothing to do"))
+    rows = "" if source.wanted_rows == source.rows else f"{source.wanted_rows:,} of "
+    rows += f"{source.rows:,} rows" if source.rows != 1 else "1 row"
+    say(f"{place}: {rows} of {source.width} numbers" + ("" if written else ", nothing to do"))
     return ExitCode.DONE
 
 
@@ -64,6 +65,8 @@ def _checked_dest(options: ExportOptions) -> str:
         places = "a local folder" if target in _LOCAL else "a local folder or gs://"
         raise UsageError(f"--to {target} writes to {places}, got DEST {hide_secrets(dest)}")
     dest = absolute(dest).rstrip("/")
+    if is_remote(dest) and dest.count("/") < 3:
+        raise UsageError(f"DEST {dest} is a whole bucket; give a folder in it")
     if os.path.exists(dest) and not os.path.isdir(dest):
         raise UsageError(f"DEST {dest} is a file; give a folder")
     if f"{dest}/".startswith(f"{absolute(options.source).rstrip('/')}/"):

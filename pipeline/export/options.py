@@ -10,12 +10,15 @@ INDEXES = {
     "lancedb": ("none", "ivf_flat", "ivf_pq"),
     "pgvector": ("none", "hnsw", "ivfflat"),
 }
+# Most rows of targets that show them, unless --sample says another number. TensorBoard draws more,
+# but its own projections take fewer; the browser holds all rows of an atlas.
+SAMPLES = {"projector": 10_000, "atlas": 1_000_000}
 # The flags that only some targets take.
 TAKEN_BY = {
     "index": tuple(INDEXES),
     "memory": ("faiss",),
     "table": ("lancedb", "pgvector"),
-    "sample": ("projector", "atlas"),
+    "sample": tuple(SAMPLES),
     "restricts": ("vertex",),
     "numeric_restricts": ("vertex",),
     "embedding_metadata": ("vertex",),
@@ -35,7 +38,7 @@ class ExportOptions:
         index: One of the target's `INDEXES`.
         memory: MiB that the vectors of an index take while it is filled.
         table: Name of the table.
-        sample: Most rows to export; None for the target's own limit.
+        sample: Most rows to export, spread evenly over all; None for all rows.
         restricts: Columns to filter by their values.
         numeric_restricts: Columns to filter by their numbers.
         embedding_metadata: Columns that Vector Search returns with a hit.

@@ -59,6 +59,11 @@ class Source:
     files: frozenset[str] | None
 
     @property
+    def wanted_rows(self) -> int:
+        """How many rows are exported."""
+        return min(self.rows, self.options.sample or self.rows)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What an export continues only if it is the same."""
         names = None if self.files is None else " ".join(sorted(self.files)).encode()

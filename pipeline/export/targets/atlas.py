@@ -13,7 +13,6 @@ from pipeline.export.journal import JOURNAL, write_files
 from pipeline.export.source import Source
 from storage.files import join, write_whole
 
-MOST_ROWS = 1_000_000  # the browser holds all of them
 _FILE = "atlas.parquet"
 _FITTED_ROWS = 20_000  # of which the axes of the map are computed
 _FITTED_BYTES = 64 << 20
@@ -26,7 +25,7 @@ class AtlasTarget:
     others: tuple[str, ...] = ()
 
     def __init__(self, source: Source) -> None:
-        self.rows = min(source.rows, source.options.sample or MOST_ROWS)
+        self.rows = source.wanted_rows
         self.journal = join(source.options.dest, JOURNAL)
         self._source, self._dest = source, source.options.dest
         for name in {_VECTOR, _X, _Y} & set(source.schema.names):

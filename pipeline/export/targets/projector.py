@@ -12,7 +12,6 @@ from pipeline.export.source import Source
 from storage.files import join, write_bytes, write_whole
 from transforms.write.jsonl import json_values
 
-MOST_ROWS = 10_000  # the page draws more, but its own projections take fewer
 _TENSORS, _METADATA, _CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 _BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -23,7 +22,7 @@ class ProjectorTarget:
     others: tuple[str, ...] = (_CONFIG,)
 
     def __init__(self, source: Source) -> None:
-        self.rows = min(source.rows, source.options.sample or MOST_ROWS)
+        self.rows = source.wanted_rows
         self.journal = join(source.options.dest, JOURNAL)
         self._source, self._dest = source, source.options.dest
 

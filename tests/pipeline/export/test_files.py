@@ -138,9 +138,10 @@ def read_tsv(path):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_projector_gets_a_sample_that_is_spread_over_all(runs, tmp_path, kept):
+def test_the_projector_gets_a_sample_that_is_spread_over_all(runs, tmp_path, kept, capsys):
     source, dest = runs(kept=kept), tmp_path / "projector"
     assert export(source, dest, "projector", sample=500) == 0
+    assert capsys.readouterr().out == f"{dest}: 500 of {TOTAL:,} rows of 20 numbers\n"
     tensors = np.array(read_tsv(dest / "tensors.tsv"), np.float32)
     metadata = read_tsv(dest / "metadata.tsv")
     if kept:  # a single column has no header

@@ -131,6 +131,7 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
         ({"granularity": "word"}, "holds vectors of sentence, none of word"),
         ({"dest": "s3://bucket/a"}, "--to npy writes to a local folder or gs://"),
         ({"target": "faiss", "dest": "gs://bucket/a"}, "--to faiss writes to a local folder"),
+        ({"dest": "gs://bucket/"}, "DEST gs://bucket is a whole bucket; give a folder in it"),
         ({"target": "pgvector"}, "--to pgvector requires DEST as postgresql://"),
         ({"dest": "{run}/new"}, "lies in the output itself"),
         ({"dest": "{run}/run.json"}, "run.json is a file; give a folder"),
