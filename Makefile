@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: chromium flink test-flink test-airflow test-ecosystem check docs notebooks bench dataflow clean
+.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -150,6 +150,17 @@ chromium:  ## install the browser in which tests open report.html (Debian and Ub
 test-ecosystem: model build/ecosystem-venv/made  ## give the encoder to mteb, BERTopic, LangChain, … (own environment)
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
 		-o asyncio_mode=auto tests/ecosystem
+
+# On top of .venv: a path file leads to its packages.
+build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/export-venv
+	$(BIN)/uv pip install --quiet --no-deps --python build/export-venv/bin/python -r $<
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+		$$(build/export-venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/runtime.pth
+	@touch $@
+
+test-export: build/export-venv/made  ## open exports with faiss, LanceDB, PostgreSQL, … (own environment)
+	build/export-venv/bin/python -m pytest tests/export_readers
 
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
 	$(BIN)/lint-imports

@@ -157,7 +157,7 @@ def check_complete(folder: _Folder, partial: bool = False) -> None:
 
 
 def vector_files(
-    folder: _Folder, granularity: str = "sentence", partial: bool = False
+    folder: _Folder, granularity: str = "sentence", partial: bool = False, first: str = ""
 ) -> Iterator[Path]:
     """Yields the files of one kind of vectors of a run, in the input's order.
 
@@ -168,6 +168,7 @@ def vector_files(
         folder: Output folder of a run.
         granularity: `sentence`, `token`, `word` or `span`.
         partial: Whether to read the finished parts of an incomplete run.
+        first: Name of the file to begin with, as in `run.json` and reports.
 
     Raises:
         InputError: The run is not complete, or its files are not those that it wrote.
@@ -175,25 +176,28 @@ def vector_files(
     check_complete(folder, partial)
     record = read_run(folder)
     for kind in vector_kinds(granularity):
-        for name, path in _files_of_kind(folder, kind, record):
+        for name, path in _files_of_kind(folder, kind, record, first):
             if record is None or _is_written(folder, record, name, path):
                 yield path
 
 
 def _files_of_kind(
-    folder: _Folder, kind: str, record: dict[str, Any] | None
+    folder: _Folder, kind: str, record: dict[str, Any] | None, first: str
 ) -> Iterator[tuple[str, Path]]:
-    """Yields names and paths; of a complete run, as many files and bytes as it wrote."""
+    """Yields names and paths from `first` on; a complete run has all files that it wrote."""
     place = join(os.fspath(folder), kind)
     if not is_remote(folder):
         entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
         sizes = {f"{kind}/{path.name}": path.stat().st_size for path in entries}
         for name in _vector_names(place, kind, sizes, record):
-            yield name, Path(folder, name)
+            if name >= first:
+                yield name, Path(folder, name)
         return
     listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
     sizes = {name: file.size for name, file in listed.items()}
     for name in _vector_names(place, kind, sizes, record):
+        if name < first:
+            continue
         with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
             copy = Path(temporary, name)
             download(listed[name], copy)

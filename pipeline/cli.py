@@ -27,6 +27,7 @@ commands:
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
+  export     DIR DEST --to TARGET            to npy, faiss, vertex, lancedb, pgvector, projector, …
   card       DIR                             describe an output in README.md and croissant.json
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
@@ -81,6 +82,7 @@ def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
         "search": partial(_search, own_process),
         "watch": _watch,
         "verify": _verify,
+        "export": _export,
         "card": _card,
         "report": _report,
         "model": _model,
@@ -152,6 +154,15 @@ def _verify(arguments: list[str]) -> int:
     from pipeline.commands.verify import run_verify
 
     return run_verify(given)
+
+
+def _export(arguments: list[str]) -> int:
+    from pipeline.export.arguments import parse_export
+
+    options = parse_export(arguments)
+    from pipeline.export.command import run_export
+
+    return run_export(options)
 
 
 def _card(arguments: list[str]) -> int:

@@ -36,6 +36,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--split",  # examples.sts_benchmark
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh
+    "--logdir",  # tensorboard
     "--now",  # systemctl
     "--collector",  # .textfile.directory, node_exporter
 }
@@ -60,6 +61,7 @@ def known():
         ["card"],
         ["embed"],
         ["estimate"],
+        ["export"],
         ["model", "import"],
         ["report"],
         ["search"],

@@ -17,7 +17,7 @@ from bert.formats.number_types import (
     stored_type,
     stored_width,
 )
-from bert.formats.result_files import damage_named
+from bert.formats.vector_coding import damage_named
 from storage.errors import InputError
 
 _BATCH = 256  # rows of Parquet at a time: whole texts are in memory until they are cut

@@ -1,46 +1,29 @@
 """Reads the vectors of one file of a run, whatever number type they are stored as."""
 
-import gzip
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
-from bert.formats.number_types import (
-    INTEGER_DTYPES,
-    output_dtype,
-    restored,
-    stored_type,
-    stored_width,
-)
+from bert.formats.number_types import output_dtype
 from bert.formats.output_files import KINDS, PIECES
 from bert.formats.plain_vectors import plain_vectors
-from storage.errors import InputError
+from bert.formats.vector_coding import (
+    Coding,
+    check_size,
+    damage_named,
+    example_columns,
+    json_lines,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
-# bytes of Parquet can declare any number of rows.
-_MOST_BYTES = 8 << 30
 _BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 
@@ -95,13 +78,13 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
     Raises:
         InputError: The file is damaged.
     """
-    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    coding = Coding(output_dtype(settings), math.prod(settings["shape"]))
     with damage_named(path):
         if path.suffix == ".parquet":
             return _sentence_table(path, coding)
         if ".tfrecord" in path.name:
             return _sentence_records(path, coding)
-        return _sentence_lines(_lines(path), coding)
+        return _sentence_lines(json_lines(path), coding)
 
 
 @dataclass(frozen=True)
@@ -146,12 +129,12 @@ def sentence_batches(
         return
     import pyarrow.parquet as pq
 
-    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    coding = Coding(output_dtype(settings), math.prod(settings["shape"]))
     with (
         damage_named(path),
         pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=check_pages) as file,
     ):
-        _check_size(file)
+        check_size(file)
         names = [name for name in columns if name in file.schema_arrow.names]
         plain = coding.dtype == "float32" and names == ["embedding"] and not check_pages
         if plain and (vectors := plain_vectors(path, file, coding.width)) is not None:
@@ -197,114 +180,46 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
         InputError: The file is damaged.
     """
     shape = tuple(settings["token_shape"])
-    coding = _Coding(output_dtype(settings), math.prod(shape))
+    coding = Coding(output_dtype(settings), math.prod(shape))
     with damage_named(path):
         if path.suffix == ".parquet":
             return list(_unit_table(path, granularity, coding, shape))
         if granularity == "token":
-            return [_token_line(row, shape) for row in _lines(path)]
-        return [_unit_line(row, granularity, coding, shape) for row in _lines(path)]
+            return [_token_line(row, shape) for row in json_lines(path)]
+        return [_unit_line(row, granularity, coding, shape) for row in json_lines(path)]
 
 
-@dataclass(frozen=True)
-class _Coding:
-    """How the vectors of a run are stored.
-
-    Attributes:
-        dtype: Output type.
-        width: Numbers of a vector.
-    """
-
-    dtype: str
-    width: int
-
-    def vectors(
-        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
-    ) -> np.ndarray:
-        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
-        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
-        vectors = restored(rows, scale, self.dtype, self.width)
-        if present.all():
-            return vectors
-        spread = np.full((len(present), self.width), np.nan, np.float32)
-        spread[present] = vectors
-        return spread
-
-    def of_lists(
-        self, lists: Sequence[Sequence[float] | None], scales: Sequence[float | None]
-    ) -> np.ndarray:
-        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
-        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
-        values = [each for each in lists if each is not None]
-        present = np.array([each is not None for each in lists], bool)
-        return coding.vectors(
-            np.array(values, stored_type(coding.dtype)),
-            np.array([each for each in scales if each is not None], np.float32),
-            present,
-        )
-
-
-@contextmanager
-def damage_named(path: Path | str) -> Iterator[None]:
-    """Raises InputError, which names the file, for whatever reading a damaged file raises."""
-    try:
-        yield
-    except _DAMAGE as error:
-        raise InputError(
-            f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
-        ) from error
-
-
-def _sentence_table(path: Path, coding: _Coding) -> SentenceVectors:
+def _sentence_table(path: Path, coding: Coding) -> SentenceVectors:
     table = _table(path, *SENTENCE_COLUMNS)
     return _sentences({name: table[name].combine_chunks() for name in table.column_names}, coding)
 
 
-def _sentences(columns: "dict[str, pa.Array]", coding: _Coding) -> SentenceVectors:
+def _sentences(columns: "dict[str, pa.Array]", coding: Coding) -> SentenceVectors:
     return SentenceVectors(
         columns["id"].to_pylist() if "id" in columns else [],
-        _column_vectors(columns["embedding"], columns.get("scale"), coding),
+        coding.of_column(columns["embedding"], columns.get("scale")),
         *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
     )
 
 
-def _sentence_records(path: Path, coding: _Coding) -> SentenceVectors:
-    from bert.formats.tf_example import decode_records
-    from bert.formats.tfrecord import unframed
-
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        data = gzip.decompress(data)
-    records = [record.data for some in unframed([data]) for record in some]
-    if None in records:
-        raise InputError("a checksum differs")
-    floats = coding.dtype == "float32"
-    kinds: dict[str, type] = {"id": bytes, "scale": float, "start": int, "stop": int}
-    kinds["embedding"] = float if floats else bytes
-    columns, readable = decode_records([each for each in records if each is not None], kinds)
-    if len(readable) < len(records):
-        raise InputError("a record is not a tf.train.Example")
-    values = columns["embedding"].values
-    if not floats:
-        stored = stored_type(coding.dtype).newbyteorder("<")
-        values = np.frombuffer(b"".join(values.tolist()), stored)
-    scale = columns["scale"].values if len(columns["scale"].values) else None
-    places = [columns[name].values.astype(np.int32) for name in ("start", "stop")]
+def _sentence_records(path: Path, coding: Coding) -> SentenceVectors:
+    vectors, columns = example_columns(path, coding, {"id": bytes, "start": int, "stop": int})
+    places = [columns[name].astype(np.int32) for name in ("start", "stop")]
     return SentenceVectors(
-        [each.decode() for each in columns["id"].values.tolist()],
-        coding.vectors(values, scale, np.ones(len(records), bool)),
+        [each.decode() for each in columns["id"].tolist()],
+        vectors,
         *(places if len(places[0]) else ()),
     )
 
 
 def _unit_table(
-    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
+    path: Path, granularity: str, coding: Coding, shape: tuple[int, ...]
 ) -> Iterator[DocumentUnits]:
     table = _table(path, "id", KINDS[granularity])
     lists = table[KINDS[granularity]].combine_chunks()
     units = lists.flatten()
     fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = _column_vectors(fields["embedding"], fields.get("scale"), coding)
+    vectors = coding.of_column(fields["embedding"], fields.get("scale"))
     texts = fields[granularity].to_pylist() if granularity in fields else None
     starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
     splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
@@ -324,42 +239,11 @@ def _table(path: Path, *columns: str) -> "pa.Table":
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         there = file.schema_arrow.names
-        _check_size(file)
+        check_size(file)
         return file.read(columns=[name for name in columns if name in there])
 
 
-def _check_size(file: "pa.parquet.ParquetFile") -> None:
-    """Refuses a file whose footer declares far too many bytes or rows."""
-    found = file.metadata
-    groups = [found.row_group(number) for number in range(found.num_row_groups)]
-    kind = (
-        file.schema_arrow.field("embedding").type
-        if "embedding" in file.schema_arrow.names
-        else None
-    )
-    width = getattr(kind, "list_size", 0)
-    size = max(sum(group.total_byte_size for group in groups), found.num_rows * (16 + 4 * width))
-    if size > _MOST_BYTES:
-        raise InputError(f"declares {size:,} bytes")
-
-
-def _column_vectors(column: "pa.Array", scale: "pa.Array | None", coding: _Coding) -> np.ndarray:
-    # A missing vector is null, or an empty list in files for BigQuery.
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    present = lengths > 0
-    scales = None if scale is None else scale.to_numpy(zero_copy_only=False)[present]
-    return coding.vectors(column.flatten().to_numpy(), scales, present)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if path.stat().st_size > _MOST_BYTES:
-        raise InputError("too large to be a file of a run")
-    with path.open("rb") as file:
-        for line in file:
-            yield orjson.loads(line)
-
-
-def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> SentenceVectors:
+def _sentence_lines(lines: Iterable[dict[str, Any]], coding: Coding) -> SentenceVectors:
     rows = list(lines)
     windows = bool(rows) and not rows[0].keys().isdisjoint(PIECES)
     places = [
@@ -371,7 +255,7 @@ def _sentence_lines(lines: Iterable[dict[str, Any]], coding: _Coding) -> Sentenc
 
 
 def _unit_line(
-    row: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
+    row: dict[str, Any], granularity: str, coding: Coding, shape: tuple[int, ...]
 ) -> DocumentUnits:
     units = row[KINDS[granularity]]
     scales = [unit.get("scale") for unit in units]

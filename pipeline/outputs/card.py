@@ -25,13 +25,17 @@ _CONTEXT = {
 }
 
 
-def card(record: Mapping[str, Any], name: str, files: Mapping[str, str]) -> str:
+def card(
+    record: Mapping[str, Any], name: str, files: Mapping[str, Any], about: str | None = None
+) -> str:
     """Returns README.md: what the vectors are and how many, and which files a reader opens.
 
     Args:
         record: `run.json` of a complete run.
         name: Title of the data set.
-        files: A glob of each folder of vectors, by its name.
+        files: A glob of each folder of vectors, by its name; or, as the Hub reads them, the
+            `data_files` of each configuration.
+        about: First sentence of the page; None says which folders a run's output has.
     """
     vectors, counts, versions = record["vectors"], record["counts"], record["versions"]
     front = {
@@ -57,10 +61,8 @@ def card(record: Mapping[str, Any], name: str, files: Mapping[str, str]) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     folders = ", ".join(f"`{kind}/`" for kind in files)
-    return (
-        f"---\n{front_matter}---\n\n# {name}\n\nBERT embeddings in {folders}; `run.json` has "
-        f"everything about the run.\n\n| | |\n|---|---|\n{table}\n"
-    )
+    about = about or f"BERT embeddings in {folders}; `run.json` has everything about the run."
+    return f"---\n{front_matter}---\n\n# {name}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
 
 
 def croissant(

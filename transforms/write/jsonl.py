@@ -46,7 +46,7 @@ def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _with_more(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
-    columns = {name: _plain(column) for name, column in more_columns(block).items()}
+    columns = {name: json_values(column) for name, column in more_columns(block).items()}
     if not columns:
         yield from rows
         return
@@ -65,7 +65,7 @@ def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterab
         fields = {field.name: units.field(field.name) for field in units.type}
         each = _rows({name: _values(name, values, dtype) for name, values in fields.items()})
         return (list(islice(each, count)) for count in np.diff(column.offsets).tolist())
-    return _plain(column)
+    return json_values(column)
 
 
 def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
@@ -80,7 +80,7 @@ def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
     return (next(vectors) if there else None for there in present.tolist())
 
 
-def _plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Values as JSON has them.
 
     Instants are ISO 8601 in UTC, local times and dates ISO 8601, decimals their digits as text.

@@ -1,0 +1,1 @@
+"""Writes rows as each target expects them."""

@@ -1,0 +1,66 @@
+"""Writes `emb_0000.npy` and `metadata_0000.parquet`, as clip-retrieval and autofaiss read them."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from bert.formats.result_rows import Rows
+from pipeline.export.encode import number_type, numbers, numbers_width, write_parquet
+from pipeline.export.journal import JOURNAL, rows_of_files, write_files
+from pipeline.export.source import Source
+from storage.files import join, write_whole
+
+_MEGABYTES = 128  # of a file of vectors
+
+
+class NpyTarget:
+    """Files of vectors, and as many files of their columns, row by row alike."""
+
+    others: tuple[str, ...] = ()
+
+    def __init__(self, source: Source) -> None:
+        self.rows = rows_of_files(source.width, _MEGABYTES)
+        self.journal = join(source.options.dest, JOURNAL)
+        self._source, self._dest = source, source.options.dest
+
+    def names(self, number: int, count: int) -> tuple[str, ...]:
+        """The two files; numbers have as many digits as keeps names in their order."""
+        digits = max(4, len(str(count - 1)))
+        return f"emb_{number:0{digits}d}.npy", f"metadata_{number:0{digits}d}.parquet"
+
+    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
+        """Writes both files in one pass."""
+        vectors, columns = (join(self._dest, name) for name in self.names(number, count))
+
+        def write_both(file: BinaryIO) -> None:
+            self._write_header(file, rows)
+            tables = self._vectors_into(file, batches)
+            write_whole(columns, lambda out: write_parquet(out, tables, self._source.schema))
+
+        write_whole(vectors, write_both)
+
+    def finish(self) -> None:
+        """Nothing is left to write."""
+
+    def _write_header(self, file: BinaryIO, rows: int) -> None:
+        dtype, width = self._source.dtype, self._source.width
+        np.lib.format.write_array_header_1_0(
+            file,
+            {
+                "descr": np.lib.format.dtype_to_descr(number_type(dtype)),
+                "fortran_order": False,
+                "shape": (rows, numbers_width(dtype, width)),
+            },
+        )
+
+    def _vectors_into(self, file: BinaryIO, batches: Iterator[Rows]) -> Iterator[pa.Table]:
+        for batch in batches:
+            file.write(numbers(batch, self._source.dtype).tobytes())
+            yield batch.columns
+
+
+def export_npy(source: Source) -> bool:
+    """Exports to npy files; False if they were there already."""
+    return write_files(NpyTarget(source), source, source.options.dest, source.rows)

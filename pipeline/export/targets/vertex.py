@@ -1,0 +1,174 @@
+"""Writes a batch root of JSON lines for Vertex AI Vector Search.
+
+https://cloud.google.com/vertex-ai/docs/vector-search/setup/format-structure has the rules.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+import orjson
+import pyarrow as pa
+
+from bert.formats.output_files import PIECES
+from bert.formats.result_rows import POSITION, Rows
+from pipeline.console import warn
+from pipeline.errors import UsageError
+from pipeline.export.journal import rows_of_files, write_files
+from pipeline.export.source import Source
+from storage.files import join, list_files, open_raw, write_whole
+from transforms.output_folder import REMOVED
+from transforms.write.jsonl import json_values
+
+_MOST_OBJECTS = 5000  # directly under the root
+_MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON
+_DELETE = "delete/removed.txt"
+# Beside the root: in it, every name that ends with .json is taken for data.
+_JOURNAL = ".export.json"
+_JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+_PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
+
+
+class VertexTarget:
+    """Files of JSON lines, and the list of ids to delete."""
+
+    def __init__(self, source: Source) -> None:
+        dest = source.options.dest.rstrip("/")
+        least = -(-source.rows // _MOST_OBJECTS)
+        self.rows = max(rows_of_files(source.width, _MEGABYTES), least)
+        self.journal = dest + _JOURNAL
+        self._source, self._dest = source, dest
+        self._removed = _removed_files(source)
+        self.others: tuple[str, ...] = (_DELETE,) if self._removed else ()
+        options = source.options
+        self._restricts = _columns(source, "restricts", options.restricts, _is_token)
+        self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
+        self._metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
+        self._part = next((name for name in _PARTS if name in source.schema.names), None)
+
+    def names(self, number: int, count: int) -> tuple[str, ...]:
+        """The one file."""
+        return (f"vectors_{number:04d}.json",)
+
+    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
+        """Writes one file."""
+        (name,) = self.names(number, count)
+        lines = (line for batch in batches for line in self._lines(batch))
+        write_whole(join(self._dest, name), lambda file: file.writelines(lines))
+
+    def finish(self) -> None:
+        """Writes the list of removed ids, one a line."""
+        if self._removed:
+            write_whole(join(self._dest, _DELETE), self._write_removed)
+
+    def _lines(self, batch: Rows) -> Iterator[bytes]:
+        parts = () if self._part is None else (self._part,)
+        wanted = {"id", *self._restricts, *self._numeric, *self._metadata, *parts}
+        columns = {name: json_values(batch.columns[name]) for name in wanted}
+        for row, vector in enumerate(batch.vectors):
+            values = {name: column[row] for name, column in columns.items()}
+            yield orjson.dumps(self._datapoint(values, vector), option=_JSON)
+
+    def _datapoint(self, values: Mapping[str, Any], vector: Any) -> dict[str, Any]:
+        document = str(values["id"])
+        point = {"id": document, "embedding": vector}
+        if self._part is not None:
+            point |= {"id": f"{document}#{values[self._part]}", "crowding_tag": document}
+        allowed = ((name, _tokens(values[name])) for name in self._restricts)
+        restricts = [{"namespace": name, "allow": tokens} for name, tokens in allowed if tokens]
+        numeric = [
+            {"namespace": name, field: values[name]}
+            for name, field in self._numeric.items()
+            if values[name] is not None
+        ]
+        metadata = {name: values[name] for name in self._metadata}
+        more = {
+            "restricts": restricts,
+            "numeric_restricts": numeric,
+            "embedding_metadata": metadata,
+        }
+        return point | {name: value for name, value in more.items() if value}
+
+    def _write_removed(self, file: BinaryIO) -> None:
+        for path in self._removed:
+            with open_raw(path) as lines:
+                for line in lines:
+                    name = str(orjson.loads(line)["id"])
+                    if len(name.splitlines()) != 1:
+                        raise UsageError(
+                            f"{path} lists an id with a line break, which delete/ cannot hold"
+                        )
+                    file.write(name.encode() + b"\n")
+
+
+def export_vertex(source: Source) -> bool:
+    """Exports to a batch root; False if it was there already.
+
+    Raises:
+        UsageError: A column is missing or has a type that the field cannot hold, or ids are there
+            twice.
+    """
+    twice = source.record.get("duplicate_ids", 0)
+    if twice:
+        raise UsageError(
+            f"{source.options.source} has {twice:,} ids more than once, Vector Search takes each "
+            "once: embed with another --id_column"
+        )
+    target = VertexTarget(source)
+    return write_files(target, source, source.options.dest.rstrip("/"), source.rows)
+
+
+def _removed_files(source: Source) -> list[str]:
+    """The files of `removed/`; none, with a note, where rows are not documents."""
+    if not source.record.get("removed"):
+        return []
+    if any(name in source.schema.names for name in _PARTS):
+        warn(
+            "note: delete/ is not written: removed/ lists documents, and which of their "
+            f"{source.schema.names[1]}s an index has is not known"
+        )
+        return []
+    return [each.path for each in list_files(join(source.options.source, REMOVED))]
+
+
+def _columns(
+    source: Source,
+    flag: str,
+    names: tuple[str, ...],
+    field_of: Callable[[pa.DataType], str | None] = lambda kind: "",
+) -> dict[str, str]:
+    """The field of each column that a flag names."""
+    fields = {}
+    for name in names:
+        if name not in source.schema.names:
+            kept = ", ".join(source.schema.names)
+            raise UsageError(f"--{flag} names {name}, but the output has {kept}")
+        field = field_of(kind := source.schema.field(name).type)
+        if field is None:
+            raise UsageError(f"--{flag} cannot take {name}, which is {kind}")
+        fields[name] = field
+    return fields
+
+
+def _is_token(kind: pa.DataType) -> str | None:
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    known = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean)
+    return "allow" if any(is_kind(kind) for is_kind in known) else None
+
+
+def _is_number(kind: pa.DataType) -> str | None:
+    if pa.types.is_integer(kind):
+        return "value_int"
+    if pa.types.is_float32(kind):
+        return "value_float"
+    return "value_double" if pa.types.is_float64(kind) else None
+
+
+def _tokens(value: Any) -> list[str]:
+    """The values of a restrict as text.
+
+    >>> _tokens(["a", None]), _tokens(True), _tokens(None)
+    (['a'], ['true'], [])
+    """
+    found = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
+    return [str(each).lower() if isinstance(each, bool) else str(each) for each in found]

@@ -1,0 +1,200 @@
+"""An export that was killed continues, and nothing that is not its own is touched."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pipeline.cli import main
+from tests.support.command import ROOT, start
+from tests.support.exports import contents, export
+from tests.support.finished_runs import finished_run
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A run of which an export makes three files, which have 100,000 rows at most."""
+    folder = tmp_path_factory.mktemp("long") / "run"
+    return finished_run(folder, [60_000, 60_000, 60_000, 30_000], 4, kept=False)
+
+
+def damaged(path):
+    """Changes a byte; returns what undoes it."""
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    return lambda: path.write_bytes(data)
+
+
+@pytest.mark.parametrize("target", ["npy", "datasets"])
+def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, capsys, target):
+    assert export(long, tmp_path / "whole" / "dest", target) == 0
+    dest = tmp_path / "part" / "dest"
+    undo = damaged(sorted((long / "embeddings").iterdir())[2])
+    try:
+        assert export(long, dest, target) == 2
+    finally:
+        undo()
+    assert "is damaged" in capsys.readouterr().err
+    journal = json.loads((dest / "export.json").read_text())
+    assert (journal["status"], journal["numbers"]) == ("running", 1)
+    assert journal["position"] == ["embeddings/part-0000001-00000.parquet", 40_000]
+    whole = contents(tmp_path / "whole" / "dest")
+    there = contents(dest)
+    assert set(there) < set(whole)
+    first = next(path for path in dest.rglob("*0000*") if path.is_file())
+    written = first.stat().st_mtime_ns
+    assert export(long, dest, target) == 0
+    assert first.stat().st_mtime_ns == written
+    assert contents(dest) == whole
+
+
+def unfinished(dest):
+    """Files of rows that are being written."""
+    return [path for path in dest.rglob(".tmp-*") if not path.name.endswith("export.json")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["npy", "vertex", "projector", "atlas", "datasets"])
+def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, target):
+    assert export(long, tmp_path / "whole" / "dest", target) == 0
+    whole = contents(tmp_path / "whole" / "dest")
+    dest = tmp_path / "part" / "dest"
+    killed = start("export", str(long), str(dest), "--to", target)
+    # The first bytes of a file of rows are there; the file itself is not.
+    while not unfinished(dest) and killed.poll() is None:
+        time.sleep(0.001)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    left = {name: data for name, data in contents(dest).items() if ".tmp-" not in name}
+    assert all(whole[name] == data for name, data in left.items() if name != "export.json")
+    assert export(long, dest, target) == 0
+    assert contents(dest) == whole
+
+
+def test_files_that_were_removed_are_written_again(long, tmp_path):
+    assert export(long, tmp_path / "dest", "npy") == 0
+    whole = contents(tmp_path / "dest")
+    (tmp_path / "dest" / "emb_0001.npy").unlink()
+    assert export(long, tmp_path / "dest", "npy") == 0
+    assert contents(tmp_path / "dest") == whole
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return finished_run(tmp_path_factory.mktemp("safety") / "run", [50, 30])
+
+
+@pytest.mark.parametrize("target", ["npy", "vertex", "projector", "atlas", "datasets"])
+def test_a_folder_that_holds_something_else_is_refused_by_name(run, tmp_path, target, capsys):
+    (tmp_path / "dest").mkdir()
+    (tmp_path / "dest" / "letter.txt").write_text("mine")
+    before = contents(tmp_path)
+    assert export(run, tmp_path / "dest", target) == 2
+    assert f"{tmp_path}/dest holds letter.txt, which is not of this" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_another_export_is_refused(run, long, tmp_path, capsys):
+    assert export(run, tmp_path / "dest", "npy") == 0
+    assert export(long, tmp_path / "dest", "npy") == 2
+    assert "holds another export, as" in capsys.readouterr().err
+    (tmp_path / "dest" / "export.json").unlink()
+    assert export(run, tmp_path / "dest", "npy") == 2
+    assert "of an unknown export" in capsys.readouterr().err
+    (tmp_path / "dest" / "export.json").write_text("[]")
+    assert export(run, tmp_path / "dest", "npy") == 2
+    assert "is not the journal of an export" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsys):
+    source = finished_run(tmp_path / "run", [50, 30], status="running")
+    (source / "_state" / "blocks" / "0000001-00000.json").unlink()  # still being written
+    assert export(source, tmp_path / "dest", "npy") == 2
+    assert "or export what is finished with --partial" in capsys.readouterr().err
+    assert export(source, tmp_path / "dest", "npy", partial=True) == 0
+    assert "50 rows" in capsys.readouterr().out
+    assert export(source, tmp_path / "card", "datasets", partial=True) == 2
+    assert "--to datasets conflicts with --partial" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "nope"}, "--to: invalid choice: 'nope'"),
+        ({"index": "flat"}, "--index is for --to faiss or lancedb or pgvector, not for npy"),
+        (
+            {"target": "faiss", "index": "hnsw"},
+            "--index must be one of auto, flat, ivf for --to fa",
+        ),
+        ({"sample": 5}, "--sample is for --to projector or atlas, not for npy"),
+        ({"target": "atlas", "sample": 0}, "--sample must be at least 1, got 0"),
+        ({"granularity": "word"}, "holds vectors of sentence, none of word"),
+        ({"dest": "s3://bucket/a"}, "--to npy writes to a local folder or gs://"),
+        ({"target": "faiss", "dest": "gs://bucket/a"}, "--to faiss writes to a local folder"),
+        ({"dest": "gs://bucket/"}, "DEST gs://bucket is a whole bucket; give a folder in it"),
+        ({"target": "pgvector"}, "--to pgvector requires DEST as postgresql://"),
+        ({"dest": "{run}/new"}, "lies in the output itself"),
+        ({"dest": "{run}/run.json"}, "run.json is a file; give a folder"),
+        ({"source": "{run}/embeddings"}, "is not the output of a run: it holds no run.json"),
+    ],
+)
+def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, changes, message):
+    given = {"source": run, "dest": tmp_path / "dest", "target": "npy", **changes}
+    given = {name: str(value).replace("{run}", str(run)) for name, value in given.items()}
+    assert export(given.pop("source"), given.pop("dest"), given.pop("target"), **given) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize("target", ["faiss", "lancedb", "pgvector"])
+def test_a_package_that_is_not_installed_is_named_with_its_command(run, tmp_path, target, capsys):
+    dest = "postgresql://me@127.0.0.1/db" if target == "pgvector" else tmp_path / "dest"
+    assert export(run, dest, target) == 2
+    assert f"pip install 'bert-embed[{target}]'" in capsys.readouterr().err
+
+
+def test_stacks_and_empty_outputs_are_refused(run, tmp_path, capsys):
+    record = json.loads((run / "run.json").read_text())
+    record["vectors"]["shape"] = [2, 6]
+    stack = finished_run(tmp_path / "stack", [5], **record)
+    assert export(stack, tmp_path / "dest", "npy") == 2
+    assert "holds a stack of 2 vectors for each row" in capsys.readouterr().err
+    assert export(finished_run(tmp_path / "none", []), tmp_path / "dest", "npy") == 2
+    assert "holds no vectors to export" in capsys.readouterr().err
+
+
+def test_help_names_every_target(capsys):
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    assert "{npy,faiss,vertex,lancedb,pgvector,projector,atlas,datasets}" in capsys.readouterr().out
+
+
+MEASURE = """
+import resource, sys
+from pipeline.cli import main
+source, dest, *targets = sys.argv[1:]
+for target in targets:
+    assert main(["export", source, f"{dest}/{target}", "--to", target]) == 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    """Ten times the rows, the same peak; the further vectors alone have 58 MB."""
+    peaks = []
+    for rows in (50_000, 500_000):
+        parts = [25_000] * (rows // 25_000)
+        source = finished_run(tmp_path / f"run{rows}", parts, 32, "int8", kept=False)
+        command = [sys.executable, "-c", MEASURE, source, tmp_path / str(rows)]
+        targets = ("npy", "vertex", "projector", "atlas", "datasets")
+        done = subprocess.run([*command, *targets], cwd=ROOT, env=os.environ, stdout=-1, check=True)
+        peaks.append(int(done.stdout.split()[-1]) >> 10)
+    assert peaks[1] - peaks[0] < 30, f"{peaks} MiB"

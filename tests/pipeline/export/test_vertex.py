@@ -1,0 +1,167 @@
+"""A batch root keeps every documented rule of Vertex AI Vector Search.
+
+https://cloud.google.com/vertex-ai/docs/vector-search/setup/format-structure
+"""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bert
+from pipeline.export.options import ExportOptions
+from pipeline.export.source import open_source
+from pipeline.export.targets.vertex import VertexTarget
+from tests.support.exports import contents, export
+from tests.support.finished_runs import finished_run
+
+FIELDS = {"id", "embedding", "restricts", "numeric_restricts", "crowding_tag", "embedding_metadata"}
+NUMBERS = {"value_int": int, "value_float": float, "value_double": float}
+COLUMNS = {"restricts": "lang,new,tags", "numeric_restricts": "year,price"}
+ROWS = 2500
+
+
+def check_point(point, width):
+    """A datapoint has documented fields only, each of its type."""
+    assert set(point) <= FIELDS
+    assert isinstance(point["id"], str)
+    assert point["id"]
+    assert len(point["embedding"]) == width
+    assert all(type(number) is float and math.isfinite(number) for number in point["embedding"])
+    for restrict in point.get("restricts", []):
+        assert set(restrict) == {"namespace", "allow"}
+        assert restrict["allow"]
+        assert all(isinstance(token, str) for token in restrict["allow"])
+    for restrict in point.get("numeric_restricts", []):
+        (field,) = set(restrict) - {"namespace"}
+        assert type(restrict[field]) is NUMBERS[field]
+    names = [each["namespace"] for each in point.get("restricts", [])]
+    assert len(names) == len(set(names))
+    assert isinstance(point.get("embedding_metadata", {}), dict)
+    assert isinstance(point.get("crowding_tag", ""), str)
+
+
+def read_root(files, width):
+    """All datapoints by id, and the ids to delete, of a root by its files' names."""
+    data = {name: content for name, content in files.items() if "/" not in name}
+    assert 0 < len(data) <= 5000
+    assert all(name.endswith(".json") for name in data)
+    assert {name.partition("/")[0] for name in files if name not in data} <= {"delete"}
+    assert all(name.count("/") <= 1 for name in files)
+    points, count = {}, 0
+    for name in sorted(data):
+        assert not data[name].startswith(b"\x1f\x8b")  # gzip
+        for line in data[name].decode("utf-8").split("\n")[:-1]:
+            point = json.loads(line)
+            check_point(point, width)
+            points[point["id"]] = point
+            count += 1
+    assert len(points) == count  # each id once
+    deleted = [
+        line
+        for name, content in files.items()
+        if name.startswith("delete/")
+        for line in content.decode("utf-8").split("\n")[:-1]
+    ]
+    assert all(deleted)
+    assert not points.keys() & set(deleted)
+    return points, deleted
+
+
+def with_removed(folder, *ids):
+    """Lists ids that only an earlier output has, as `--list_removed` does."""
+    (folder / "removed").mkdir()
+    lines = "".join(json.dumps({"id": each, "output": "earlier"}) + "\n" for each in ids)
+    (folder / "removed" / "part-0000000-00000.jsonl").write_text(lines, "utf-8")
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"removed": len(ids)}))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = finished_run(tmp_path_factory.mktemp("vertex") / "run", [2000, 500])
+    with_removed(folder, "gone/1", "gone ü")
+    return folder
+
+
+def test_a_root_holds_all_points_and_the_ids_to_delete(run, tmp_path):
+    flags = {**COLUMNS, "embedding_metadata": "text,day"}
+    assert export(run, tmp_path / "root", "vertex", **flags) == 0
+    points, deleted = read_root(contents(tmp_path / "root"), 12)
+    assert deleted == ["gone/1", "gone ü"]
+    ids, vectors = bert.read(run)
+    assert list(points) == ids
+    found = np.array([point["embedding"] for point in points.values()], np.float32)
+    np.testing.assert_array_equal(found, vectors)
+    assert {key: value for key, value in points["d/7"].items() if key != "embedding"} == {
+        "id": "d/7",
+        "restricts": [
+            {"namespace": "lang", "allow": ["bank"]},
+            {"namespace": "new", "allow": ["false"]},
+            {"namespace": "tags", "allow": ["bank", "all"]},
+        ],
+        "numeric_restricts": [
+            {"namespace": "year", "value_int": 7},
+            {"namespace": "price", "value_double": 1.75},
+        ],
+        "embedding_metadata": {
+            "text": "Text\t7\nwith ümlaut",
+            "day": "1970-01-08T00:00:00.000000Z",
+        },
+    }
+    assert [each["namespace"] for each in points["d/5"]["restricts"]] == ["new", "tags"]  # null
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "ubinary"])
+def test_numbers_of_every_type_are_written_as_floats(tmp_path, dtype):
+    source = finished_run(tmp_path / "run", [20], dtype=dtype, kept=False)
+    assert export(source, tmp_path / "root", "vertex") == 0
+    points, _ = read_root(contents(tmp_path / "root"), 12)
+    found = np.array([point["embedding"] for point in points.values()], np.float32)
+    np.testing.assert_array_equal(found, bert.read(source)[1])
+    assert all(set(point) == {"id", "embedding"} for point in points.values())
+
+
+def test_chunks_have_ids_of_their_own_and_crowd_by_document(tmp_path, capsys):
+    source = finished_run(tmp_path / "run", [20], chunks=True)
+    with_removed(source, "gone")
+    assert export(source, tmp_path / "root", "vertex") == 0
+    points, deleted = read_root(contents(tmp_path / "root"), 12)
+    assert (len(points), deleted) == (40, [])
+    assert points["d/3#1"]["crowding_tag"] == "d/3"
+    assert "note: delete/ is not written: removed/ lists documents" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [1, 10**8, 10**10])
+def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
+    source = open_source(ExportOptions(str(run), str(tmp_path / "root"), "vertex"))
+    target = VertexTarget(replace(source, rows=rows))
+    assert math.ceil(rows / target.rows) <= 5000
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"restricts": "price"}, "--restricts cannot take price, which is double"),
+        ({"numeric_restricts": "lang"}, "--numeric_restricts cannot take lang, which is string"),
+        ({"restricts": "nope"}, "--restricts names nope, but the output has id, text, lang, year"),
+        ({"embedding_metadata": "vector"}, "--embedding_metadata names vector"),
+    ],
+)
+def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys, flags, message):
+    assert export(run, tmp_path / "root", "vertex", **flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "root").exists()
+
+
+def test_ids_that_the_rules_forbid_are_refused(tmp_path, capsys):
+    twice = finished_run(tmp_path / "twice", [3], duplicate_ids=2)
+    assert export(twice, tmp_path / "root", "vertex") == 2
+    assert "has 2 ids more than once" in capsys.readouterr().err
+    broken = finished_run(tmp_path / "broken", [3])
+    with_removed(broken, "two\nlines")
+    assert export(broken, tmp_path / "root", "vertex") == 2
+    assert "lists an id with a line break" in capsys.readouterr().err
+    assert not (tmp_path / "root" / "delete" / "removed.txt").exists()

