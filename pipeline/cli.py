@@ -24,6 +24,8 @@ commands:
   search     DIR QUERY                       the nearest documents in a run's output
   verify     DIR                             check that an output is as its run wrote it
   card       DIR                             describe an output in README.md and croissant.json
+  cluster    DIR OUT                         the clusters of a run's vectors
+  dedup      DIR OUT                         documents that are nearly the same, and which to keep
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
@@ -73,6 +75,8 @@ def _command(name: str) -> Callable[[list[str]], int]:
         "search": _search,
         "verify": _verify,
         "card": _card,
+        "cluster": partial(_clusters, "cluster"),
+        "dedup": partial(_clusters, "dedup"),
         "model": _model,
     }
     if name in commands:
@@ -125,6 +129,15 @@ def _card(arguments: list[str]) -> int:
     from pipeline.commands.card import run_card
 
     return run_card(given)
+
+
+def _clusters(command: str, arguments: list[str]) -> int:
+    from pipeline.clusters.arguments import parse_clusters
+
+    given = parse_clusters(command, arguments)
+    from pipeline.clusters.run import run_clusters
+
+    return run_clusters(given)
 
 
 def _model(arguments: list[str]) -> int:

@@ -167,7 +167,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
     }
     options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
     try:
-        _check_beam_flags(parser, options)
+        check_beam_flags(parser, options)
     except UsageError as error:
         if unknown_keys and not unknown:
             raise UsageError(f"--config {config}: {error}") from error
@@ -180,7 +180,7 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> EmbedOptions
             raise UsageError(f"--{name} is missing: " + _MISSING[name])
     if "" in options.input:
         raise UsageError("--input is empty: " + _MISSING["input"])
-    _check_runner(options.runner)
+    check_runner(options.runner)
     return options
 
 
@@ -293,8 +293,12 @@ def _is_beam_switch(name: str) -> bool:
     return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
 
 
-def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
-    """Refuses flags that neither this program nor Beam has."""
+def check_beam_flags(
+    parser: argparse.ArgumentParser,
+    options: EmbedOptions,
+    alone: str = "repeat --input for each file, or put a glob in quotes",
+) -> None:
+    """Refuses flags that neither this program nor Beam has; `alone` says what to do with words."""
     if not options.beam_args or options.is_portable:
         return
     flags = list(parser._option_string_actions)
@@ -311,15 +315,14 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
         return
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
-        raise UsageError(
-            f"{name} stands alone: repeat --input for each file, or put a glob in quotes"
-        )
+        raise UsageError(f"{name} stands alone: {alone}")
     nearest = difflib.get_close_matches(name, [*flags, *beam_parser._option_string_actions], n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"see {parser.prog} --help"
     raise UsageError(f"unknown flag {name}; {hint}")
 
 
-def _check_runner(name: str) -> None:
+def check_runner(name: str) -> None:
+    """Refuses a runner that Beam does not have."""
     if name == DEFAULT_RUNNER:
         return
     from apache_beam.runners.runner import create_runner

@@ -39,22 +39,31 @@ class Assigner:
         """Prepares centroids.
 
         Args:
-            centroids: float32 `[clusters, width]`, of unit length, at least one.
+            centroids: float32 `[clusters, width]`, of unit length; none for no vectors.
             reach: Distance of unit vectors up to which pairs are searched.
             n_nearest: Most clusters of a vector, its own included.
         """
         self._centroids = centroids
-        self._reach, self._others = reach, min(n_nearest, len(centroids)) - 1
+        self._reach, self._others = reach, max(0, min(n_nearest, len(centroids)) - 1)
         self._margin = rounding(centroids.shape[1])
         self._factors = _inverse_distances(centroids) if self._others else np.empty((0, 0))
 
+    @property
+    def clusters(self) -> int:
+        """Number of clusters."""
+        return len(self._centroids)
+
     def __call__(self, vectors: np.ndarray) -> Assigned:
         """Assigns float32 `[rows, width]`, all of which have a direction."""
+        if not len(vectors):
+            none = np.empty(0, np.int32)
+            visits = np.empty((0, self._others), np.int32)
+            return Assigned(none, np.empty(0, np.float32), visits, np.empty(0, bool))
         rows = product_rows(len(self._centroids))
         scaled = unit(vectors)
         parts = [
             self._some(vectors[at : at + rows], scaled[at : at + rows])
-            for at in range(0, max(len(vectors), 1), rows)
+            for at in range(0, len(vectors), rows)
         ]
         cluster, distance, visits, beyond = (
             np.concatenate(each) for each in zip(*parts, strict=True)

@@ -89,6 +89,7 @@ def find_pairs(
     tile: Callable[[int], Members],
     threshold: float,
     wanted: Callable[[np.ndarray], np.ndarray] | None = None,
+    left_out: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Found:
     """Finds for each vector of a cluster the near ones that rank before it.
 
@@ -100,14 +101,20 @@ def find_pairs(
         tile: Returns a tile by its number; tiles and their members are in the order of ranks.
         threshold: Least cosine of a pair.
         wanted: Says of rows whether to search for what is near them; None wants all.
+        left_out: Says of rows whether they are near to nothing; None leaves none out.
     """
+
+    def members_of(number: int) -> Members:
+        members = tile(number)
+        return members if left_out is None else members.take(~left_out(members.rows))
+
     pairs: list[Pairs] = []
     full: list[np.ndarray] = [np.empty(0, np.int64)]
     for number in range(tiles):
-        members = tile(number)
+        members = members_of(number)
         search = _Search(members, threshold, None if wanted is None else wanted(members.rows))
         for earlier in _while_active(search, number):
-            search.compare(tile(earlier))
+            search.compare(members_of(earlier))
         search.compare_within()
         pairs += search.pairs
         full.append(search.full)
