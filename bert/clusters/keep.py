@@ -1,6 +1,7 @@
 """Decides which of near vectors are kept, whatever the order in which the pairs were found."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -87,8 +88,8 @@ def _states(
     states = np.zeros(len(open_ended), np.int8)
     chosen = np.full(len(open_ended), -1, np.int64)
     ranks, first = np.unique(left, return_index=True)
-    stops = np.append(first[1:], len(left)).tolist()
-    for rank, start, stop in zip(ranks.tolist(), first.tolist(), stops, strict=True):
+    splits = pairwise([*first.tolist(), len(left)])
+    for rank, (start, stop) in zip(ranks.tolist(), splits, strict=True):
         near = states[right[start:stop]]
         at = int(near.argmin())  # the first of the smallest state
         if near[at] == _KEPT:

@@ -49,8 +49,8 @@ def in_sample(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
     if share >= 1:
         return np.ones(len(rows), bool)
     # splitmix64, which turns a count into bits that look random
-    mixed = rows.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-    mixed += np.uint64(0x9E3779B97F4A7C15)
+    begin = (seed + 1) * 0x9E3779B97F4A7C15 % 2**64
+    mixed = rows.astype(np.uint64) + np.uint64(begin)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     return (mixed ^ (mixed >> np.uint64(31))) < np.uint64(int(share * 2**64))

@@ -30,7 +30,7 @@ def write_output(
         if kept.scale is not None:
             columns["scale"] = pa.array(kept.scale)
         path = folder / "embeddings" / f"part-{number:07d}-00000.parquet"
-        pq.write_table(pa.table(columns), path)
+        pq.write_table(pa.table(columns), path, write_page_checksum=True)
         size += path.stat().st_size
     record = {
         "run": "made-by-hand",

@@ -57,12 +57,12 @@ def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal
 
 
 def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: Decided) -> None:
-    """Writes id, kept_id and score of each removed document, in the file of its part."""
+    """Writes id, kept_id and score of each removed document; a file for each one of vectors."""
     names = {report.number: report.name for report in reports}
     shown, at = np.unique(decided.kept, return_inverse=True)
     kept_ids = _ids_of(job, names, shown)
     files, _ = place_of(decided.removed)
-    for number in np.unique(files).tolist():
+    for number in names:
         some = np.flatnonzero(files == number)
         table = pa.table(
             {
