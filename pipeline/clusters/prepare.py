@@ -21,6 +21,7 @@ from storage.files import absolute, check_writable, is_remote
 from transforms.clusters.job import ClusterJob, VectorFile
 
 _FORMAT = 1  # rises when equal input would give other files
+_OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         )
     job = ClusterJob(
         source=folder,
-        vectors={name: settings.get(name) for name in ("shape", "output_dtype", "id_type")},
+        vectors={name: settings[name] for name in _OF_VECTORS if name in settings},
         output=absolute(options.output),
         rows=rows,
         n_clusters=n_clusters,
