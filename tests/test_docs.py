@@ -56,6 +56,7 @@ def columns():
 def known():
     """Every flag that a command's help names."""
     commands = (["card"], ["embed"], ["model", "import"], ["search"], ["tokenize"], ["verify"])
+    commands += (["cluster"], ["dedup"])
     with contextlib.redirect_stdout(io.StringIO()) as helps:
         for command in commands:
             with contextlib.suppress(SystemExit):

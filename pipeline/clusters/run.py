@@ -135,17 +135,26 @@ def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
             f"not finite ({counts['not_finite']:,})"
         )
     if "removed" in counts:
+        lines += _duplicate_lines(counts, record["options"]["n_nearest"])
+    return lines
+
+
+def _duplicate_lines(counts: dict[str, Any], n_nearest: int) -> list[str]:
+    lines = [
+        f"{counts['removed']:,} of {counts['vectors']:,} documents are duplicates, "
+        f"{counts['kept']:,} are kept"
+    ]
+    if counts["same_id"]:
         lines.append(
-            f"{counts['removed']:,} of {counts['vectors']:,} documents are duplicates, "
-            f"{counts['kept']:,} are kept"
+            f"note: {counts['same_id']:,} duplicates have the id of the document that is kept; "
+            "leaving out their ids would remove both"
         )
-        if counts["beyond"]:
-            share = counts["beyond"] / max(counts["vectors"], 1)
-            lines.append(
-                f"{counts['beyond']:,} vectors ({share:.1%}) are near more clusters than "
-                f"--n_nearest {record['options']['n_nearest']}: a few pairs across borders may be "
-                "missing; a larger --n_nearest finds more"
-            )
-        else:
-            lines.append("no pair can be missing: every border within reach was checked")
+    if counts["beyond"]:
+        share = counts["beyond"] / counts["vectors"]
+        lines.append(
+            f"{counts['beyond']:,} documents ({share:.1%}) had more clusters within reach than "
+            f"--n_nearest {n_nearest}: pairs across these borders may be missing"
+        )
+    else:
+        lines.append("no pair is missing: every border within reach was crossed")
     return lines

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert.clusters.keep import Decided, decide
@@ -56,8 +57,13 @@ def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal
         pairs = join_pairs(more)
 
 
-def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: Decided) -> None:
-    """Writes id, kept_id and score of each removed document; a file for each one of vectors."""
+def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: Decided) -> int:
+    """Writes id, kept_id and score of each removed document; a file for each one of vectors.
+
+    Returns:
+        How many of them have the id of the one that is kept.
+    """
+    same = 0
     names = {report.number: report.name for report in reports}
     shown, at = np.unique(decided.kept, return_inverse=True)
     kept_ids = _ids_of(job, names, shown)
@@ -71,8 +77,10 @@ def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: De
                 "score": decided.scores[some],
             }
         )
+        same += pc.sum(pc.equal(table["id"], table["kept_id"])).as_py() or 0
         write = partial(pq.write_table, table, compression="zstd", use_dictionary=["kept_id"])
         job.folder.write(job.folder.duplicates(names[number]), write)
+    return same
 
 
 def _ids_of(job: ClusterJob, names: dict[int, str], rows: np.ndarray) -> pa.Array:

@@ -76,8 +76,8 @@ def finish(job: ClusterJob, record: dict[str, Any], reports: list[FileReport]) -
     counts = _counts(reports, sizes)
     if job.threshold is not None:
         removal = remove_duplicates(job, reports)
-        write_duplicates(job, reports, removal.decided)
-        counts |= _removed(counts, reports, removal)
+        same_id = write_duplicates(job, reports, removal.decided)
+        counts |= _removed(counts, reports, removal) | {"same_id": same_id}
     _check(job, counts, sizes)
     record = record | {
         "status": "done",

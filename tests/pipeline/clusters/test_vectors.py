@@ -86,3 +86,12 @@ def test_random_depends_on_id_and_seed_not_on_the_order(tmp_path):
         assert set(rows["score"]) == {1.0}
         kept += set(rows["kept_id"])
     assert kept[0] == kept[1] != kept[2]
+
+
+def test_duplicates_with_the_same_id_are_counted(tmp_path, capsys):
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    source = write_output(tmp_path / "in", vectors, ids=["a", "b", "a", "c"], files=2)
+    _, record = dedup(source)
+    assert record["counts"]["removed"] == 2
+    assert record["counts"]["same_id"] == 1
+    assert "1 duplicates have the id of the document that is kept" in capsys.readouterr().out
