@@ -51,7 +51,7 @@ class ClusterRun:
 
 
 def prepare_clusters(options: ClusterOptions) -> ClusterRun:
-    """Checks options, runner, input and disk.
+    """Checks options, runner and input.
 
     Raises:
         UsageError: One clear sentence that names the flag or folder.
@@ -91,10 +91,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         n_nearest=options.n_nearest,
     )
     files = tuple(VectorFile(number, name) for number, name in enumerate(names))
-    run = ClusterRun(options, job, files, source, _fingerprint(job, source))
-    with usage_errors():
-        _check_disk(run)
-    return run
+    return ClusterRun(options, job, files, source, _fingerprint(job, source))
 
 
 def _check_places(options: ClusterOptions) -> None:
@@ -133,7 +130,12 @@ def _fingerprint(job: ClusterJob, source: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _check_disk(run: ClusterRun) -> None:
+def check_disk(run: ClusterRun) -> None:
+    """Checks that OUT can be written, and has space for the copies of a new job.
+
+    Raises:
+        UsageError: It cannot, or has not.
+    """
     output = run.job.output
     if is_remote(output):
         check_writable(output)

@@ -39,6 +39,11 @@ def read_record(folder: ClusterFolder) -> dict[str, Any] | None:
     )
 
 
+def is_done(run: ClusterRun, found: dict[str, Any] | None) -> bool:
+    """Whether a record says that this job is complete."""
+    return found is not None and (found["run"], found["status"]) == (run.fingerprint, "done")
+
+
 def start(run: ClusterRun) -> dict[str, Any]:
     """Claims the folder for a job, or continues an earlier attempt of the same one.
 

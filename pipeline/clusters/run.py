@@ -1,6 +1,7 @@
 """Runs the jobs of `cluster` and `dedup` and reports what came out."""
 
 import traceback
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,8 @@ import apache_beam as beam
 
 from pipeline.clusters import record as records
 from pipeline.clusters.arguments import ClusterOptions
-from pipeline.clusters.prepare import ClusterRun, prepare_clusters
+from pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
+from pipeline.clusters.progress import shown_progress
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, usage_errors
 from pipeline.runners.beam_flags import BeamFlags, pipeline_options
@@ -36,12 +38,14 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     """
     run = prepare_clusters(options)
     found = records.read_record(run.job.folder)
-    earlier = earlier_job_lines(found)
-    done = found is not None and (found["run"], found["status"]) == (run.fingerprint, "done")
-    if done:
+    if records.is_done(run, found):
         run.job.folder.remove_work()
         return _report(run, found or {}, started=False)
-    with OutputFolder(run.job.output).held(alone=options.overwrite), usage_errors():
+    earlier = earlier_job_lines(found)
+    if found is None or found["run"] != run.fingerprint:  # what was begun is continued
+        with usage_errors():
+            check_disk(run)
+    with OutputFolder(run.job.output).held(alone=True), usage_errors():
         record = records.start(run)
         warn(*plan_lines(run), *earlier)
         return _run(run, record)
@@ -49,20 +53,32 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
 
 def _run(run: ClusterRun, record: dict[str, Any]) -> ExitCode:
     try:
-        _run_job(run, record)
+        with shown_progress(run):
+            _run_job(run, record)
     except JobGoesOn as job:
+        if job.why in ("running", "unknown"):
+            warn(f"error: {job}")
+            return ExitCode.FAILED
         say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
-        return ExitCode.DONE if job.why == "requested" else ExitCode.FAILED
+        return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
-        interrupted = was_interrupted(error)
-        message = "interrupted" if interrupted else hide_secrets(root_message(error))
-        if not interrupted and not explains_itself(error):
-            trace = "".join(traceback.format_exception(error))
-            warn(*hide_secrets(trace).rstrip("\n").split("\n"))
-        records.fail(run, record, message)
-        warn(f"error: the job failed: {message}", "the same command continues it")
-        return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
+        if not records.is_done(run, records.read_record(run.job.folder)):
+            return _report_failure(run, record, error)
+        # The runner lost the connection to a job that wrote its whole output.
     return _report(run, records.read_record(run.job.folder) or record, started=True)
+
+
+def _report_failure(run: ClusterRun, record: dict[str, Any], error: BaseException) -> ExitCode:
+    """Says why the job ended, and writes it to the record."""
+    interrupted = was_interrupted(error)
+    message = "interrupted" if interrupted else hide_secrets(root_message(error))
+    if not interrupted and not explains_itself(error):
+        trace = "".join(traceback.format_exception(error))
+        warn(*hide_secrets(trace).rstrip("\n").split("\n"))
+    with suppress(OSError):  # then the record still says running, and the job is continued as well
+        records.fail(run, record, message)
+    warn(f"error: the job failed: {message}", "the same command continues it")
+    return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
 
 
 def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:

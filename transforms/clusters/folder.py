@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from bert.formats.output_files import RUN_FILE, file_name, parse_name
 from storage.errors import InputError
@@ -27,6 +27,14 @@ _SAMPLES, _ASSIGNED, _COPIES, _PAIRS = (
     f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs")
 )
 _WORK = (_SAMPLES, _ASSIGNED, _COPIES, _PAIRS)
+
+
+class Progress(NamedTuple):
+    """What an unfinished job has done: files sampled and assigned, ranges of clusters searched."""
+
+    sampled: int
+    assigned: int
+    searched: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,11 @@ class ClusterFolder:
             found[kind] = {"files": len(sizes), "bytes": sum(sizes.values())}
         size = size_of(self.centroids)
         return found | {CENTROIDS: {"files": int(size is not None), "bytes": size or 0}}
+
+    def progress(self) -> "Progress":
+        """How much an unfinished job has done."""
+        counts = (len(names_in(join(self.path, kind))) for kind in (_SAMPLES, _ASSIGNED, _PAIRS))
+        return Progress(*counts)
 
     def other_file(self) -> str | None:
         """Path of a file beside the bookkeeping, None if there is none."""
