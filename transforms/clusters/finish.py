@@ -71,8 +71,8 @@ def finish(job: ClusterJob, record: dict[str, Any], reports: list[FileReport]) -
     if before.get("run") == record["run"] and before.get("status") == "done":
         return before  # this step is repeated
     reports = sorted(reports, key=lambda report: report.number)
-    sizes = np.array([report.sizes for report in reports], np.int64).reshape(len(reports), -1)
-    sizes = sizes.sum(axis=0)
+    several = [report.sizes for report in reports]
+    sizes = np.sum(several, axis=0) if several else np.empty(0, np.int64)
     counts = _counts(reports, sizes)
     if job.threshold is not None:
         removal = remove_duplicates(job, reports)

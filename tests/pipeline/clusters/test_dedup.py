@@ -118,6 +118,7 @@ def test_an_output_of_another_job_is_replaced_on_request_only(source, tmp_path, 
     assert len(np.load(other / "centroids.npy")) == 3
 
 
+@pytest.mark.slow
 def test_eps_is_one_less_the_cosine(source, out, tmp_path):
     """A process of its own, so another order of bundles and other threads, too."""
     words = [sys.executable, "-m", "pipeline", "dedup", str(source), str(tmp_path / "out")]

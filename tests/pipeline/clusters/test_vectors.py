@@ -17,6 +17,7 @@ def dedup(source, *flags):
     return out, json.loads((out / "run.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
 def test_every_number_type_is_decoded(tmp_path, dtype):
     vectors = clustered_vectors(300, width=16, groups=5)
@@ -59,6 +60,15 @@ def test_few_vectors_are_no_error(tmp_path, vectors):
     assert record["counts"]["vectors"] == record["counts"]["kept"] == len(vectors)
     assert record["counts"]["clusters"] == int(vectors.any())
     assert len(pd.read_parquet(out / "clusters")) == len(vectors)
+
+
+def test_an_output_without_files_is_no_error(tmp_path):
+    source = write_output(tmp_path / "in", np.empty((0, 4), np.float32), files=1)
+    (source / "embeddings" / "part-0000000-00000.parquet").unlink()
+    record = json.loads((source / "run.json").read_text()) | {"written": {}}
+    (source / "run.json").write_text(json.dumps(record))
+    _, record = dedup(source)
+    assert record["counts"]["vectors"] == record["counts"]["clusters"] == 0
 
 
 def test_which_to_keep_chooses_among_equal_pairs(tmp_path):
