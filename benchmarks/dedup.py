@@ -46,13 +46,12 @@ def main() -> None:
     if not (source / "run.json").exists():
         shutil.rmtree(source, ignore_errors=True)
         (_embed if args.real else _make)(source, args.vectors)
-    vectors = _unit(bert.read(source)[1])
     results = FOLDER / f"{source.name}-results"
     results.mkdir(exist_ok=True)
-    np.save(results / "vectors.npy", vectors)
+    # Not held while the sides run: what a process holds when it starts another counts as its peak.
+    np.save(results / "vectors.npy", _unit(bert.read(source)[1]))
     spent = measure.in_turn(_sides(source, results, args.threshold, args.vectors), args.rounds)
-    near = _near(vectors, args.sample, args.threshold)
-    del vectors
+    near = _near(np.load(results / "vectors.npy"), args.sample, args.threshold)
     found, rows = {}, []
     for name, runs in spent.items():
         removed = np.load(results / f"{name}.npy")
