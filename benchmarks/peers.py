@@ -16,6 +16,7 @@ from benchmarks.measure import Child
 
 _HERE = Path(__file__).parent
 _LIST = _HERE / "requirements.txt"
+_FAISS_LIST = _HERE / "faiss_requirements.txt"
 _CUDA = (
     *("cublas.so.13", "cublasLt.so.13", "cudnn.so.9", "cufft.so.12", "cufile.so.0"),
     *("cupti.so.13", "cusolver.so.12", "cusparse.so.12", "cusparseLt.so.0", "nccl.so.2"),
@@ -39,7 +40,7 @@ def environment(name: str, packages: str, cuda: bool = False) -> Path:
     Args:
         name: Of its folder.
         packages: Pins of all packages, as in a file of requirements.
-        cuda: Whether a GPU is to be used; else torch must be in the list, and runs without CUDA.
+        cuda: Whether a GPU is to be used; else torch, if it is in the list, runs without CUDA.
     """
     folder = Path("build") / name
     python = folder.absolute() / "bin" / "python"
@@ -51,7 +52,7 @@ def environment(name: str, packages: str, cuda: bool = False) -> Path:
         uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python)
         deps = () if cuda else ("--no-deps",)
         subprocess.run([*uv, *deps, "-r", folder / "packages.txt"], check=True)
-        if not cuda:
+        if not cuda and "torch==" in packages:
             _leave_out_cuda(next(folder.glob("lib/python*/site-packages")))
         mark.write_text(packages, encoding="utf-8")
     return python
@@ -67,6 +68,11 @@ def _leave_out_cuda(packages: Path) -> None:
             subprocess.run(command, input=code, text=True, check=True)
     lazy = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
     (packages / "cpu_torch.pth").write_text(lazy, encoding="ascii")
+
+
+def faiss_python() -> Path:
+    """Returns the Python of an environment with faiss, which is made first if it is not there."""
+    return environment("faiss-venv", _FAISS_LIST.read_text(encoding="utf-8"))
 
 
 def peer(module: str, *flags: object, **variables: str) -> Child:

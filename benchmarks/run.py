@@ -28,6 +28,8 @@ _MODULES = {
     "engines_int8": ("engines", "--precision=int8"),
     "engines_passages": ("engines", "--texts=passages"),
     "engines_int8_passages": ("engines", "--precision=int8", "--texts=passages"),
+    "dedup_real": ("dedup", "--real", "--name=dedup_real"),
+    "dedup_million": ("dedup", "--vectors=1000000", "--name=dedup_million"),
     "padding": ("gpu.padding",),
 }  # others are their own
 _QUICK = {
@@ -47,6 +49,9 @@ _WHEN_NAMED = {
     "scale": ("--sentences=3000", "--rounds=1"),
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
+    **dict.fromkeys(
+        ("dedup", "dedup_real", "dedup_million"), ("--vectors=2000", "--sample=500", "--rounds=1")
+    ),
     "padding": (),
     "gpu": ("--quick",),
 }

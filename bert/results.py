@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -181,14 +182,61 @@ def vector_files(
                 yield path
 
 
+def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
+    """Returns the names of the files of one kind of vectors of a complete run, in its order.
+
+    For jobs that read each file on another machine; `open_vectors` opens one.
+
+    Raises:
+        InputError: The run is not complete, or its files are not as many as it wrote.
+    """
+    check_complete(folder)
+    record = read_run(folder)
+    names: list[str] = []
+    for kind in vector_kinds(granularity):
+        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
+        names += _vector_names(join(os.fspath(folder), kind), kind, sizes, record)
+    return names
+
+
+@contextmanager
+def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
+    """Gives the path of a file of vectors; of one in Cloud Storage a copy that lasts so long.
+
+    Args:
+        folder: Output folder of a run.
+        name: As `vector_names` returned it.
+
+    Raises:
+        InputError: It is not the file that the run wrote.
+    """
+    record = read_run(folder)
+    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+        path = Path(folder, name)
+        if is_remote(folder):
+            kind, _, file = name.partition("/")
+            path = Path(temporary, name)
+            download(list_folder(join(os.fspath(folder), kind))[file], path)
+        if record is not None:
+            _is_written(folder, record, name, path)
+        yield path
+
+
+def _sizes(folder: _Folder, kind: str) -> dict[str, int]:
+    place = join(os.fspath(folder), kind)
+    if is_remote(folder):
+        return {name: file.size for name, file in list_folder(place).items()}
+    entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
+    return {path.name: path.stat().st_size for path in entries}
+
+
 def _files_of_kind(
     folder: _Folder, kind: str, record: dict[str, Any] | None, first: str
 ) -> Iterator[tuple[str, Path]]:
     """Yields names and paths from `first` on; a complete run has all files that it wrote."""
     place = join(os.fspath(folder), kind)
     if not is_remote(folder):
-        entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
-        sizes = {f"{kind}/{path.name}": path.stat().st_size for path in entries}
+        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
         for name in _vector_names(place, kind, sizes, record):
             if name >= first:
                 yield name, Path(folder, name)

@@ -29,6 +29,8 @@ commands:
   report     DIR                             write report.html, which shows a run and its vectors
   export     DIR DEST --to TARGET            to npy, faiss, vertex, lancedb, pgvector, projector, …
   card       DIR                             describe an output in README.md and croissant.json
+  cluster    DIR OUT                         the clusters of a run's vectors
+  dedup      DIR OUT                         documents that are nearly the same, and which to keep
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
@@ -85,6 +87,8 @@ def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
         "export": _export,
         "card": _card,
         "report": _report,
+        "cluster": partial(_clusters, "cluster"),
+        "dedup": partial(_clusters, "dedup"),
         "model": _model,
     }
     if name in commands:
@@ -181,6 +185,15 @@ def _report(arguments: list[str]) -> int:
     from pipeline.commands.report import run_report
 
     return run_report(given)
+
+
+def _clusters(command: str, arguments: list[str]) -> int:
+    from pipeline.clusters.arguments import parse_clusters
+
+    given = parse_clusters(command, arguments)
+    from pipeline.clusters.run import run_clusters
+
+    return run_clusters(given)
 
 
 def _model(arguments: list[str]) -> int:

@@ -222,7 +222,7 @@ def _parse(
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     options = EmbedOptions(**values, **fixed, beam_args=(*unknown_keys, *unknown))
     try:
-        _check_beam_flags(parser, options)
+        check_beam_flags(parser, options)
     except UsageError as error:
         if unknown_keys and not unknown:
             raise UsageError(f"--config {config}: {error}") from error
@@ -235,7 +235,7 @@ def _parse(
             raise UsageError(f"--{name} is missing: " + _MISSING[name])
     if "" in options.input:
         raise UsageError("--input is empty: " + _MISSING["input"])
-    _check_runner(options.runner)
+    check_runner(options.runner)
     return options, argparse.Namespace(**own)
 
 
@@ -321,8 +321,12 @@ def _is_beam_switch(name: str) -> bool:
     return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags
 
 
-def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) -> None:
-    """Refuses flags that neither this program nor Beam has."""
+def check_beam_flags(
+    parser: argparse.ArgumentParser,
+    options: EmbedOptions,
+    alone: str = "repeat --input for each file, or put a glob in quotes",
+) -> None:
+    """Refuses flags that neither this program nor Beam has; `alone` says what to do with words."""
     if not options.beam_args or options.is_portable:
         return
     flags = list(parser._option_string_actions)
@@ -336,9 +340,7 @@ def _check_beam_flags(parser: argparse.ArgumentParser, options: EmbedOptions) ->
     if not unknown:
         return
     if not unknown[0].startswith("-"):
-        raise UsageError(
-            f"{unknown[0]} stands alone: repeat --input for each file, or put a glob in quotes"
-        )
+        raise UsageError(f"{unknown[0]} stands alone: {alone}")
     every = [*flags, *beam_parser._option_string_actions]
     names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
     raise UsageError(_unknown_flags([(name, _nearest(name, every)) for name in names], parser.prog))
@@ -355,7 +357,8 @@ def _unknown_flags(found: Sequence[tuple[str, str | None]], program_name: str) -
     return f"unknown flags: {', '.join(f'{name} ({hint})' for name, hint in hints)}"
 
 
-def _check_runner(name: str) -> None:
+def check_runner(name: str) -> None:
+    """Refuses a runner that Beam does not have."""
     if name == DEFAULT_RUNNER:
         return
     from apache_beam.runners.runner import create_runner

@@ -59,6 +59,8 @@ def known():
     """Every flag that a command's help names."""
     commands = (
         ["card"],
+        ["cluster"],
+        ["dedup"],
         ["embed"],
         ["estimate"],
         ["export"],

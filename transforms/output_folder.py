@@ -41,10 +41,10 @@ EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
 REPORT_PAGE = "report.html"  # shows the run to people
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
-_STATE = "_state"  # the run's own bookkeeping, and files that are still being written
-_WORKING = f"{_STATE}/working"
-_TEXTS = f"{_STATE}/texts"
-_LOCK = f"{_STATE}/lock"
+STATE = "_state"  # the run's own bookkeeping, and files that are still being written
+_WORKING = f"{STATE}/working"
+_TEXTS = f"{STATE}/texts"
+_LOCK = f"{STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
 _REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
@@ -135,9 +135,9 @@ class OutputFolder:
         """Makes the folders for reports and unfinished files; removes files of ended processes."""
         make_folder(self.reports)
         for root in self._roots:
-            make_folder(join(root, _STATE))
+            make_folder(join(root, STATE))
             sweep_temporary(root)
-            sweep_temporary(join(root, _STATE))
+            sweep_temporary(join(root, STATE))
 
     @contextmanager
     def held(self, alone: bool = False) -> Iterator[None]:
@@ -162,7 +162,7 @@ class OutputFolder:
                     )
                 yield
         finally:
-            self._remove_empty([_STATE] if existed else [_STATE, ""])
+            self._remove_empty([STATE] if existed else [STATE, ""])
 
     def is_held(self) -> bool | None:
         """Whether a command that `held` it still runs; None where there are no locks."""
@@ -191,19 +191,19 @@ class OutputFolder:
         """
         name, root = file_name(kind, block, part, ending), self._root_of(kind)
         make_folder(join(root, kind))
-        make_folder(join(root, _STATE))
-        stored = write_whole(join(root, name), write, join(root, _STATE), _PRIVATE.get(kind, 0o666))
+        make_folder(join(root, STATE))
+        stored = write_whole(join(root, name), write, join(root, STATE), _PRIVATE.get(kind, 0o666))
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
     def write_report(self, block: int, part: int, data: bytes) -> None:
         """Writes the report of a part, which says that its files are complete."""
         make_folder(self.reports)
-        write_bytes(self.report(block, part), data, join(self.path, _STATE))
+        write_bytes(self.report(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete."""
         make_folder(join(self.path, _TEXTS))
-        state = join(self.path, _STATE)
+        state = join(self.path, STATE)
         write_whole(self.text(block, part), lambda out: out.write(data), state, _PRIVATE_MODE)
 
     def remove_texts(self) -> None:
@@ -282,7 +282,7 @@ class OutputFolder:
 
     def links(self) -> list[str]:
         """Local folders of the layout that are links, and so lead out of the output."""
-        inner = (*_KINDS, _STATE, REPORT_FOLDER, _WORKING, _TEXTS)
+        inner = (*_KINDS, STATE, REPORT_FOLDER, _WORKING, _TEXTS)
         paths = [join(root, each) for root in self._roots for each in inner]
         return [path for path in paths if not is_remote(path) and os.path.islink(path)]
 

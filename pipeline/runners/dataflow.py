@@ -54,30 +54,40 @@ def model_threads(options: EmbedOptions) -> int | None:
 
 def job_flags(run: EmbedRun) -> list[str]:
     """Beam's flags of a run's job: as given, followed by our defaults for the others."""
-    words = list(run.options.beam_args)
-    if runs_here(run.options):
+    model = run.bundle.fingerprint[:32]
+    return completed_flags(run.options, run.options.command, run.output, run.fingerprint, model)
+
+
+def completed_flags(
+    options: EmbedOptions, command: str, output: str, fingerprint: str, model: str
+) -> list[str]:
+    """Beam's flags of a command's job, likewise.
+
+    Args:
+        options: The runner, and Beam's flags as given.
+        command: Its name, which the job's name holds.
+        output: Folder that the job writes to.
+        fingerprint: Of what it writes.
+        model: Beginning of the model's fingerprint.
+    """
+    words = list(options.beam_args)
+    if runs_here(options):
         return words
     given = BeamFlags.of(words)
     if not given["job_name"]:
         # The service refuses a second job of this name for the same output.
-        place = hashlib.sha256(run.output.encode()).hexdigest()
-        name = f"bert-{run.options.command}-{run.fingerprint[:12]}-{place[:6]}"
-        words.append(f"--job_name={name}")
-    if not run.options.is_dataflow:
+        place = hashlib.sha256(output.encode()).hexdigest()
+        words.append(f"--job_name=bert-{command}-{fingerprint[:12]}-{place[:6]}")
+    if not options.is_dataflow:
         return words
-    return [*words, *_labels(run, given), *_workers(run.options, given)]
-
-
-def _labels(run: EmbedRun, given: BeamFlags) -> Iterator[str]:
     labels = {
         "application": "bert-embed",
         "version": bert.__version__.replace(".", "-"),
-        "run": run.fingerprint,
-        "model": run.bundle.fingerprint[:32],
+        "run": fingerprint,
+        "model": model,
     }
-    for name, value in labels.items():
-        if name not in given.labels:
-            yield f"--labels={name}={value}"
+    own = [f"--labels={name}={value}" for name, value in labels.items() if name not in given.labels]
+    return [*words, *own, *_workers(options, given)]
 
 
 def _workers(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:

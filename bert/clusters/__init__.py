@@ -1,0 +1,1 @@
+"""Clusters and near-duplicates of vectors, on arrays alone."""

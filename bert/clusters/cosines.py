@@ -1,0 +1,63 @@
+"""Computes lengths and cosines of vectors, each the same whatever rows are beside it."""
+
+import numpy as np
+
+_ROWS = 4096  # vectors that are held as float64 at a time
+_TINY = np.finfo(np.float64).tiny
+FINE, ZERO, NOT_FINITE = 0, 1, 2
+
+
+def conditions(vectors: np.ndarray) -> np.ndarray:
+    """Says of float32 `[rows, width]` which have a direction.
+
+    Returns:
+        int8 `[rows]`: `FINE`, `ZERO` where every number is 0, `NOT_FINITE` where one is not finite.
+
+    >>> conditions(np.array([[1, 0], [0, 0], [0, np.nan]], np.float32)).tolist()
+    [0, 1, 2]
+    """
+    finite = np.isfinite(vectors).all(axis=1)
+    zero = ~vectors.any(axis=1)
+    return np.select([~finite, zero], [NOT_FINITE, ZERO], FINE).astype(np.int8)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Scales float32 `[rows, width]`, all of them `FINE`, to unit length."""
+    scaled = np.empty(vectors.shape, np.float32)
+    for at in range(0, len(vectors), _ROWS):
+        wide = vectors[at : at + _ROWS].astype(np.float64)
+        scaled[at : at + _ROWS] = wide / _lengths(wide)[:, None]
+    return scaled
+
+
+def pair_cosines(
+    left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right_rows: np.ndarray
+) -> np.ndarray:
+    """Computes the cosines of pairs of rows in float64.
+
+    Args:
+        left: float32 `[rows, width]`.
+        left_rows: int64 `[pairs]`, the first vector of each pair.
+        right: As `left`.
+        right_rows: int64 `[pairs]`, the second.
+
+    Returns:
+        float64 `[pairs]`, at most 1.
+    """
+    found = np.empty(len(left_rows))
+    for at in range(0, len(left_rows), _ROWS):
+        some = slice(at, at + _ROWS)
+        first = left[left_rows[some]].astype(np.float64)
+        second = right[right_rows[some]].astype(np.float64)
+        products = (first * second).sum(axis=1)
+        found[some] = products / (_lengths(first) * _lengths(second))
+    return np.minimum(found, 1.0)
+
+
+def rounding(width: int) -> float:
+    """Returns twice what rounding can change a product of float32 vectors of unit length."""
+    return 2 * (width + 8) * float(np.finfo(np.float32).eps)
+
+
+def _lengths(wide: np.ndarray) -> np.ndarray:
+    return np.maximum(np.sqrt((wide * wide).sum(axis=1)), _TINY)

@@ -1,0 +1,160 @@
+"""Checks what `cluster` or `dedup` reads and writes, before any work starts."""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bert.clusters.kmeans import default_clusters
+from bert.formats.output_files import KINDS, RUN_FILE
+from bert.results import granular_settings, read_run, vector_names
+from pipeline.clusters.arguments import ClusterOptions
+from pipeline.errors import UsageError, usage_errors
+from pipeline.runners.beam_flags import configure_storage
+from pipeline.runners.dataflow import for_dataflow
+from pipeline.runners.local_runners import check_local_runner
+from pipeline.runners.portable_jobs import check_job_server
+from pipeline.runners.worker_model import runs_here
+from storage.files import absolute, check_writable, is_remote
+from transforms.clusters.job import ClusterJob, VectorFile
+
+_FORMAT = 1  # rises when equal input would give other files
+_OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them
+
+
+@dataclass(frozen=True)
+class ClusterRun:
+    """A job of `cluster` or `dedup` that is checked.
+
+    Attributes:
+        options: As given.
+        job: What to do.
+        files: What to read.
+        source: The record of the run whose vectors these are.
+        fingerprint: Of everything that changes the result.
+    """
+
+    options: ClusterOptions
+    job: ClusterJob
+    files: tuple[VectorFile, ...]
+    source: dict[str, Any]
+    fingerprint: str
+
+    @property
+    def copy_bytes(self) -> int:
+        """What the copies of vectors take at most, until the job is done."""
+        if self.job.threshold is None:
+            return 0
+        return self.job.rows * self.job.n_nearest * self.job.copy_type.itemsize
+
+
+def prepare_clusters(options: ClusterOptions) -> ClusterRun:
+    """Checks options, runner and input.
+
+    Raises:
+        UsageError: One clear sentence that names the flag or folder.
+        StorageError: A store does not answer at this moment.
+    """
+    with usage_errors():
+        _check_places(options)
+        for_dataflow(options.job)
+        check_job_server(options.job)
+        check_local_runner(options.job)
+        configure_storage(options.job)
+        folder = absolute(options.embeddings)
+        source = _read_source(options.embeddings, folder)
+        settings = granular_settings(folder, "sentence")
+        names = vector_names(folder)
+    kind = KINDS["sentence"]
+    if names and not names[0].startswith(f"{kind}/"):
+        raise UsageError(
+            f"{options.embeddings} holds {names[0].partition('/')[0]}, several vectors a document: "
+            f"{options.command} takes an output with {kind}/, of one vector a document"
+        )
+    rows = _rows_of(source, kind, options.embeddings)
+    n_clusters = options.n_clusters or default_clusters(rows)
+    if n_clusters > max(rows, 1):
+        raise UsageError(
+            f"--n_clusters {n_clusters} is more than the {rows:,} vectors in {options.embeddings}"
+        )
+    job = ClusterJob(
+        source=folder,
+        vectors={name: settings[name] for name in _OF_VECTORS if name in settings},
+        output=absolute(options.output),
+        rows=rows,
+        n_clusters=n_clusters,
+        seed=options.seed,
+        threshold=options.threshold,
+        which_to_keep=options.which_to_keep,
+        n_nearest=options.n_nearest,
+    )
+    files = tuple(VectorFile(number, name) for number, name in enumerate(names))
+    return ClusterRun(options, job, files, source, _fingerprint(job, source))
+
+
+def _check_places(options: ClusterOptions) -> None:
+    """Refuses folders of this machine where the workers are elsewhere."""
+    if not options.job.is_dataflow:
+        return
+    for place, use in ((options.embeddings, "read"), (options.output, "write")):
+        if not is_remote(place):
+            raise UsageError(
+                f"{place} is on this machine, where Dataflow's workers cannot {use}; give a "
+                "folder in Cloud Storage, such as gs://my-bucket/vectors"
+            )
+
+
+def _read_source(given: str, folder: str) -> dict[str, Any]:
+    record = read_run(folder)
+    if record is None:
+        raise UsageError(f"{given} is not the output of a run: it holds no {RUN_FILE}")
+    return record
+
+
+def _rows_of(source: dict[str, Any], kind: str, given: str) -> int:
+    try:
+        return int(source["written"].get(kind, {"rows": 0})["rows"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{given}/{RUN_FILE} is not the record of a run: {error!r}") from error
+
+
+def _fingerprint(job: ClusterJob, source: dict[str, Any]) -> str:
+    """Hash of the vectors' run, and of every option that changes the result."""
+    values = asdict(job)
+    for place in ("source", "output", "memory"):
+        del values[place]
+    values |= {"format": _FORMAT, "run": source.get("run"), "written": source.get("written")}
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def check_disk(run: ClusterRun) -> None:
+    """Checks that OUT can be written, and has space for the copies of a new job.
+
+    Raises:
+        UsageError: It cannot, or has not.
+    """
+    output = run.job.output
+    if is_remote(output):
+        check_writable(output)
+        return
+    existing = output
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise UsageError(f"{run.options.output} is a file; give a folder for the result")
+    try:
+        check_writable(existing)
+    except OSError as error:
+        raise UsageError(
+            f"{run.options.output} cannot be written: {error.strerror or error}"
+        ) from error
+    free = shutil.disk_usage(existing).free
+    if runs_here(run.options.job) and run.copy_bytes > free:
+        raise UsageError(
+            f"{run.options.output} has {free / 1e9:.1f} GB free, but copies of {run.job.rows:,} "
+            f"vectors may take {run.copy_bytes / 1e9:.1f} GB until the job is done; choose another "
+            "disk or a smaller --n_nearest"
+        )

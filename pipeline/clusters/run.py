@@ -1,0 +1,176 @@
+"""Runs the jobs of `cluster` and `dedup` and reports what came out."""
+
+import traceback
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import apache_beam as beam
+
+from pipeline.clusters import record as records
+from pipeline.clusters.arguments import ClusterOptions
+from pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
+from pipeline.clusters.progress import shown_progress
+from pipeline.console import say, warn
+from pipeline.errors import ExitCode, usage_errors
+from pipeline.runners.beam_flags import BeamFlags, pipeline_options
+from pipeline.runners.dataflow import completed_flags, run_on_dataflow
+from pipeline.runners.job_errors import (
+    JobGoesOn,
+    explains_itself,
+    root_message,
+    was_interrupted,
+)
+from pipeline.runners.local_runners import run_pipeline
+from pipeline.runners.portable_jobs import PortableJob, earlier_job_lines, run_on_job_server
+from pipeline.runners.worker_model import runs_here
+from pipeline.secrets import hide_secrets
+from transforms.clusters.finish import ClusterVectors
+from transforms.output_folder import OutputFolder
+
+
+def run_clusters(options: ClusterOptions) -> ExitCode:
+    """Runs `cluster` or `dedup`.
+
+    Raises:
+        UsageError: The options are wrong, or contradict input or output.
+        StorageError: A store does not answer at this moment.
+    """
+    run = prepare_clusters(options)
+    found = records.read_record(run.job.folder)
+    if records.is_done(run, found):
+        run.job.folder.remove_work()
+        return _report(run, found or {}, started=False)
+    earlier = earlier_job_lines(found)
+    if found is None or found["run"] != run.fingerprint:  # what was begun is continued
+        with usage_errors():
+            check_disk(run)
+    with OutputFolder(run.job.output).held(alone=True), usage_errors():
+        record = records.start(run)
+        warn(*plan_lines(run), *earlier)
+        return _run(run, record)
+
+
+def _run(run: ClusterRun, record: dict[str, Any]) -> ExitCode:
+    try:
+        with shown_progress(run):
+            _run_job(run, record)
+    except JobGoesOn as job:
+        if job.why in ("running", "unknown"):
+            warn(f"error: {job}")
+            return ExitCode.FAILED
+        say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
+        return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
+    except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
+        if not records.is_done(run, records.read_record(run.job.folder)):
+            return _report_failure(run, record, error)
+        # The runner lost the connection to a job that wrote its whole output.
+    return _report(run, records.read_record(run.job.folder) or record, started=True)
+
+
+def _report_failure(run: ClusterRun, record: dict[str, Any], error: BaseException) -> ExitCode:
+    """Says why the job ended, and writes it to the record."""
+    interrupted = was_interrupted(error)
+    message = "interrupted" if interrupted else hide_secrets(root_message(error))
+    if not interrupted and not explains_itself(error):
+        trace = "".join(traceback.format_exception(error))
+        warn(*hide_secrets(trace).rstrip("\n").split("\n"))
+    with suppress(OSError):  # then the record still says running, and the job is continued as well
+        records.fail(run, record, message)
+    warn(f"error: the job failed: {message}", "the same command continues it")
+    return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
+
+
+def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:
+    options, model = run.options.job, str(run.source["vectors"].get("model", ""))[:32]
+    command = run.options.command
+    words = completed_flags(options, command, run.job.output, run.fingerprint, model)
+    flags = BeamFlags.of(words)
+    work = partial(build_clusters, run=run, record=record)
+    given = pipeline_options(options, flags.words)
+    wait = not flags["no_wait_until_finish"]
+    if options.is_portable:
+        job = PortableJob.of(options, flags)
+        run_on_job_server(given, work, job, partial(records.note_job, run, record), wait)
+    elif options.is_dataflow:
+        pipeline = beam.Pipeline(options=given)
+        work(pipeline)
+        run_on_dataflow(pipeline, flags)
+    else:
+        run_pipeline(given, work)
+
+
+def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: dict[str, Any]) -> None:
+    """Adds the graph of `cluster` or `dedup` to a pipeline."""
+    files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
+    _ = files | "Vectors" >> ClusterVectors(run.job, record)
+
+
+def plan_lines(run: ClusterRun) -> list[str]:
+    """What the job will do."""
+    job = run.job
+    lines = [
+        f"{run.options.command}: {job.rows:,} vectors of {job.width} numbers in "
+        f"{len(run.files):,} files, {job.n_clusters:,} clusters"
+    ]
+    if job.threshold is not None:
+        lines.append(
+            f"duplicates: cosine of at least {job.threshold:g}; copies of vectors take up to "
+            f"{run.copy_bytes / 1e9:.1f} GB in {run.options.output} until the job is done"
+        )
+    return lines
+
+
+def _report(run: ClusterRun, record: dict[str, Any], started: bool) -> ExitCode:
+    """Says what came out."""
+    if not runs_here(run.options.job) and record["status"] != "done":
+        warn(f"error: {run.job.folder.record} does not say that the job is done")
+        return ExitCode.FAILED
+    if not started:
+        say(f"nothing to do: {run.options.output} is complete since {record['ended']}")
+    say(*summary_lines(run.options.output, record))
+    return ExitCode.DONE
+
+
+def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
+    """The counts of a complete job."""
+    counts = record["counts"]
+    lines = [
+        f"{counts['clusters']:,} clusters of {counts['clustered']:,} vectors in {output}: the "
+        f"largest has {counts['largest_cluster']:,}, {counts['empty_clusters']:,} are empty"
+    ]
+    if counts["mean_distance"] is not None:
+        lines.append(
+            f"mean distance to the centroid {counts['mean_distance']:.4f} (1 - cosine), inertia "
+            f"{counts['inertia']:,.1f}"
+        )
+    without = counts["zero"] + counts["not_finite"]
+    if without:
+        lines.append(
+            f"{without:,} vectors are in no cluster, because they are zero ({counts['zero']:,}) or "
+            f"not finite ({counts['not_finite']:,})"
+        )
+    if "removed" in counts:
+        lines += _duplicate_lines(counts, record["options"]["n_nearest"])
+    return lines
+
+
+def _duplicate_lines(counts: dict[str, Any], n_nearest: int) -> list[str]:
+    lines = [
+        f"{counts['removed']:,} of {counts['vectors']:,} documents are duplicates, "
+        f"{counts['kept']:,} are kept"
+    ]
+    if counts["same_id"]:
+        lines.append(
+            f"note: {counts['same_id']:,} duplicates have the id of the document that is kept; "
+            "leaving out their ids would remove both"
+        )
+    if counts["beyond"]:
+        share = counts["beyond"] / counts["vectors"]
+        lines.append(
+            f"{counts['beyond']:,} documents ({share:.1%}) had more clusters within reach than "
+            f"--n_nearest {n_nearest}: pairs across these borders may be missing"
+        )
+    else:
+        lines.append("no pair is missing: every border within reach was crossed")
+    return lines

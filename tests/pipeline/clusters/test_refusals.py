@@ -1,0 +1,99 @@
+"""What `cluster` and `dedup` refuse, before any work starts."""
+
+import json
+
+import pytest
+
+from pipeline.cli import main
+from tests.support.clustered import clustered_vectors, write_output
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_output(tmp_path_factory.mktemp("in"), clustered_vectors(50, width=8, groups=3))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--eps=0.1", "--threshold=0.9"], "--eps conflicts with --threshold"),
+        (["--eps=1"], "--eps must be at least 0 and below 1, got 1.0"),
+        (["--threshold=0"], "--threshold must be above 0 and at most 1, got 0.0"),
+        (["--n_clusters=0"], "--n_clusters must be between 1 and 16,384, got 0"),
+        (["--n_clusters=51"], "--n_clusters 51 is more than the 50 vectors"),
+        (["--n_nearest=0"], "--n_nearest must be between 1 and 64, got 0"),
+        (["--seed=-1"], "--seed must be between 0 and"),
+        (["--which_to_keep=best"], "argument --which_to_keep: invalid choice"),
+        (["--n_cluster=3"], "unknown flag --n_cluster; did you mean --n_clusters?"),
+        (["third"], "third stands alone: give DIR and OUT once"),
+        (["--runner=NoRunner"], "--runner NoRunner is not available"),
+        (["--runner=DataflowRunner"], "is on this machine, where Dataflow's workers cannot read"),
+    ],
+)
+def test_wrong_flags(source, tmp_path, capsys, flags, message):
+    assert main(["dedup", str(source), str(tmp_path / "out"), *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_of_dedup_are_none_of_cluster(source, tmp_path, capsys):
+    assert main(["cluster", str(source), str(tmp_path / "out"), "--eps=0.1"]) == 2
+    assert "unknown flag --eps" in capsys.readouterr().err
+
+
+def test_a_folder_is_missing(source, capsys):
+    assert main(["dedup", str(source)]) == 2
+    assert "the following arguments are required: OUT" in capsys.readouterr().err
+
+
+def test_dir_is_no_output_of_a_run(tmp_path, capsys):
+    assert main(["dedup", str(tmp_path), str(tmp_path / "out")]) == 2
+    assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
+
+
+def test_a_run_is_not_complete_or_has_other_vectors(tmp_path, capsys):
+    source = write_output(tmp_path / "in", clustered_vectors(20, width=8, groups=3))
+    record = json.loads((source / "run.json").read_text())
+    words = ["dedup", str(source), str(tmp_path / "out")]
+    changes = [
+        ({"status": "running"}, "the run is not complete (status running)"),
+        ({"vectors": record["vectors"] | {"granularity": ["word"]}}, "none of sentence"),
+        ({"written": {}}, "its run wrote 0 of 0"),
+    ]
+    for change, message in changes:
+        (source / "run.json").write_text(json.dumps(record | change))
+        assert main(words) == 2
+        assert message in capsys.readouterr().err
+    (source / "run.json").write_text(json.dumps(record))
+    (source / "embeddings").rename(source / "chunks")
+    record["written"] = {"chunks": record["written"]["embeddings"]}
+    (source / "run.json").write_text(json.dumps(record))
+    assert main(words) == 2
+    assert "holds chunks, several vectors a document" in capsys.readouterr().err
+
+
+def test_out_holds_something_else(source, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    for command in ("cluster", "dedup"):
+        assert main([command, str(source), str(tmp_path), "--overwrite"]) == 2
+        assert "notes.txt but no record of cluster or dedup" in capsys.readouterr().err
+        assert main([command, str(source), str(source), "--overwrite"]) == 2
+        assert "is not the record of cluster or dedup" in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (source / "run.json").exists()
+
+
+def test_a_damaged_file_is_named(tmp_path, capsys):
+    source = write_output(tmp_path / "in", clustered_vectors(40, width=8, groups=3))
+    path = sorted((source / "embeddings").iterdir())[1]
+    data = path.read_bytes()
+    path.write_bytes(data[:200] + bytes(100) + data[300:])
+    out = tmp_path / "out"
+    assert main(["dedup", str(source), str(out)]) == 1
+    assert f"{path} is damaged" in capsys.readouterr().err
+    assert json.loads((out / "run.json").read_text())["status"] == "failed"
+    path.write_bytes(data)
+    assert main(["dedup", str(source), str(out)]) == 0
+    assert json.loads((out / "run.json").read_text())["counts"]["vectors"] == 40

@@ -1,0 +1,107 @@
+"""Vectors and ids of every kind, few vectors, and vectors without a direction."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bert.formats.number_types import OUTPUT_DTYPES, restored, stored
+from pipeline.cli import main
+from tests.support.clustered import clustered_vectors, write_output
+
+
+def dedup(source, *flags):
+    out = source.parent / "out"
+    assert main(["dedup", str(source), str(out), *flags]) == 0
+    return out, json.loads((out / "run.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", OUTPUT_DTYPES)
+def test_every_number_type_is_decoded(tmp_path, dtype):
+    vectors = clustered_vectors(300, width=16, groups=5)
+    source = write_output(tmp_path / "in", vectors, ids=list(range(300)), dtype=dtype)
+    out, record = dedup(source, "--n_clusters=1", "--eps=0.02")
+    kept = stored(vectors, dtype)
+    wide = restored(kept.values, kept.scale, dtype, 16).astype(float)
+    wide /= np.linalg.norm(wide, axis=1, keepdims=True)
+    near = wide @ wide.T >= 0.98 - 1e-12
+    np.fill_diagonal(near, False)
+    duplicates = pd.read_parquet(out / "duplicates")
+    assert duplicates["id"].dtype == np.int64
+    removed = duplicates["id"].to_numpy()
+    left = np.setdiff1d(np.arange(300), removed)
+    assert not near[np.ix_(left, left)].any()
+    assert near[removed, duplicates["kept_id"]].all()
+    assert record["counts"]["beyond"] == 0
+
+
+def test_vectors_without_a_direction_are_counted_and_kept(tmp_path, capsys):
+    vectors = clustered_vectors(60, width=8, groups=3)
+    vectors[[3, 50]] = 0
+    vectors[10, 2], vectors[59] = np.inf, np.nan
+    out, record = dedup(write_output(tmp_path / "in", vectors))
+    clusters = pd.read_parquet(out / "clusters")
+    alone = [3, 10, 50, 59]
+    assert np.flatnonzero(clusters["cluster"] == -1).tolist() == alone
+    assert clusters["distance"].isna().to_numpy().nonzero()[0].tolist() == alone
+    assert (record["counts"]["zero"], record["counts"]["not_finite"]) == (2, 2)
+    assert record["counts"]["clustered"] == 56
+    assert "4 vectors are in no cluster" in capsys.readouterr().out
+    removed = set(pd.read_parquet(out / "duplicates")["id"])
+    assert not removed & {f"doc-{row}" for row in alone}
+
+
+@pytest.mark.parametrize("vectors", [np.empty((0, 4)), np.zeros((3, 4)), np.ones((1, 4))])
+def test_few_vectors_are_no_error(tmp_path, vectors):
+    source = write_output(tmp_path / "in", vectors.astype(np.float32), files=1)
+    out, record = dedup(source)
+    assert record["counts"]["vectors"] == record["counts"]["kept"] == len(vectors)
+    assert record["counts"]["clusters"] == int(vectors.any())
+    assert len(pd.read_parquet(out / "clusters")) == len(vectors)
+
+
+def test_an_output_without_files_is_no_error(tmp_path):
+    source = write_output(tmp_path / "in", np.empty((0, 4), np.float32), files=1)
+    (source / "embeddings" / "part-0000000-00000.parquet").unlink()
+    record = json.loads((source / "run.json").read_text()) | {"written": {}}
+    (source / "run.json").write_text(json.dumps(record))
+    _, record = dedup(source)
+    assert record["counts"]["vectors"] == record["counts"]["clusters"] == 0
+
+
+def test_which_to_keep_chooses_among_equal_pairs(tmp_path):
+    """Two near vectors: the one that is far from the others is kept, or the other one."""
+    vectors = np.array([[1, 0.02], [1, 0.1], [1, 0]], np.float32)
+    kept = {}
+    for which in ("hard", "easy"):
+        source = write_output(tmp_path / which / "in", vectors, ids=["a", "b", "c"], files=2)
+        out, record = dedup(source, "--n_clusters=1", "--eps=0.1", f"--which_to_keep={which}")
+        rows = pd.read_parquet(out / "duplicates")
+        assert record["counts"]["removed"] == 2
+        kept[which] = set(rows["kept_id"])
+    assert kept == {"hard": {"b"}, "easy": {"a"}}
+
+
+def test_random_depends_on_id_and_seed_not_on_the_order(tmp_path):
+    vectors = np.ones((40, 4), np.float32)
+    ids = [f"id-{number}" for number in range(40)]
+    kept = []
+    for name, order, seed in (("one", ids, 1), ("two", ids[::-1], 1), ("three", ids, 2)):
+        source = write_output(tmp_path / name / "in", vectors, ids=order)
+        flags = ("--which_to_keep=random", f"--seed={seed}")
+        rows = pd.read_parquet(dedup(source, *flags)[0] / "duplicates")
+        assert len(rows) == 39
+        assert set(rows["score"]) == {1.0}
+        kept += set(rows["kept_id"])
+    assert kept[0] == kept[1] != kept[2]
+
+
+def test_duplicates_with_the_same_id_are_counted(tmp_path, capsys):
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    source = write_output(tmp_path / "in", vectors, ids=["a", "b", "a", "c"], files=2)
+    _, record = dedup(source)
+    assert record["counts"]["removed"] == 2
+    assert record["counts"]["same_id"] == 1
+    assert "1 duplicates have the id of the document that is kept" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""Clusters and near-duplicates of the vectors of a run, as Beam transforms."""

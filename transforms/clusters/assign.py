@@ -1,0 +1,170 @@
+"""Assigns the vectors of a run to clusters and writes which cluster each document is in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from bert.clusters.assign import Assigned, Assigner
+from bert.clusters.cosines import FINE, NOT_FINITE, ZERO
+from bert.clusters.keep import rank_keys
+from transforms.clusters.centroids import load_centroids
+from transforms.clusters.copies import Copies, sorted_copies
+from transforms.clusters.job import ClusterJob, FileReport, VectorFile, VectorRows, vector_rows
+from transforms.records.step import Step
+from transforms.redact import RedactErrors
+
+
+@dataclass
+class AssignClusters(Step):
+    """Assigns VectorFiles to clusters; returns their FileReports.
+
+    Writes a file of `clusters/` for each, and for duplicates copies of the vectors. What an earlier
+    attempt finished is not done again.
+
+    Attributes:
+        job: What to do.
+        centroids: What `ComputeCentroids` returned.
+    """
+
+    job: ClusterJob
+    centroids: beam.PCollection[str]
+
+    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[FileReport]:
+        ready = beam.pvalue.AsSingleton(self.centroids)
+        return files | "Assign" >> beam.ParDo(_Assign(self.job), ready)
+
+
+class _Assign(beam.DoFn):
+    def __init__(self, job: ClusterJob) -> None:
+        self._job = job
+        self._assigner: Assigner | None = None
+
+    def process(self, file: VectorFile, centroids: str) -> Iterator[FileReport]:
+        with RedactErrors("assign"):
+            file = VectorFile(*file)
+            report = FileReport.load(self._job.folder, file.number)
+            if report is None:
+                if self._assigner is None:
+                    found = load_centroids(self._job.folder)
+                    self._assigner = Assigner(found, self._job.reach, self._job.n_nearest)
+                report = assign_file(self._job, file, self._assigner)
+            yield report
+
+
+def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:
+    """Writes the clusters of a file's vectors, then copies if duplicates are searched."""
+    clusters = assigner.clusters
+    columns, copies = _Columns(), _CopyWriter(job, file, clusters)
+    inertia, beyond = 0.0, 0
+    for batch in vector_rows(job, file):
+        fine = np.flatnonzero(batch.conditions == FINE)
+        assigned = assigner(batch.vectors[fine])
+        columns.add(batch, fine, assigned)
+        inertia += float(assigned.distance.sum(dtype=np.float64))
+        beyond += int(assigned.beyond.sum())
+        if job.threshold is not None:
+            copies.add(_copies(job, batch, fine, assigned))
+    table = columns.table(job.vectors.get("id_type", "string"))
+    path = job.folder.clusters(file.name)
+    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
+    job.folder.write(path, lambda out: pq.write_table(table, out, **options))
+    found = table["cluster"].to_numpy()
+    report = FileReport(
+        number=file.number,
+        name=file.name,
+        rows=len(found),
+        zero=columns.zero,
+        not_finite=columns.not_finite,
+        inertia=inertia,
+        beyond=beyond,
+        sizes=np.bincount(found[found >= 0], minlength=clusters),
+        copies=copies.finish(),
+    )
+    report.save(job.folder)
+    return report
+
+
+def _copies(job: ClusterJob, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> Copies:
+    chances = np.empty(0)
+    if job.which_to_keep == "random":
+        hashes = [
+            xxhash.xxh3_64_intdigest(str(batch.ids[row]).encode(), job.seed)
+            for row in fine.tolist()
+        ]
+        chances = np.array(hashes, np.uint64) / 2.0**64
+    keys = rank_keys(job.which_to_keep, assigned.distance, chances)
+    places = np.column_stack([assigned.cluster, assigned.visits])
+    return Copies(batch.rows[fine], keys, batch.vectors[fine], places)
+
+
+@dataclass
+class _Columns:
+    """The columns of a file of `clusters/`, from its batches."""
+
+    zero: int = 0
+    not_finite: int = 0
+    ids: list[Any] = field(default_factory=list)
+    clusters: list[np.ndarray] = field(default_factory=list)
+    distances: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> None:
+        """Adds a batch, with the clusters of its vectors that have a direction."""
+        cluster = np.full(len(batch.ids), -1, np.int32)
+        distance = np.full(len(batch.ids), np.nan, np.float32)
+        cluster[fine], distance[fine] = assigned.cluster, assigned.distance
+        self.zero += int((batch.conditions == ZERO).sum())
+        self.not_finite += int((batch.conditions == NOT_FINITE).sum())
+        self.ids += batch.ids
+        self.clusters.append(cluster)
+        self.distances.append(distance)
+
+    def table(self, id_type: str) -> pa.Table:
+        """id, cluster, distance: -1 and NaN for a vector without a direction."""
+        none = np.empty(0, np.int32), np.empty(0, np.float32)
+        return pa.table(
+            {
+                "id": pa.array(self.ids, pa.type_for_alias(id_type)),
+                "cluster": np.concatenate([none[0], *self.clusters]),
+                "distance": np.concatenate([none[1], *self.distances]),
+            }
+        )
+
+
+class _CopyWriter:
+    """Writes copies whenever as many are there as a step may hold."""
+
+    def __init__(self, job: ClusterJob, file: VectorFile, clusters: int) -> None:
+        self._job, self._file, self._clusters = job, file, clusters
+        self._held: list[Copies] = []
+        self._count = 0
+        self._counts: list[np.ndarray] = []
+
+    def add(self, copies: Copies) -> None:
+        self._held.append(copies)
+        self._count += len(copies.rows)
+        if self._count >= self._job.copy_rows:
+            self._write()
+
+    def finish(self) -> np.ndarray:
+        """Writes the last; returns int64 `[segments, clusters]`, the copies of each segment."""
+        if self._count:
+            self._write()
+        counts = np.array(self._counts, np.int64)
+        return counts.reshape(len(self._counts), self._clusters)
+
+    def _write(self) -> None:
+        names = ("rows", "keys", "vectors", "clusters")
+        columns = [np.concatenate([getattr(each, name) for each in self._held]) for name in names]
+        copies = Copies(*columns)
+        folder = self._job.folder
+        path = folder.copies(self._file.number, len(self._counts))
+        folder.write(path, sorted_copies(copies, self._job.copy_type))
+        placed = copies.clusters[copies.clusters >= 0]
+        self._counts.append(np.bincount(placed, minlength=self._clusters))
+        self._held, self._count = [], 0

@@ -1,0 +1,132 @@
+"""Counts what came out of `cluster` or `dedup`, and writes the record of the job."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import orjson
+
+from storage.files import read_bytes
+from transforms.clusters.assign import AssignClusters
+from transforms.clusters.centroids import ComputeCentroids
+from transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
+from transforms.clusters.job import ClusterJob, FileReport, VectorFile
+from transforms.clusters.pairs import FindPairs
+from transforms.records.report import ReconcileError
+from transforms.records.step import Step
+from transforms.redact import RedactErrors
+
+_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+@dataclass
+class ClusterVectors(Step):
+    """Clusters the vectors of a run, and finds its near-duplicates if the job has a threshold.
+
+    Returns the record of the job, which it also writes, once.
+
+    Attributes:
+        job: What to do.
+        record: What the record says already.
+    """
+
+    job: ClusterJob
+    record: dict[str, Any]
+
+    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[dict[str, Any]]:
+        files = files | "Spread" >> beam.Reshuffle()
+        centroids = files | "Centroids" >> ComputeCentroids(self.job)
+        reports = (
+            files
+            | "Clusters" >> AssignClusters(self.job, centroids)
+            | "Reports" >> beam.combiners.ToList()
+        )
+        searched = []
+        if self.job.threshold is not None:
+            searched = [beam.pvalue.AsList(reports | "Pairs" >> FindPairs(self.job))]
+        return reports | "Finish" >> beam.ParDo(_Finish(self.job, self.record), *searched)
+
+
+class _Finish(beam.DoFn):
+    def __init__(self, job: ClusterJob, record: dict[str, Any]) -> None:
+        self._job, self._record = job, record
+
+    def process(
+        self, reports: list[FileReport], searched: Sequence[int] = ()
+    ) -> Iterator[dict[str, Any]]:
+        with RedactErrors("finish"):
+            yield finish(self._job, self._record, reports)
+
+
+def finish(job: ClusterJob, record: dict[str, Any], reports: list[FileReport]) -> dict[str, Any]:
+    """Writes the duplicates and the record; removes what only an unfinished job needs.
+
+    Raises:
+        ReconcileError: The counts do not add up.
+    """
+    before = orjson.loads(read_bytes(job.folder.record) or b"{}")
+    if before.get("run") == record["run"] and before.get("status") == "done":
+        return before  # this step is repeated
+    reports = sorted(reports, key=lambda report: report.number)
+    several = [report.sizes for report in reports]
+    sizes = np.sum(several, axis=0) if several else np.empty(0, np.int64)
+    counts = _counts(reports, sizes)
+    if job.threshold is not None:
+        removal = remove_duplicates(job, reports)
+        same_id = write_duplicates(job, reports, removal.decided)
+        counts |= _removed(counts, reports, removal) | {"same_id": same_id}
+    _check(job, counts, sizes)
+    record = record | {
+        "status": "done",
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "counts": counts,
+        "sizes": sizes.tolist(),
+        "written": job.folder.written(),
+    }
+    job.folder.write(job.folder.record, lambda out: out.write(orjson.dumps(record, option=_JSON)))
+    job.folder.remove_work()
+    return record
+
+
+def _counts(reports: list[FileReport], sizes: np.ndarray) -> dict[str, Any]:
+    summed = ("rows", "clustered", "zero", "not_finite", "inertia")
+    totals = {name: sum(getattr(each, name) for each in reports) for name in summed}
+    clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
+    return {
+        "vectors": totals["rows"],
+        "clustered": clustered,
+        "zero": totals["zero"],
+        "not_finite": totals["not_finite"],
+        "clusters": len(sizes),
+        "empty_clusters": int((sizes == 0).sum()),
+        "largest_cluster": int(sizes.max(initial=0)),
+        "inertia": inertia,
+        "mean_distance": round(inertia / clustered, 6) if clustered else None,
+    }
+
+
+def _removed(counts: dict[str, Any], reports: list[FileReport], removal: Removal) -> dict[str, Any]:
+    removed = len(removal.decided.removed)
+    return {
+        "removed": removed,
+        "kept": counts["vectors"] - removed,
+        "pairs": removal.pairs,
+        "compared": int(sum(report.copies.sum() for report in reports)),
+        "beyond": sum(report.beyond for report in reports),
+        "searches": removal.searches,
+    }
+
+
+def _check(job: ClusterJob, counts: dict[str, Any], sizes: np.ndarray) -> None:
+    if counts["vectors"] != job.rows:
+        raise ReconcileError(
+            f"{job.source} holds {job.rows:,} vectors, but {counts['vectors']:,} were read"
+        )
+    if int(sizes.sum()) != counts["clustered"]:
+        raise ReconcileError(
+            f"{counts['clustered']:,} vectors have a direction, but {int(sizes.sum()):,} are in a "
+            "cluster"
+        )

@@ -1,0 +1,150 @@
+"""Defines ClusterFolder, the only owner of the names in an output of `cluster` or `dedup`."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+from bert.formats.output_files import RUN_FILE, file_name, parse_name
+from storage.errors import InputError
+from storage.files import (
+    is_remote,
+    join,
+    list_files,
+    make_folder,
+    names_in,
+    remove,
+    size_of,
+    sizes_in,
+    sweep_temporary,
+    write_whole,
+)
+from transforms.output_folder import STATE
+
+CENTROIDS, CLUSTERS, DUPLICATES = "centroids.npy", "clusters", "duplicates"
+_SAMPLES, _ASSIGNED, _COPIES, _PAIRS = (
+    f"{STATE}/{name}" for name in ("samples", "assigned", "copies", "pairs")
+)
+_WORK = (_SAMPLES, _ASSIGNED, _COPIES, _PAIRS)
+
+
+class Progress(NamedTuple):
+    """What an unfinished job has done: files sampled and assigned, ranges of clusters searched."""
+
+    sampled: int
+    assigned: int
+    searched: int
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """The files of `cluster` or `dedup`.
+
+    Attributes:
+        path: The folder, local or remote.
+    """
+
+    path: str
+
+    @property
+    def record(self) -> str:
+        """Path of the record."""
+        return join(self.path, RUN_FILE)
+
+    @property
+    def centroids(self) -> str:
+        """Path of the centroids."""
+        return join(self.path, CENTROIDS)
+
+    def clusters(self, vectors: str) -> str:
+        """Path of the clusters of a file of vectors, by its name in the run's output."""
+        return self._table(CLUSTERS, vectors)
+
+    def duplicates(self, vectors: str) -> str:
+        """Path of the duplicates in a file of vectors, likewise."""
+        return self._table(DUPLICATES, vectors)
+
+    def _table(self, kind: str, vectors: str) -> str:
+        name = parse_name(vectors)
+        assert name is not None
+        return join(self.path, file_name(kind, name.block, name.part, ".parquet"))
+
+    def sample(self, file: int) -> str:
+        """Path of the sample of a file of vectors, by its number."""
+        return join(self.path, f"{_SAMPLES}/{file:07d}.npy")
+
+    def assigned(self, file: int) -> str:
+        """Path of what says that a file of vectors is assigned."""
+        return join(self.path, f"{_ASSIGNED}/{file:07d}.npz")
+
+    def copies(self, file: int, segment: int) -> str:
+        """Path of copies of vectors, sorted by cluster."""
+        return join(self.path, f"{_COPIES}/{file:07d}-{segment:05d}.bin")
+
+    def pairs(self, task: int) -> str:
+        """Path of the pairs of some clusters."""
+        return join(self.path, f"{_PAIRS}/{task:07d}.npz")
+
+    def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
+        """Writes a file of the folder, whole or not at all; returns its bytes."""
+        make_folder(path.rpartition("/")[0])
+        make_folder(join(self.path, STATE))
+        return write_whole(path, write, join(self.path, STATE)).size
+
+    def written(self) -> dict[str, dict[str, int]]:
+        """Files and bytes of each kind of result."""
+        found = {}
+        for kind in (CLUSTERS, DUPLICATES):
+            sizes = sizes_in(join(self.path, kind))
+            found[kind] = {"files": len(sizes), "bytes": sum(sizes.values())}
+        size = size_of(self.centroids)
+        return found | {CENTROIDS: {"files": int(size is not None), "bytes": size or 0}}
+
+    def progress(self) -> "Progress":
+        """How much an unfinished job has done."""
+        counts = (len(names_in(join(self.path, kind))) for kind in (_SAMPLES, _ASSIGNED, _PAIRS))
+        return Progress(*counts)
+
+    def other_file(self) -> str | None:
+        """Path of a file beside the bookkeeping, None if there is none."""
+        own = join(self.path, f"{STATE}/")
+        paths = (file.path for file in list_files(self.path))
+        return next((path for path in paths if not path.startswith(own)), None)
+
+    def prepare(self) -> None:
+        """Makes the folder; removes unfinished files of ended processes."""
+        make_folder(join(self.path, STATE))
+        sweep_temporary(self.path)
+        sweep_temporary(join(self.path, STATE))
+
+    def remove_work(self) -> None:
+        """Removes samples, copies, pairs and reports, which only an unfinished job needs."""
+        self._check_links()
+        for kind in _WORK:
+            folder = join(self.path, kind)
+            remove([join(folder, name) for name in names_in(folder)])
+        self._remove_empty((*_WORK, STATE))
+
+    def remove_all(self) -> None:
+        """Removes what `cluster` or `dedup` wrote and nothing else, the record last."""
+        self.remove_work()
+        for kind in (CLUSTERS, DUPLICATES):
+            names = [f"{kind}/{name}" for name in names_in(join(self.path, kind))]
+            remove([join(self.path, name) for name in names if parse_name(name) is not None])
+        self._remove_empty((CLUSTERS, DUPLICATES))
+        remove([self.centroids])
+        remove([self.record])
+
+    def _check_links(self) -> None:
+        for kind in (STATE, *_WORK, CLUSTERS, DUPLICATES):
+            path = join(self.path, kind)
+            if not is_remote(path) and os.path.islink(path):
+                raise InputError(f"{path} is a link that leads out of the output; remove the link")
+
+    def _remove_empty(self, folders: tuple[str, ...]) -> None:
+        for folder in folders:
+            path = join(self.path, folder)
+            if not is_remote(path):
+                with suppress(OSError):  # it holds something else, or does not exist
+                    os.rmdir(path)

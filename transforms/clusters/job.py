@@ -1,0 +1,173 @@
+"""Defines ClusterJob, what the steps of `cluster` and `dedup` do, and what each file became."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert.clusters.cosines import conditions
+from bert.clusters.keep import WHICH_TO_KEEP
+from bert.clusters.neighbours import TILE
+from bert.formats.result_files import SENTENCE_COLUMNS, sentence_batches
+from bert.results import has_reports, open_vectors
+from storage.files import open_raw, size_of
+from transforms.clusters.folder import ClusterFolder
+
+_ROWS = 4096  # vectors that are read at a time
+_FILE_BITS = 32  # a row's number holds that of its file above its place in the file
+
+
+class VectorFile(NamedTuple):
+    """A file of vectors: its number, in the input's order, and its name in the run's output."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """What to cluster, and how.
+
+    Attributes:
+        source: Output folder of a run.
+        vectors: The run's description of its vectors.
+        output: Folder to write to.
+        rows: Number of vectors.
+        n_clusters: How many clusters to make.
+        seed: Of the sample, the first centroids and `random`.
+        threshold: Least cosine of duplicates; None to make clusters only.
+        which_to_keep: `hard`, `easy` or `random`.
+        n_nearest: In how many clusters, at most, a vector is compared.
+        memory: Bytes of vectors that a step holds at a time, about.
+    """
+
+    source: str
+    vectors: dict[str, Any]
+    output: str
+    rows: int
+    n_clusters: int
+    seed: int = 0
+    threshold: float | None = None
+    which_to_keep: str = WHICH_TO_KEEP[0]
+    n_nearest: int = 1
+    memory: int = 128 << 20
+
+    @property
+    def folder(self) -> ClusterFolder:
+        """The paths of the job's files."""
+        return ClusterFolder(self.output)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector; the layers of a stack are side by side."""
+        return math.prod(self.vectors["shape"])
+
+    @property
+    def reach(self) -> float:
+        """Distance of unit vectors whose cosine is `threshold`."""
+        return 0.0 if self.threshold is None else math.sqrt(max(0.0, 2 - 2 * self.threshold))
+
+    @property
+    def copy_type(self) -> np.dtype:
+        """A vector as it is copied, with its row and the key by which it ranks."""
+        return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", "<f4", (self.width,))])
+
+    @property
+    def copy_rows(self) -> int:
+        """Copies that a step holds at a time."""
+        return max(1, self.memory // self.copy_type.itemsize)
+
+    @property
+    def tile_rows(self) -> int:
+        """Copies of a tile."""
+        return min(TILE, self.copy_rows)
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What became of a file of vectors.
+
+    Attributes:
+        number: Of the file.
+        name: Of the file.
+        rows: Vectors in it.
+        zero: How many are zeros.
+        not_finite: How many hold a number that is not finite, or are missing.
+        inertia: Sum of the distances to the centroids.
+        beyond: Vectors with more clusters within reach than they are compared in.
+        sizes: int64 `[clusters]`, vectors of each cluster.
+        copies: int64 `[segments, clusters]`, copies in each file of copies.
+    """
+
+    number: int
+    name: str
+    rows: int
+    zero: int
+    not_finite: int
+    inertia: float
+    beyond: int
+    sizes: np.ndarray
+    copies: np.ndarray
+
+    @property
+    def clustered(self) -> int:
+        """How many vectors are in a cluster."""
+        return self.rows - self.zero - self.not_finite
+
+    def save(self, folder: ClusterFolder) -> None:
+        """Writes it, which says that the file is assigned."""
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
+
+    @classmethod
+    def load(cls, folder: ClusterFolder, number: int) -> "FileReport | None":
+        """What `save` wrote; None if the file is not assigned yet."""
+        if size_of(folder.assigned(number)) is None:
+            return None
+        with open_raw(folder.assigned(number)) as file, np.load(file) as stored:
+            values = {name: stored[name] for name in stored.files}
+        arrays = {name: values.pop(name) for name in ("sizes", "copies")}
+        return cls(**{name: value.item() for name, value in values.items()}, **arrays)
+
+
+@dataclass(frozen=True)
+class VectorRows:
+    """Some rows of a file of vectors.
+
+    Attributes:
+        ids: The documents' ids.
+        rows: int64 `[rows]`, their numbers.
+        vectors: float32 `[rows, width]`.
+        conditions: int8 `[rows]`, as `bert.clusters.cosines.conditions` gives them.
+    """
+
+    ids: list[Any]
+    rows: np.ndarray
+    vectors: np.ndarray
+    conditions: np.ndarray
+
+
+def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
+    """Reads a file of vectors in batches.
+
+    Raises:
+        InputError: It is not the file that the run wrote.
+    """
+    first = file.number << _FILE_BITS
+    check_pages = not has_reports(job.source)
+    with open_vectors(job.source, file.name) as path:
+        for batch in sentence_batches(path, job.vectors, _ROWS, check_pages, SENTENCE_COLUMNS):
+            rows = np.arange(first, first + len(batch.ids))
+            yield VectorRows(batch.ids, rows, batch.vectors, conditions(batch.vectors))
+            first += len(batch.ids)
+
+
+def place_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of files, and places within them, int64 `[rows]` each.
+
+    >>> place_of(np.array([5, (3 << 32) + 7]))
+    (array([0, 3]), array([5, 7]))
+    """
+    return rows >> _FILE_BITS, rows & ((1 << _FILE_BITS) - 1)
