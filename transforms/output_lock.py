@@ -2,9 +2,12 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
+
+_MOMENT = 0.1  # seconds
 
 
 @contextmanager
@@ -19,7 +22,11 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
         yield True
         return
     with file:
-        taken = _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        taken = _locked(file, how)
+        if not taken:  # perhaps only `is_locked` of another process, for a moment
+            time.sleep(_MOMENT)
+            taken = _locked(file, how)
         try:
             yield taken
         finally:

@@ -37,11 +37,12 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray)
     starts_in = _STARTS.get(spec.chunk or "")
     first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
-        units = None
-        if starts_in is not None:
-            places = np.searchsorted(starts[begin:end], starts_in(text))
-            units = np.unique(np.append(places, end - begin))
-        found = _ranges(units, inside[begin:end], most, spec)
+        here = starts[begin:end]
+        units = None if starts_in is None else _borders(here, starts_in(text))
+        # Few paragraphs are so short that a whole one could be shared.
+        shared = spec.chunk == "paragraph" and spec.chunk_overlap
+        finer = _borders(here, sentence_starts(text)) if shared else None
+        found = _ranges(units, inside[begin:end], most, spec, finer)
         first.append(found[0])
         last.append(found[1])
     counts = np.array([len(each) for each in first[1:]], np.int64)
@@ -49,8 +50,17 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray)
     return Windows(splits_of(counts), begins, np.concatenate(last) - begins)
 
 
+def _borders(starts: np.ndarray, characters: np.ndarray) -> np.ndarray:
+    """Returns the first tokens of parts that begin at some characters, and the number of tokens."""
+    return np.unique(np.append(np.searchsorted(starts, characters), len(starts)))
+
+
 def _ranges(
-    units: np.ndarray | None, inside: np.ndarray, most: int, spec: TextSpec
+    units: np.ndarray | None,
+    inside: np.ndarray,
+    most: int,
+    spec: TextSpec,
+    finer: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns first token, and one past the last, of each chunk of a document.
 
@@ -59,6 +69,7 @@ def _ranges(
         inside: bool `[tokens]`, which tokens continue a word.
         most: Tokens of a chunk.
         spec: As in `chunk_windows`.
+        finer: Where a chunk may begin within the one before, beside `units`.
     """
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
     if units is not None and not len(long) and not spec.fills_chunks:
@@ -68,7 +79,8 @@ def _ranges(
         units = words
     within = [words[(words > units[one]) & (words < units[one + 1])] for one in long.tolist()]
     if spec.fills_chunks:
-        return _columns(packed(np.sort(np.concatenate([units, *within])), most, spec.chunk_overlap))
+        borders = np.sort(np.concatenate([units, *within]))
+        return _columns(packed(borders, most, spec.chunk_overlap, finer))
     ranges: list[tuple[int, int]] = []
     divided = dict(zip(long.tolist(), within, strict=True))
     for number, (start, stop) in enumerate(pairwise(units.tolist())):
@@ -93,7 +105,9 @@ def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
     return np.append(np.concatenate(more), length)
 
 
-def packed(borders: np.ndarray, most: int, overlap: int) -> Iterator[tuple[int, int]]:
+def packed(
+    borders: np.ndarray, most: int, overlap: int, finer: np.ndarray | None = None
+) -> Iterator[tuple[int, int]]:
     """Yields ranges of whole units, as many as have `most` tokens together.
 
     A range begins with as many of the last units of the range before as have `overlap` tokens
@@ -103,15 +117,19 @@ def packed(borders: np.ndarray, most: int, overlap: int) -> Iterator[tuple[int, 
         borders: int64 `[units + 1]`, where each unit begins, and the end; none is over `most`.
         most: Tokens of a range.
         overlap: Tokens that neighbouring ranges share.
+        finer: int64, in order, where a range may begin within the one before, beside `borders`.
 
     >>> list(packed(np.array([0, 2, 4, 6, 8]), 5, 2))
     [(0, 4), (2, 6), (4, 8)]
+    >>> list(packed(np.array([0, 4, 8]), 5, 1, finer=np.array([3, 6])))
+    [(0, 4), (3, 8)]
     """
-    start = 0
+    begins = borders if finer is None else np.union1d(borders, finer)
+    start = int(borders[0])
     while True:
-        stop = int(np.searchsorted(borders, borders[start] + most, side="right")) - 1
-        yield int(borders[start]), int(borders[stop])
+        stop = int(np.searchsorted(borders, start + most, side="right")) - 1
+        yield start, int(borders[stop])
         if stop == len(borders) - 1:
             return
         back = max(borders[stop] - overlap, borders[stop + 1] - most)
-        start = int(np.searchsorted(borders, back))
+        start = int(begins[np.searchsorted(begins, back)])

@@ -13,7 +13,6 @@ from transforms.increments.earlier import EarlierOutput
 
 _MOST_NAMED = 5
 _WORST_FILES = 3
-_UNITS = {"sentence": "sentences", "paragraph": "paragraphs", "tokens": "words"}
 _MUCH = 0.05  # share of tokens that were lost, above which the summary warns
 _SUFFIXES = (".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tfrecord", ".txt")
 _LONG_TEXTS = {
@@ -204,7 +203,8 @@ def _rows_text(settings: Mapping[str, Any]) -> str:
         return rows
     size = f" of up to {most} tokens" if most else ""
     if overlap := settings.get("chunk_overlap"):
-        size += f", neighbours sharing whole {_UNITS[chunk]} of up to {overlap} tokens"
+        units = "words" if chunk == "tokens" else "sentences"
+        size += f", neighbours sharing whole {units} of up to {overlap} tokens"
     late = f", pooled late: {rows}" if settings["chunk_pooling"] == "late" else ""
     return f"chunks by {chunk}{size}{late}"
 

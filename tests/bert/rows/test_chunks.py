@@ -80,6 +80,13 @@ def test_sentences_fill_a_chunk_and_overlap_by_whole_sentences():
     assert found == [[first, second, "The river."]]
 
 
+def test_paragraphs_overlap_by_sentences():
+    text = "The bank. A river.\n\nThe river of a bank. The river.\n\nA bank."
+    found = chunks([text], chunk="paragraph", chunk_tokens=12, chunk_overlap=4)
+    first, second = "The bank. A river.", "The river of a bank. The river."
+    assert found == [[first, f"A river.\n\n{second}", "The river.\n\nA bank."]]
+
+
 def test_what_is_longer_than_a_chunk_is_divided_between_words():
     text = "the unaffables of a river. The bank."
     assert chunks([text], chunk="sentence", max_seq_length=6) == [
@@ -95,15 +102,18 @@ def test_what_is_longer_than_a_chunk_is_divided_between_words():
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=30),
     most=st.integers(5, 12),
     overlap=st.integers(0, 4),
+    finer=st.sets(st.integers(0, 150)),
 )
-def test_ranges_cover_all_and_advance(lengths, most, overlap):
+def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
     borders = np.cumsum([0, *lengths])
-    ranges = list(packed(borders, most, overlap))
+    inside = np.array(sorted(each for each in finer if each < borders[-1]), np.int64)
+    ranges = list(packed(borders, most, overlap, inside if finer else None))
     assert ranges[0][0] == 0
     assert ranges[-1][1] == borders[-1]
     for start, stop in ranges:
         assert 0 < stop - start <= most
-        assert {start, stop} <= set(borders.tolist())
+        assert stop in borders
+        assert start in borders or start in finer
     for (start, stop), (next_start, next_stop) in pairwise(ranges):
         assert start < next_start <= stop < next_stop
         assert stop - next_start <= overlap
