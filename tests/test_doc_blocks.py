@@ -56,6 +56,7 @@ ELSEWHERE = {
     ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
     ("docs/quality.md", ".venv/bin/python -m pipeline model"): "needs weights that are not here",
     ("docs/quickstart.md", "make embed"): "CI runs it",
+    ("docs/report.md", ".venv/bin/pip install"): "tests/ecosystem/test_report_map.py",
     ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
     ("docs/schedule.md", "install -o"): "needs root and systemd",
     ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",

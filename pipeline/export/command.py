@@ -59,7 +59,7 @@ def _checked_dest(options: ExportOptions) -> str:
     target, dest = options.target, options.dest
     if target == "pgvector":
         if not dest.startswith(_DATABASES):
-            raise UsageError("--to pgvector requires DEST as postgresql://USER@HOST/DATABASE")
+            raise UsageError("--to pgvector requires DEST as postgresql://HOST/DATABASE")
         return dest
     if is_remote(dest) and (target in _LOCAL or not dest.startswith("gs://")):
         places = "a local folder" if target in _LOCAL else "a local folder or gs://"

@@ -97,7 +97,7 @@ def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
     ("setting", "message"),
     [
         ({"truncate_dim": 8}, "truncate_dim is called dim here"),
-        ({"precision": "int8"}, "precision belongs to bert.load"),
+        ({"precision": "int8"}, "precision is not offered, vectors are float32 here"),
         ({"output_value": "token_embeddings"}, "encode_tokens gives the vectors of tokens"),
         ({"chunk_size": 10}, "chunk_size is not offered, one process uses all cores"),
     ],

@@ -103,7 +103,7 @@ def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterr
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert record(output)["error"] == "interrupted"
+    assert record(output)["status"] == "interrupted"
     assert daily(settings, DAYS[0]) == (0, "")
     assert files(output) == uninterrupted
     assert record(output)["counts"]["parts_reused"] >= 10

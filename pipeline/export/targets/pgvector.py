@@ -226,7 +226,7 @@ def _check_address(source: Source) -> None:
         found = psycopg.conninfo.conninfo_to_dict(source.options.dest)
     except psycopg.ProgrammingError:  # whose message quotes parts of the URL
         raise UsageError(
-            "DEST is not the URL of a PostgreSQL database: write postgresql://USER@HOST/DATABASE"
+            "DEST is not the URL of a PostgreSQL database: write postgresql://HOST/DATABASE"
         ) from None
     if "password" in found:
         raise UsageError(

@@ -96,7 +96,7 @@ def test_the_bundle_tells_modules_and_prompts(tmp_path):
     assert [bundle.prompt_text(each) for each in ("", "name:document", "so: ")] == ["", "", "so: "]
     with pytest.raises(
         ValueError,
-        match="prompt name:passage is none of this model's prompts, which are: document, query",
+        match="prompt name:passage is none of this model's prompts: document, query",
     ):
         bundle.prompt_text("name:passage")
 

@@ -150,13 +150,13 @@ def test_where_another_machine_works_no_run_is_called_dead(unfinished, capsys):
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "shown"),
-    [("interrupted", "interrupted", None), ("disk full", "failed", "disk full")],
+    ("ended", "error"),
+    [({"status": "interrupted"}, None), ({"status": "failed", "error": "disk full"}, "disk full")],
 )
-def test_runs_that_ended_otherwise_say_how(unfinished, capsys, error, state, shown):
-    change(unfinished, record(unfinished) | {"status": "failed", "error": error})
+def test_runs_that_ended_otherwise_say_how(unfinished, capsys, ended, error):
+    change(unfinished, record(unfinished) | ended)
     seen = snapshot(unfinished, capsys, 1)
-    assert (seen["state"], seen["error"]) == (state, shown)
+    assert (seen["state"], seen["error"]) == (ended["status"], error)
 
 
 def test_before_the_first_block_the_phase_is_named(unfinished, capsys):

@@ -177,7 +177,7 @@ def test_a_prompt_is_part_of_the_run(tmp_path, encoder, capsys):
     wanted = encoder.encode(["money: the bank", "money: river"])
     assert_near(vectors(tmp_path / "out"), wanted)
     assert embed(tmp_path / "out", model, tmp_path / "in.txt") == 2
-    assert "vectors prompt changed" in capsys.readouterr().err
+    assert "(--prompt changed since)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "ubinary"])
