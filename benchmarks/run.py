@@ -52,6 +52,7 @@ _WHEN_NAMED = {
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million"), ("--vectors=2000", "--sample=500", "--rounds=1")
     ),
+    "search": ("--vectors=20000", "--dtypes=float32,int8", "--rounds=1"),
     "padding": (),
     "gpu": ("--quick",),
 }

@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--block_bytes", type=int)
     parser.add_argument("--dim", type=int)
+    parser.add_argument("--output_dtype", default="float32")
     parser.add_argument("--workers", type=int, help="processes of one thread; default: this one")
     parser.add_argument("--tokens_a_second", type=float, help="of a model that sleeps")
     parser.add_argument("--real", action="store_true", help="the real model")
@@ -114,6 +115,7 @@ def main() -> None:
         model=args.model,
         block_bytes=args.block_bytes,
         dim=args.dim,
+        output_dtype=args.output_dtype,
         threads=1 if args.workers else None,
         overwrite=True,
         beam_args=tuple(flags),
