@@ -84,6 +84,9 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+LISTS = (names, LAYERS, BLOCKS)  # kinds that are several values already
+
+
 @dataclass(frozen=True)
 class Flag:
     """What the command line says of one field of EmbedOptions.

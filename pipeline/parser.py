@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pipeline.errors import UsageError
-from pipeline.flags import OTHER_NAMES
+from pipeline.flags import LISTS, OTHER_NAMES
 from pipeline.options import (
     DEFAULT_RUNNER,
     DEFAULTS,
@@ -124,7 +124,8 @@ def add_flag(group: Any, name: str, shown: bool = True) -> None:
         return
     group.add_argument(
         f"--{name}",
-        action="append" if flag.repeated else Once,
+        # Of other values the last counts, so that scripts can add to a command.
+        action="append" if flag.repeated else Once if flag.type in LISTS else "store",
         type=flag.type,
         choices=flag.choices,
         metavar=flag.metavar,
