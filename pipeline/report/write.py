@@ -1,17 +1,22 @@
 """Writes report.html into the output of a finished run."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from pipeline.report.page import page
 from pipeline.secrets import hide_secrets
-from storage.files import write_whole
+from storage.files import is_remote, write_whole
 from transforms.output_folder import OutputFolder
 
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666
+_MANY = 5000  # rows, of which the page needs much memory beside a model's: some 10 kB each
 
 
 def write_page(
@@ -43,6 +48,25 @@ def write_page(
     return path
 
 
+def _write_apart(folder: OutputFolder) -> None:
+    """Writes the page of a local run in a process of its own: this one still holds the model.
+
+    Raises:
+        OSError: It failed.
+    """
+    home = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "report", folder.path],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise OSError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
+
+
 def page_of(folder: OutputFolder) -> str | None:
     """The path of the page in an output; None if there is none, or the store does not say."""
     with suppress(OSError):
@@ -57,9 +81,13 @@ def report_after_run(
 
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
+    rows = max((each["rows"] for each in record["written"].values()), default=0)
     try:
         if started or not folder.has_page:
-            write_page(folder, record)
+            if rows > _MANY and not is_remote(folder.path):
+                _write_apart(folder)
+            else:
+                write_page(folder, record)
     except Exception as error:  # whatever it is: no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(

@@ -82,6 +82,20 @@ def test_a_run_is_done_though_its_report_cannot_be_written(corpus, tiny_bundle, 
     assert "the report in" not in said.out
 
 
+@pytest.mark.slow
+def test_a_large_run_writes_it_in_a_process_of_its_own(tiny_bundle, tmp_path, capsys):
+    """The same page, or the same warning."""
+    (tmp_path / "in.txt").write_text("".join(f"{n} banks\n" for n in range(5001)))
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, tmp_path / "in.txt") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert main(["report", str(output), "--output", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_bytes() == (output / "report.html").read_bytes()
+    (tmp_path / "other" / "report.html").mkdir(parents=True)
+    assert embed(tmp_path / "other", tiny_bundle, tmp_path / "in.txt") == 0
+    assert "report.html was not written (OSError: error: " in capsys.readouterr().err
+
+
 def test_python_calls_write_it_too(corpus, tiny_bundle, tmp_path):
     output = tmp_path / "out"
     pipeline.embed(corpus, output, model=tiny_bundle, show_progress=False)
