@@ -165,6 +165,7 @@ def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path,
     assert set(content(output)["documents"]["texts"]) == {""}
 
 
+@pytest.mark.slow
 def test_a_page_of_many_long_texts_keeps_to_its_size(tiny_bundle, tmp_path):
     """Texts that take six bytes a letter are cut until the page fits."""
     from pipeline.report.page import MOST_BYTES, page
