@@ -14,6 +14,13 @@ _REFUSED = 2  # exit code: the function raised an InputError, which is pickled o
 _LINES = 20
 
 
+def environment_apart() -> dict[str, str]:
+    """Returns the variables with which another Python finds these packages, in any folder."""
+    home = str(Path(__file__).absolute().parents[2])
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
 def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
     """Calls a function of ours in a new process, and waits for it.
 
@@ -28,13 +35,11 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
         RuntimeError: The function failed otherwise; the message ends with the last lines that the
             process wrote to stderr.
     """
-    home = str(Path(__file__).absolute().parents[2])
-    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=pickle.dumps((function, arguments, options)),
-        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**environment_apart(), "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         check=False,
     )

@@ -142,12 +142,12 @@ class _Search:
 
     @property
     def active(self) -> np.ndarray:
-        """bool `[members]`: those that are wanted and have room for neighbours."""
+        """bool `[members]`: those that are wanted and may have more neighbours."""
         return self._wanted & (self._counts < MOST_NEIGHBOURS)
 
     @property
     def full(self) -> np.ndarray:
-        """int64: the rows of those without room."""
+        """int64: the rows of those that have as many neighbours as are kept."""
         return self._members.rows[self._counts >= MOST_NEIGHBOURS]
 
     def compare(self, other: Members) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.specs import CHUNKS
+from pipeline.accelerators import ACCELERATORS
 from pipeline.errors import UsageError
 from pipeline.flags import AT_LEAST_ZERO, POSITIVE, Checked
 from pipeline.options import DEFAULTS, FLAGS
@@ -36,10 +38,11 @@ _PARENTS = {
     "write_disposition": ("output_format", ["bigquery"]),
     "stride": ("long_text", ["window"]),
     "merge_windows": ("long_text", ["window"]),
-    "chunk_tokens": ("chunk", ["sentence", "paragraph", "tokens"]),
-    "chunk_overlap": ("chunk", ["sentence", "paragraph", "tokens"]),
-    "chunk_pooling": ("chunk", ["sentence", "paragraph", "tokens"]),
-    "right_fitting": ("accelerator", ["t4", "l4", "a100", "a100-80gb", "h100"]),
+    **dict.fromkeys(("chunk_tokens", "chunk_overlap", "chunk_pooling"), ("chunk", list(CHUNKS))),
+    "right_fitting": (
+        "accelerator",
+        [name for name, each in ACCELERATORS.items() if each.device == "gpu"],
+    ),
 }
 _NEXT_PLACE = re.compile(r",(?=gs://)")
 _WORKERS_IMAGE = {

@@ -14,7 +14,7 @@ _PAIRS = 20_000
 _BINS = 40
 _UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored in few bits
 _ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
-_NARROW = 0.5  # share of the variance in one direction above which little else is told apart
+_NARROW = 0.5  # share of the variance in one direction above which texts differ in little else
 _MANY_EQUAL = 0.1
 
 

@@ -1,13 +1,12 @@
 """Writes report.html into the output of a finished run."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from bert.bundle.apart import environment_apart
 from pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from pipeline.report.page import page
 from pipeline.secrets import hide_secrets
@@ -54,11 +53,9 @@ def _write_apart(folder: OutputFolder) -> None:
     Raises:
         OSError: It failed.
     """
-    home = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "report", folder.path],
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment_apart(),
         capture_output=True,
         text=True,
         check=False,
