@@ -201,15 +201,19 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _remove_later(path: str) -> None:
+    """Removes a marker, and only then forgets it: a thread may stop anywhere as a process ends."""
     with _lock:
         if path not in _mine:
             return
-        written = _mine.pop(path)
-        if written is not None:
-            with contextlib.suppress(RuntimeError):  # the process ends, no new thread can start
+        written = _mine[path]
+        if written is None:
+            _remove(path)
+        else:
+            try:
                 _pool.submit(_remove, path, written)
+            except RuntimeError:  # the process ends, no new thread can start: `_remove_all` follows
                 return
-    _remove(path, written)
+        del _mine[path]
 
 
 def _remove(path: str, written: Future | None = None) -> None:
