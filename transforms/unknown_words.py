@@ -64,13 +64,13 @@ def unknown_scripts(texts: list[str], tokenizer: "Tokenizer") -> Counter[str]:
     places = np.flatnonzero(found.ids == tokenizer.unk_id)
     rows = np.searchsorted(found.row_splits, places, side="right") - 1
     words = zip(rows.tolist(), found.starts[places], found.stops[places], strict=True)
-    return Counter(_script(texts[row][start:stop]) for row, start, stop in words)
+    return Counter(script_of(texts[row][start:stop]) for row, start, stop in words)
 
 
-def _script(word: str) -> str:
+def script_of(word: str) -> str:
     """The script of a word's first letter, as Unicode names letters; `symbols` without letters.
 
-    >>> _script("«жар"), _script("\\N{GRINNING FACE}")
+    >>> script_of("«жар"), script_of("\\N{GRINNING FACE}")
     ('Cyrillic', 'symbols')
     """
     letter = next((each for each in word if each.isalpha()), "")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert.formats.output_files import KINDS
+from pipeline.outputs.advice import ADVICE
 from pipeline.run import EmbedRun
 from pipeline.secrets import hide_secrets
 from transforms.bigquery.client import TableName
@@ -186,12 +187,12 @@ def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
     if record["cut_share"] > _MUCH:
         yield (
             f"warning: {_percent(record['cut_share'])} of the tokens were cut and have no part in "
-            "the vectors: --long_text window or --chunk tokens reads all, --max_seq_length more"
+            f"the vectors: {ADVICE['cut']}"
         )
     if unknown["share"] > _MUCH:
         yield (
             f"warning: {_percent(unknown['share'])} of the tokens are words that the model does "
-            "not know: choose a --model for these languages"
+            f"not know: {ADVICE['unknown']}"
         )
 
 

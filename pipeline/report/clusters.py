@@ -3,10 +3,13 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+
+from transforms.unknown_words import script_of
 
 _SEED = 7
 _MOST = 10  # as many as there are colours that can be told apart
@@ -14,6 +17,8 @@ _FEWEST_ROWS = 20  # below, groups are chance
 _ROUNDS = 25
 _CENTRAL = 3  # documents that stand for a cluster
 _WORDS = 6
+_MANY, _OFTEN = 0.02, 0.1  # share of [UNK] in a file, and of a script among them, that tell
+_READ = ("Latin", "symbols")  # what every vocabulary has, but for some words
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -61,29 +66,56 @@ def _distances(places: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return np.maximum(squares - 2 * (places @ centres.T), 0)
 
 
+def unread_scripts(record: Mapping[str, Any]) -> list[str]:
+    """The scripts whose words a run's model mostly does not know."""
+    unknown = record["unknown"]
+    shares = [unknown["share"], *(each["share"] for each in unknown["files"])]
+    least = _OFTEN * sum(unknown["scripts"].values())
+    return [
+        name
+        for name, count in unknown["scripts"].items()
+        if max(shares) > _MANY and count >= least and name not in _READ
+    ]
+
+
 def describe(
-    places: np.ndarray, of: np.ndarray, texts: Sequence[str | None] | None
+    places: np.ndarray,
+    of: np.ndarray,
+    texts: Sequence[str | None] | None,
+    unread: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """For each cluster its size, the rows nearest to its middle, and its words if texts are given.
+
+    Where most texts are in a script that the model does not read, words say nothing: `unread`
+    names the script.
 
     Args:
         places: float32 `[rows, directions]`.
         of: int64 `[rows]`, their clusters.
         texts: Their texts; None where they must not be shown.
+        unread: The scripts that the model does not read.
     """
-    words = None if texts is None else [set(map(str.lower, _WORD.findall(t or ""))) for t in texts]
-    everywhere = Counter(word for some in words or () for word in some)
+    words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
+    everywhere = Counter(word for some in words for word in some)
     found = []
     for number in range(int(of.max(initial=-1)) + 1):
         own = np.flatnonzero(of == number)
         middle = places[own].mean(axis=0, keepdims=True)
         near = own[np.argsort(_distances(places[own], middle)[:, 0], kind="stable")[:_CENTRAL]]
         row: dict[str, Any] = {"size": len(own), "central": near.tolist()}
-        if words is not None:
+        if texts is not None:
             counts = Counter(word for at in own.tolist() for word in words[at])
             row["words"] = _telling(counts, len(own), everywhere, len(places))
+            row["unread"] = _script_of_most([texts[at] or "" for at in own.tolist()], unread)
         found.append(row)
     return found
+
+
+def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | None:
+    """The one of some scripts in which more than half of the texts begin."""
+    counts = Counter(map(script_of, texts)) if scripts else Counter()
+    script, count = max(counts.items(), key=itemgetter(1), default=("", 0))
+    return script if script in scripts and 2 * count > len(texts) else None
 
 
 def _telling(counts: Counter, own: int, everywhere: Counter, rows: int) -> list[str]:

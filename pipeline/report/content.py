@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.outputs.advice import ADVICE
 from pipeline.parser import as_words
 from pipeline.report import PCA
-from pipeline.report.clusters import clusters, describe
+from pipeline.report.clusters import clusters, describe, unread_scripts
 from pipeline.report.columns import column
 from pipeline.report.counts import counts_by_file, read_reports, rejected_records, timings
 from pipeline.report.directions import Directions, main_directions, projections
@@ -79,6 +80,8 @@ def report_content(
         "duplicate_ids": record.get("duplicate_ids"),
         "removed": record.get("removed"),
         "timings": timings(record, reports),
+        "advice": ADVICE,
+        "full_lengths": None,
         "vectors": None,
         "documents": None,
     }
@@ -122,21 +125,43 @@ def _of_vectors(sample: Sample, record: Mapping[str, Any], shown: Shown) -> dict
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
     found: dict[str, Any] = {
-        "vectors": health(sample.vectors, record["vectors"], directions),
+        "vectors": health(sample.vectors, record["vectors"], directions, _repeated(sample, record)),
+        "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
         "documents": _documents(sample, texts, usable),
         "neighbours": _neighbours(sample, usable),
     }
     if directions is not None:
         own = None if texts is None else [texts[at] for at in usable.tolist()]
-        found |= _map(directions, own, shown)
+        found |= _map(directions, own, record, shown)
     return found
 
 
-def _map(directions: Directions, texts: list[str | None] | None, shown: Shown) -> dict[str, Any]:
+def _repeated(sample: Sample, record: Mapping[str, Any]) -> int | None:
+    """How many texts are repeated; None unless the sample has every document, whole."""
+    equal = record["equal_texts"]
+    whole = sample.starts is None and len(sample) == sample.total
+    return equal["surplus"] if whole and equal["exact"] else None
+
+
+def _full_lengths(sample: Sample) -> dict[str, Any] | None:
+    """How long the sampled documents are if nothing is cut; None for pieces of documents."""
+    if sample.full_lengths is None:
+        return None
+    names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
+    lengths = np.quantile(sample.full_lengths, list(names.values()), method="higher")
+    return dict(zip(names, lengths.tolist(), strict=True))
+
+
+def _map(
+    directions: Directions,
+    texts: list[str | None] | None,
+    record: Mapping[str, Any],
+    shown: Shown,
+) -> dict[str, Any]:
     of = clusters(directions.places)
     return {
-        "clusters": describe(directions.places, of, texts),
+        "clusters": describe(directions.places, of, texts, unread_scripts(record)),
         "map": {"cluster": of.tolist(), "projections": projections(directions, shown.projection)},
     }
 
@@ -159,7 +184,10 @@ def _documents(
 
 
 def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
-    """Ten rows, evenly spread, and the rows of other documents that are nearest to each."""
+    """Ten rows, evenly spread, and the rows of other documents that are nearest to each.
+
+    Of equal vectors one is shown; `equal` says how many other documents have that of the row.
+    """
     vectors = sample.vectors[usable]
     lengths = np.sqrt(np.vecdot(vectors, vectors))
     numbers: dict[Any, int] = {}
@@ -168,8 +196,15 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     for row in spread(len(usable), _ASKED):
         scores = (vectors @ vectors[row]) / (lengths * lengths[row])
         scores[ids == ids[row]] = -np.inf
-        near = np.argsort(-scores, kind="stable")[:_NEIGHBOURS].tolist()
-        hits = [[at, round(float(scores[at]), 4)] for at in near if np.isfinite(scores[at])]
-        if hits:
-            found.append({"row": row, "near": hits})
+        equal = (vectors == vectors[row]).all(axis=1) & np.isfinite(scores)
+        scores[equal] = -np.inf
+        hits: list[int] = []
+        for at in np.argsort(-scores, kind="stable").tolist():
+            if len(hits) == _NEIGHBOURS or not np.isfinite(scores[at]):
+                break
+            if not any(np.array_equal(vectors[at], vectors[hit]) for hit in hits):
+                hits.append(at)
+        near = [[at, round(float(scores[at]), 4)] for at in hits]
+        if near:
+            found.append({"row": row, "near": near, "equal": int(equal.sum())})
     return found

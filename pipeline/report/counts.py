@@ -23,6 +23,7 @@ _PLACES = 5  # of each reason
 _EXCERPT = 300  # letters of a rejected record
 _SLOWEST = 8
 _MOST_BINS = 60
+_MOST_NAMED = 3  # files of a group
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
     if paths is None or files[-1] >= len(paths):
         first, last = files[0] + 1, files[-1] + 1
         return f"file {first}" if first == last else f"files {first} to {last}"
-    if len(files) == 1:
-        return paths[files[0]]
-    return f"{paths[files[0]]} and {len(files) - 1} more, to {paths[files[-1]]}"
+    shown = [paths[each] for each in files[:_MOST_NAMED]]
+    more = len(files) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more, the last {paths[files[-1]]}" if more else "")
 
 
 def rejected_records(
@@ -154,6 +155,7 @@ def timings(record: Mapping[str, Any], reports: Reports) -> dict[str, Any]:
             {
                 "block": each.block,
                 "part": each.part,
+                "files": _named(tuple(sorted(each.covered)), record["input"].get("paths")),
                 "documents": each.embedded,
                 "tokens": each.tokens,
                 "seconds": {stage: round(spent, 3) for stage, spent in each.seconds.items()},

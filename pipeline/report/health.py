@@ -41,7 +41,10 @@ def usable_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def health(
-    vectors: np.ndarray, settings: Mapping[str, Any], directions: Directions | None
+    vectors: np.ndarray,
+    settings: Mapping[str, Any],
+    directions: Directions | None,
+    repeated: int | None,
 ) -> dict[str, Any]:
     """What the report says of the vectors, with histograms of norms and cosines.
 
@@ -49,6 +52,7 @@ def health(
         vectors: float32 `[rows, width]`, all that were sampled.
         settings: The run's settings of its vectors.
         directions: The main directions of the usable ones; None if there are too few.
+        repeated: How many of them are of a text that an earlier one has; None if nobody knows.
     """
     usable = vectors[usable_rows(vectors)]
     norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
@@ -59,13 +63,13 @@ def health(
     if len(usable):
         findings.append(_norms(norms, settings))
     if len(cosines):
-        findings += [_cosines(cosines), _equal(vectors)]
+        findings += [_cosines(cosines), _equal(vectors, repeated)]
     if directions is not None:
         findings.append(_directions(directions))
     return {
         "rows": len(vectors),
         "findings": [vars(each) for each in findings],
-        "norms": histogram(norms),
+        "norms": histogram(norms[:0] if _are_one(norms) else norms),
         "cosines": histogram(cosines),
         "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
         "equal": equal_vectors(vectors),
@@ -128,9 +132,14 @@ def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
         normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
     healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
     value = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
-    if f"{low:.4g}" == f"{high:.4g}":
+    if _are_one(norms):
         value = f"all {middle:.4g}"
     return Finding("Length (norm)", value, normal, healthy)
+
+
+def _are_one(norms: np.ndarray) -> bool:
+    """Whether lengths differ by no more than rounding, of which no chart tells anything."""
+    return bool(len(norms)) and f"{norms.min():.4g}" == f"{norms.max():.4g}"
 
 
 def _cosines(cosines: np.ndarray) -> Finding:
@@ -144,14 +153,17 @@ def _cosines(cosines: np.ndarray) -> Finding:
     )
 
 
-def _equal(vectors: np.ndarray) -> Finding:
-    share = equal_vectors(vectors) / len(vectors)
+def _equal(vectors: np.ndarray, repeated: int | None) -> Finding:
+    count = equal_vectors(vectors)
+    share = count / len(vectors)
+    texts = "" if repeated is None else f"; {repeated:,} have the text of an earlier one"
     return Finding(
         "Equal vectors",
-        f"{100 * share:.1f}% are equal to another one",
-        "About the share of repeated texts is normal; more means that texts were cut to the same "
-        "beginning, or hold words that the model does not know.",
-        share <= _MANY_EQUAL,
+        f"{count:,} of {len(vectors):,} ({100 * share:.1f}%) are equal to an earlier one{texts}",
+        "As many as there are repeated texts is normal. More means that different texts became "
+        "the same tokens: they were cut to the same beginning, differ in case or spaces only, or "
+        "hold words that the model does not know.",
+        count - (repeated or 0) <= _MANY_EQUAL * len(vectors),
     )
 
 
@@ -160,7 +172,8 @@ def _directions(directions: Directions) -> Finding:
     return Finding(
         "Variance by direction",
         f"{100 * first:.1f}% in the first, {100 * ten:.1f}% in the first ten",
-        "A mixed corpus has 3 to 15% in the first and falls slowly; one direction with over "
-        f"{100 * _NARROW:.0f}% means that most numbers of the vectors say nothing.",
+        "A mixed corpus has 3 to 15% in the first and falls slowly; one subject, or two groups "
+        f"far apart, up to {100 * _NARROW:.0f}%. Above that most numbers of the vectors say "
+        "nothing.",
         first <= _NARROW,
     )

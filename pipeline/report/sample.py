@@ -19,7 +19,7 @@ _MOST_BYTES = 64 << 20  # of vectors in memory: wide ones give fewer rows
 _MOST_FILES = 128
 _TEXT_LETTERS = 500  # of a text that are kept: enough for its most frequent words
 _TEXTS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
-_PLACES = ("id", "start", "stop")
+_PLACES = ("id", "start", "stop", "num_tokens_full")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Sample:
         files: The name of the file that holds each row, relative to the output.
         starts, stops: The code points of windows and chunks; None for whole documents.
         texts: The beginning of each text; None where the output holds none.
+        full_lengths: Tokens of each document if nothing had been cut; None for pieces.
         extra: The extra columns, by name.
         total: Rows in the output, sampled or not.
     """
@@ -42,6 +43,7 @@ class Sample:
     starts: list[int] | None = None
     stops: list[int] | None = None
     texts: list[str | None] | None = None
+    full_lengths: list[int] | None = None
     extra: dict[str, list[Any]] = field(default_factory=dict)
     total: int = 0
 
@@ -119,6 +121,7 @@ def _joined(names: list[str], parts: list[FirstRows], extra: list[str], total: i
         starts=columns.get("start"),
         stops=columns.get("stop"),
         texts=texts,
+        full_lengths=columns.get("num_tokens_full"),
         extra={name: columns[name] for name in extra if name in columns},
         total=total,
     )

@@ -12,7 +12,8 @@ function nameOf(row) {
 }
 
 function clusterName(number) {
-  const words = content.clusters[number].words ?? [];
+  const { words = [], unread } = content.clusters[number];
+  if (unread) return `${unread}, not known to the model`;
   return words.slice(0, 3).join(", ") || `cluster ${number + 1}`;
 }
 
@@ -59,12 +60,16 @@ function mapSection() {
 }
 
 function clusterSection() {
-  const groups = content.clusters.map(({ size, words, central }, number) => {
+  const groups = content.clusters.map(({ size, words, unread, central }, number) => {
+    const title = words?.length ? words.join(", ") : `Cluster ${number + 1}`;
     const made = element(
       "div",
       {},
-      element("h3", {}, words?.length ? words.join(", ") : `Cluster ${number + 1}`),
-      quiet(`${whole(size)} in the sample`),
+      element("h3", {}, unread ? `Texts in ${unread}: no topic` : title),
+      quiet(
+        `${whole(size)} in the sample`,
+        unread ? `. The model knows few words of ${unread}, so these vectors say little.` : "",
+      ),
       ...central.slice(0, 2).map((row) => element("div", { class: "quote" }, nameOf(row))),
     );
     made.style.borderColor = COLOURS[number];
@@ -82,11 +87,11 @@ function clusterSection() {
 
 function neighbourSection() {
   if (!content.neighbours?.length) return null;
-  const rows = content.neighbours.map(({ row, near }) =>
+  const rows = content.neighbours.map(({ row, near, equal }) =>
     element(
       "div",
       { class: "pair" },
-      nameOf(row),
+      element("div", {}, nameOf(row), equal ? quiet(`and ${whole(equal)} with an equal vector`) : null),
       element(
         "div",
         {},
@@ -99,7 +104,7 @@ function neighbourSection() {
   return section(
     "Nearest neighbours",
     quiet(
-      "Ten documents, each beside those whose vectors are nearest among what was sampled, with the cosine. Texts that stand together should be about the same.",
+      "Ten documents, each beside those whose vectors are nearest among what was sampled, with the cosine; of equal vectors one is shown. Texts that stand together should be about the same.",
     ),
     ...rows,
   );

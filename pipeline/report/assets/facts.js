@@ -44,7 +44,7 @@ function vectorSection() {
 }
 
 function lengthSection() {
-  const { lengths, tokens, unknown, counts } = content;
+  const { lengths, tokens, unknown, counts, full_lengths: full, sampled } = content;
   if (!lengths.counts.length) return null;
   const { bin_tokens: bin, counts: documents } = lengths;
   const { max_seq_length: most, long_text: long, chunk } = content.run.settings;
@@ -67,32 +67,42 @@ function lengthSection() {
             whole(counts.truncated),
             " documents and ",
             element("b", { id: "cut" }, percent(tokens.cut_share)),
-            " of all tokens.",
+            ` of the ${whole(tokens.full_tokens)} tokens of all texts.`,
           ]
         : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}` : long === "window" ? "read in windows" : "rejected"}.`,
     ),
     bars(documents, "Documents by length", label, ["0 tokens", `${last} tokens`], line, `cut at ${most}`),
-    quiet(
-      `Half of the documents have at most ${lengths.p50} tokens, 90% at most ${lengths.p90}, 99% at most ${lengths.p99}.`,
-    ),
+    quiet(full ? lengthsOf(full, sampled) : shares(lengths, cuts ? most : Infinity)),
     element(
       "p",
       {},
-      `${percent(unknown.share)} of the tokens are [UNK], words that the model does not know`,
+      `${percent(unknown.share)} of the tokens of all texts are [UNK], words that the model does not know`,
       `${Object.keys(unknown.scripts).length ? ` (${Object.keys(unknown.scripts).join(", ")})` : ""}. `,
-      `${percent(tokens.padding_share)} of what the model computed was padding.`,
+      `${percent(tokens.padding_share)} of the tokens that the model computed were padding.`,
     ),
     files.length
       ? table(
           [
             ["files with most [UNK]", (each) => each[0], "name"],
             ["[UNK]", (each) => whole(each[1]), "number"],
-            ["share", (each) => percent(each[2]), "number"],
+            ["of the file's tokens", (each) => percent(each[2]), "number"],
           ],
           files,
         )
       : null,
   );
+}
+
+/** The lengths of texts before they were cut, of all documents or of those in the sample. */
+function lengthsOf({ p50, p90, p99, longest }, { rows, total }) {
+  const of = rows < total ? ` (of ${whole(rows)} in the sample)` : "";
+  return `Before any cut, half of the documents have at most ${whole(p50)} tokens, 90% at most ${whole(p90)}, 99% at most ${whole(p99)}; the longest has ${whole(longest)}${of}.`;
+}
+
+/** The same by the bars alone, which end at a cut. */
+function shares({ p50, p90, p99 }, most) {
+  const upTo = (length) => whole(Math.min(length, most));
+  return `Half of the documents have at most ${upTo(p50)} tokens, 90% at most ${upTo(p90)}, 99% at most ${upTo(p99)}.`;
 }
 
 function rejectedSection() {
@@ -122,7 +132,7 @@ function rejectedSection() {
     );
     parts.push(
       quiet(
-        "A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record.",
+        "A place is a file and the line, or the byte or row at which the record begins. The folder rejected/ holds every record with its reason: correct them, and embed them into an output of their own.",
       ),
     );
   }
@@ -193,7 +203,7 @@ function speedSection() {
     timings.slowest.length
       ? table(
           [
-            ["slowest blocks", (each) => `block ${each.block}, part ${each.part}`],
+            ["slowest parts", (each) => each.files, "name"],
             ["seconds", (each) => total(each).toFixed(2), "number"],
             ["most in", worst],
             ["documents", (each) => whole(each.documents), "number"],

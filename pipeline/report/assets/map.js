@@ -146,22 +146,16 @@ class DocumentMap {
   /** Pixels that one unit of the map takes. */
   unit() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    const [across, up] = this.isTall() ? this.shown.extent.toReversed() : this.shown.extent;
+    const [across, up] = this.shown.extent;
     return this.zoom * Math.min((width - 2 * MARGIN) / across, (height - 2 * MARGIN) / up);
-  }
-
-  /** Whether the map is turned, so that its long side lies along that of the screen. */
-  isTall() {
-    return this.canvas.clientHeight > this.canvas.clientWidth;
   }
 
   place(row) {
     const unit = this.unit();
     const { x, y } = this.shown;
-    const [across, up] = this.isTall() ? [y[row], x[row]] : [x[row], y[row]];
     return [
-      this.canvas.clientWidth / 2 + (across - this.middle[0]) * unit,
-      this.canvas.clientHeight / 2 - (up - this.middle[1]) * unit,
+      this.canvas.clientWidth / 2 + (x[row] - this.middle[0]) * unit,
+      this.canvas.clientHeight / 2 - (y[row] - this.middle[1]) * unit,
     ];
   }
 

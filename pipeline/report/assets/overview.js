@@ -47,6 +47,11 @@ function overview() {
   );
 }
 
+/** The flags that help, where so much was lost that it is worth a look. */
+function helps(share, what) {
+  return share > 0.05 ? `: ${content.advice[what]}` : "";
+}
+
 /** What a reader should know first: [whether it is fine, a sentence]. */
 function notes() {
   const { counts, tokens, unknown, equal_texts: equal, duplicate_ids: doubled, vectors } = content;
@@ -64,18 +69,21 @@ function notes() {
     add(
       tokens.cut_share <= 0.05,
       counts.truncated
-        ? `${percent(tokens.cut_share)} of the tokens were cut and have no part in the vectors.`
+        ? `${percent(tokens.cut_share)} of the tokens of all texts were cut and have no part in the vectors${helps(tokens.cut_share, "cut")}.`
         : "No text was cut.",
     );
     add(
       unknown.share <= 0.05,
       unknown.tokens
-        ? `${percent(unknown.share)} of the tokens are words that the model does not know.`
+        ? `${percent(unknown.share)} of the tokens of all texts are words that the model does not know${helps(unknown.share, "unknown")}.`
         : "The model knows every word.",
     );
   }
   if (equal?.surplus)
-    add(true, `${equal.exact ? "" : "About "}${whole(equal.surplus)} texts are equal to another one.`);
+    add(
+      true,
+      `${equal.exact ? "" : "About "}${whole(equal.surplus)} documents have the text of an earlier one; the command dedup finds equal and similar ones.`,
+    );
   if (doubled)
     add(
       !doubled.ids,
@@ -85,7 +93,12 @@ function notes() {
     add(true, `${whole(content.removed)} documents of the earlier outputs are no longer in the input.`);
   if (vectors) {
     const odd = vectors.findings.filter((finding) => !finding.healthy).map((finding) => finding.name);
-    add(!odd.length, odd.length ? `Look at the vectors: ${odd.join(", ")}.` : "The vectors look healthy.");
+    add(
+      !odd.length,
+      odd.length
+        ? `Look at the vectors: ${odd.join(", ")} (see Health of the vectors).`
+        : "The vectors look healthy.",
+    );
   }
   return made;
 }

@@ -106,15 +106,18 @@ def test_the_map_is_the_plane_of_most_variance(page, output):
     assert np.bincount(page["map"]["cluster"]).tolist() == sizes == sorted(sizes, reverse=True)
 
 
-def test_neighbours_are_the_nearest_of_other_documents(page, output):
+def test_neighbours_are_the_nearest_of_other_documents_without_copies(page, output):
     _, vectors = bert.read(output)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert len(page["neighbours"]) == 10
     for each in page["neighbours"]:
-        scores = unit @ unit[each["row"]]
-        scores[each["row"]] = -1
-        near = [score for _, score in each["near"]]
-        np.testing.assert_allclose(near, np.sort(scores)[::-1][:3], atol=1e-3)
+        own = vectors[each["row"]]
+        assert each["equal"] == (vectors == own).all(axis=1).sum() - 1
+        _, first = np.unique(vectors, axis=0, return_index=True)
+        different = [row for row in first if (vectors[row] != own).any()]
+        scores = np.sort(unit[different] @ unit[each["row"]])[::-1]
+        np.testing.assert_allclose([score for _, score in each["near"]], scores[:3], atol=1e-3)
+    assert page["neighbours"][0]["equal"] > 0
 
 
 def test_lengths_cuts_and_unknown_words_are_those_of_the_record(page, output):
@@ -123,6 +126,10 @@ def test_lengths_cuts_and_unknown_words_are_those_of_the_record(page, output):
     assert page["tokens"]["cut_share"] == kept["cut_share"] > 0
     assert page["unknown"] == kept["unknown"]
     assert page["tokens"]["padding_share"] == kept["padding_share"]
+    full = pyarrow.parquet.read_table(output / "embeddings")["num_tokens_full"].to_numpy()
+    middle, most = np.quantile(full, (0.5, 1), method="higher")
+    assert (page["full_lengths"]["p50"], page["full_lengths"]["longest"]) == (middle, most)
+    assert most > 8
 
 
 def test_extra_columns_become_colours(page):

@@ -91,15 +91,38 @@ def test_an_empty_input_and_one_that_is_rejected_give_a_page(tiny_bundle, tmp_pa
     assert (count, [place["line"] for place in places]) == (9, [1, 2, 3, 4, 5])
 
 
+def found_bad(page):
+    return {each["name"] for each in page["vectors"]["findings"] if not each["healthy"]}
+
+
 def test_vectors_that_are_not_healthy_are_reported(corpus, tiny_bundle, tmp_path):
     texts = tmp_path / "same.txt"
-    texts.write_text("the same text\n" * 25)
-    assert embed(tmp_path / "out", tiny_bundle, texts) == 0
+    texts.write_text("".join(f"the same text of the river {n}\n" for n in range(25)))
+    assert embed(tmp_path / "out", tiny_bundle, texts, max_seq_length=5) == 0
     page = content(tmp_path / "out")
-    bad = {each["name"] for each in page["vectors"]["findings"] if not each["healthy"]}
-    assert {"Equal vectors", "Cosine of random pairs"} <= bad
-    assert page["vectors"]["equal"] == 24
-    assert "map" not in page
+    assert {"Equal vectors", "Cosine of random pairs"} <= found_bad(page)
+    assert page["full_lengths"]["longest"] > 5
+    texts.write_text("the same text\n" * 25)
+    assert embed(tmp_path / "copies", tiny_bundle, texts) == 0
+    copies = content(tmp_path / "copies")
+    assert copies["vectors"]["equal"] == copies["equal_texts"]["surplus"] == 24
+    assert "Equal vectors" not in found_bad(copies)
+    assert "map" not in copies
+
+
+def test_texts_that_the_model_cannot_read_are_no_topic(tiny_bundle, tmp_path):
+    draw = np.random.default_rng(5)
+    han = ["".join(draw.choice(list("机器学习向量检索"), 20)) for _ in range(30)]
+    latin = [" ".join(draw.choice(["red", "river", "bank", "money"], 9)) for _ in range(60)]
+    (tmp_path / "in.txt").write_text("\n".join([*han, *latin]))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", keep_text=True) == 0
+    page = content(tmp_path / "out")
+    of, texts = page["map"]["cluster"], page["documents"]["texts"]
+    for number, each in enumerate(page["clusters"]):
+        own = [texts[row] for row in range(len(texts)) if of[row] == number]
+        unread = sum(text[0] > "z" for text in own) > len(own) / 2
+        assert each["unread"] == ("Han" if unread else None)
+    assert any(each["unread"] for each in page["clusters"])
 
 
 def test_examples_have_a_page_on_request(corpus, tiny_bundle, tmp_path):
