@@ -131,9 +131,16 @@ test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it 
 	$(BIN)/python -m pytest tests/flink
 
 build/airflow-venv/made: deploy/airflow/requirements.txt .venv/uv
-build/airflow2-venv/made: deploy/airflow/requirements-2.txt .venv/uv
-build/airflow-venv/made build/airflow2-venv/made:
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	@touch $@
+
+# Airflow 2 has no packages for Python 3.13.
+AIRFLOW2_PYTHON ?= $(shell for each in $(BIN)/python python3.12 python3.11; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info >= (3, 13))' 2> /dev/null && command -v "$$each" && break; done)
+build/airflow2-venv/made: deploy/airflow/requirements-2.txt .venv/uv
+	@test -n "$(AIRFLOW2_PYTHON)" || { echo "Airflow 2 needs Python 3.11 or 3.12 (python3.11, python3.12)"; exit 1; }
+	$(BIN)/uv venv --quiet --clear --python $(AIRFLOW2_PYTHON) $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
 	@touch $@
 

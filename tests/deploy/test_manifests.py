@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from tests.support.daily import DAYS, daily, write_day, write_settings
 
 DEPLOY = ROOT / "deploy"
 CRON = DEPLOY / "cron"
-BIN = ROOT / ".venv" / "bin"
+BIN = Path(sys.executable).parent
 KUBECONFORM, ACTIONLINT = (ROOT / "build" / name for name in ("kubeconform", "actionlint"))
 SCHEMAS = "tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"
 MANIFESTS = {
@@ -64,9 +65,12 @@ def test_make_lints_every_script_manifest_and_workflow():
     made = subprocess.run(
         ["make", "-n", "lint-deploy"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    for path in (*MANIFESTS, "cron/Dockerfile", "docker/Dockerfile", "cron/mail_failure.sh"):
+    left_out = set() if shutil.which("go") else {"actionlint", "kubeconform"}
+    for path in ("cron/Dockerfile", "docker/Dockerfile", "cron/mail_failure.sh"):
         assert f"deploy/{path}" in made.stdout
-    assert {linter for linter in LINTERS if f"/{linter} " in made.stdout} == LINTERS.keys()
+    if not left_out:
+        assert all(f"deploy/{path}" in made.stdout for path in MANIFESTS)
+    assert {name for name in LINTERS if f"/{name} " in made.stdout} == LINTERS.keys() - left_out
 
 
 def image_of(manifest):
@@ -88,7 +92,9 @@ def test_containers_run_the_daily_script_with_its_settings():
     assert image_of("cloud_run/job.yaml") == image_of("airflow/bert_embed_pod.yaml")
     [secret] = [volume["secret"] for volume in job["volumes"]]
     assert secret["items"] == [{"key": "latest", "path": "settings.sh"}]
-    assert f'"${{var.name}}{secret["secretName"].removeprefix("bert-embed")}"' in TERRAFORM
+    account = job["serviceAccountName"].partition("@")[0]
+    for made in (secret["secretName"], account):
+        assert f'"${{var.name}}{made.removeprefix("bert-embed")}"' in TERRAFORM
 
 
 @pytest.fixture(scope="module")
