@@ -105,7 +105,9 @@ def image(tmp_path_factory):
     [(sources, target)] = re.findall(r"^COPY (.+) (\S+)$", dockerfile, re.MULTILINE)
     folder = root / target.lstrip("/")
     folder.mkdir(parents=True)
+    allowed = (CRON / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     for source in sources.split():
+        assert f"!{source.rpartition('/')[0]}" in allowed, "else a build does not see it"
         shutil.copy(ROOT / source, folder)
     [entrypoint] = re.findall(r"^ENTRYPOINT (.+)$", dockerfile, re.MULTILINE)
     script, *words = json.loads(entrypoint)
@@ -158,6 +160,16 @@ def test_flink_on_kubernetes_is_the_cluster_of_the_scripts():
     server = spec["jobManager"]["podTemplate"]["spec"]["containers"][1]
     own = {word for word in server["args"] if word.startswith("--artifacts-dir=")}
     assert {word for word in server["args"] if word.startswith("--")} - own <= set(words)
+
+
+def test_flinks_logs_have_an_appender():
+    text = (DEPLOY / "flink" / "conf" / "log4j.properties").read_text("utf-8")
+    values = dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line)
+    named = {value for name, value in values.items() if re.fullmatch(r"appender\.\w+\.name", name)}
+    used = {value for name, value in values.items() if re.search(r"appenderRef\.\w+\.ref", name)}
+    assert named == used != set()
+    levels = {value for name, value in values.items() if name.endswith(".level")}
+    assert levels <= {"OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
 
 
 @pytest.fixture

@@ -90,6 +90,14 @@ def test_every_name_is_declared_and_every_declaration_is_used():
     assert required <= given
 
 
+def test_the_module_says_which_terraform_and_provider_it_needs():
+    [block] = hcl2.loads(SOURCES["versions.tf"])["terraform"]
+    assert {"required_version", "required_providers"} == {n for n in block if n[0] != "_"}
+    [providers] = block["required_providers"]
+    assert providers["google"]["source"] == '"hashicorp/google"'
+    assert providers["google"]["version"]
+
+
 def test_no_batch_job_is_a_resource():
     """Every apply would start it again."""
     assert "google_dataflow_flex_template_job" not in EVERY

@@ -44,6 +44,7 @@ def test_cloud_build_gets_the_values_that_it_needs(tmp_path):
     _, [words, _], _ = printed(tmp_path, account)
     given = words[words.index("--substitutions") + 1].split(",")
     assert {each.split("=")[0] for each in given} == needed
+    assert build["substitutions"].keys() <= needed, "Cloud Build refuses those that no step uses"
     assert words[words.index("--service-account") + 1] == (
         "projects/acme/serviceAccounts/a@acme.iam.gserviceaccount.com"
     )
