@@ -14,7 +14,7 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export check docs notebooks bench dataflow clean
+.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export lint-deploy check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -131,12 +131,21 @@ test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it 
 	$(BIN)/python -m pytest tests/flink
 
 build/airflow-venv/made: deploy/airflow/requirements.txt .venv/uv
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/airflow-venv
-	$(BIN)/uv pip install --quiet --python build/airflow-venv/bin/python -r $<
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
 	@touch $@
 
-test-airflow: .venv/dev build/airflow-venv/made  ## run the daily DAGs in a real Airflow (own environment)
-	$(BIN)/python -m pytest tests/schedule/airflow_days.py
+# Airflow 2 has no packages for Python 3.13.
+AIRFLOW2_PYTHON ?= $(shell for each in $(BIN)/python python3.12 python3.11; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info >= (3, 13))' 2> /dev/null && command -v "$$each" && break; done)
+build/airflow2-venv/made: deploy/airflow/requirements-2.txt .venv/uv
+	@test -n "$(AIRFLOW2_PYTHON)" || { echo "Airflow 2 needs Python 3.11 or 3.12 (python3.11, python3.12)"; exit 1; }
+	$(BIN)/uv venv --quiet --clear --python $(AIRFLOW2_PYTHON) $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	@touch $@
+
+test-airflow: .venv/dev build/airflow-venv/made build/airflow2-venv/made  ## run the DAGs in a real Airflow 3 and 2 (own environments)
+	$(BIN)/python -m pytest tests/schedule/airflow_launches.py tests/schedule/airflow_days.py
 
 build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
 	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
@@ -165,12 +174,30 @@ test-export: build/export-venv/made  ## open exports with faiss, LanceDB, Postgr
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
 	$(BIN)/lint-imports
 
-check: .venv/dev model  ## lint, format, types, doctests, the house test
+build/actionlint:
+	@mkdir -p build
+	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+build/kubeconform:
+	@mkdir -p build
+	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+
+# Two of the linters need Go; where there is none, they are left out.
+GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
+SCHEMAS := tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
+MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml
+lint-deploy: .venv/dev $(GO_LINTERS)  ## check scripts, Dockerfiles, workflows and manifests
+	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
+	$(BIN)/hadolint $(wildcard deploy/*/Dockerfile)
+	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github deploy mkdocs.yml pipeline/estimate
+	$(if $(GO_LINTERS),build/actionlint -shellcheck $(BIN)/shellcheck)
+	$(if $(GO_LINTERS),build/kubeconform -strict -schema-location '$(SCHEMAS)' $(MANIFESTS))
+
+check: .venv/dev model lint-deploy  ## lint, format, types, doctests, the house test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/python -m pytest --doctest-modules --ignore bert/integrations storage bert transforms pipeline tests/test_house.py
 
 build/docs-venv/made: locks/runtime.txt locks/docs.txt .venv/uv

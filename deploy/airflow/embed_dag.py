@@ -4,19 +4,18 @@ Airflow starts embed_daily.sh and judges its exit code; the pipeline lives in it
 and nothing of it is imported here. See docs/schedule.md.
 """
 
-import os
-from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
+from bert_embed_days import DAY, daily_dag
 
-from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, BaseOperator, Context, CronDataIntervalTimetable
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+try:
+    from airflow.providers.standard.hooks.subprocess import SubprocessHook
+    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+except ImportError:  # Airflow 2
+    from airflow.exceptions import AirflowException, AirflowFailException
+    from airflow.hooks.subprocess import SubprocessHook
+    from airflow.models.baseoperator import BaseOperator
+    from airflow.utils.context import Context
 
-# Read by whatever parses the file, so not Airflow Variables, each of which would ask the database.
-FIRST_DAY = os.environ.get("BERT_EMBED_FIRST_DAY", "2026-01-01")
-TIME_ZONE = os.environ.get("BERT_EMBED_TIME_ZONE", "UTC")
-
-DAY = "{{ logical_date.astimezone(dag.timezone) | ds }}"
 DATAFLOW = (
     "--runner=DataflowRunner",
     "--project={{ var.json.bert_embed_dataflow.project }}",
@@ -73,30 +72,8 @@ class EmbedDay(BaseOperator):
         self.hook.send_sigterm()
 
 
-def daily_dag(name: str, flags: tuple[str, ...] = ()) -> DAG:
-    """A run for each day that is over, one after the other."""
-    zone = ZoneInfo(TIME_ZONE)
-    with DAG(
-        name,
-        description="Embeds each day's new texts",
-        # The logical date is then the day that is over, not the moment after it.
-        schedule=CronDataIntervalTimetable("0 0 * * *", timezone=TIME_ZONE),
-        start_date=datetime.fromisoformat(FIRST_DAY).replace(tzinfo=zone),
-        catchup=True,  # a day that was missed is embedded, in its turn
-        max_active_runs=1,
-        tags=["bert-embed"],
-    ) as dag:
-        EmbedDay(
-            task_id="embed",
-            flags=flags,
-            # A day skips what the days before have, which must be complete by then.
-            depends_on_past=True,
-            retries=8,
-            retry_delay=timedelta(minutes=15),
-            execution_timeout=timedelta(hours=20),
-        )
-    return dag
+with daily_dag("bert_embed_daily") as daily:
+    EmbedDay(task_id="embed")
 
-
-daily = daily_dag("bert_embed_daily")
-dataflow = daily_dag("bert_embed_dataflow", DATAFLOW)
+with daily_dag("bert_embed_dataflow") as dataflow:
+    EmbedDay(task_id="embed", flags=DATAFLOW)

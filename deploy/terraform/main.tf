@@ -7,6 +7,8 @@ locals {
     "compute.googleapis.com",
     "dataflow.googleapis.com",
     "monitoring.googleapis.com",
+    "run.googleapis.com",
+    "secretmanager.googleapis.com",
     "storage.googleapis.com",
   ]
   repository = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"

@@ -36,6 +36,12 @@ variable "image_tag" {
   default     = ""
 }
 
+variable "cloud_run_job" {
+  description = "Name of the Cloud Run job of deploy/cloud_run/job.yaml, to be started on schedule; none if empty."
+  type        = string
+  default     = ""
+}
+
 variable "schedule" {
   description = "When the job of a day is launched, in cron's notation, UTC."
   type        = string

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "google_artifact_registry_repository_iam_member": "project location repository role member",
     "google_bigquery_dataset": "project dataset_id location",
     "google_bigquery_dataset_iam_member": "project dataset_id role member",
+    "google_cloud_run_v2_job_iam_member": "project location name role member",
     "google_cloud_scheduler_job": "project region name schedule time_zone attempt_deadline "
     "retry_config http_target",
     "google_compute_firewall": "project name network direction source_tags target_tags allow",
@@ -39,6 +40,8 @@ ARGUMENTS = {
     "google_monitoring_dashboard": "project dashboard_json",
     "google_project_iam_member": "project role member",
     "google_project_service": "project service disable_on_destroy",
+    "google_secret_manager_secret": "project secret_id replication",
+    "google_secret_manager_secret_iam_member": "project secret_id role member",
     "google_service_account": "project account_id display_name",
     "google_service_account_iam_member": "service_account_id role member",
     "google_storage_bucket": "project name location uniform_bucket_level_access "
@@ -85,6 +88,14 @@ def test_every_name_is_declared_and_every_declaration_is_used():
     assert given - {"source", "value"} <= declared
     required = {name for (name,), content in blocks("variable") if "default" not in content}
     assert required <= given
+
+
+def test_the_module_says_which_terraform_and_provider_it_needs():
+    [block] = hcl2.loads(SOURCES["versions.tf"])["terraform"]
+    assert {"required_version", "required_providers"} == {n for n in block if n[0] != "_"}
+    [providers] = block["required_providers"]
+    assert providers["google"]["source"] == '"hashicorp/google"'
+    assert providers["google"]["version"]
 
 
 def test_no_batch_job_is_a_resource():

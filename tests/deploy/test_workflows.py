@@ -1,8 +1,6 @@
 """The workflows of a fork and Cloud Build's steps: what they call is there."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 import yaml
@@ -46,13 +44,9 @@ def test_cloud_build_gets_the_values_that_it_needs(tmp_path):
     _, [words, _], _ = printed(tmp_path, account)
     given = words[words.index("--substitutions") + 1].split(",")
     assert {each.split("=")[0] for each in given} == needed
+    assert build["substitutions"].keys() <= needed, "Cloud Build refuses those that no step uses"
     assert words[words.index("--service-account") + 1] == (
         "projects/acme/serviceAccounts/a@acme.iam.gserviceaccount.com"
     )
     assert build["options"]["logging"] == "CLOUD_LOGGING_ONLY"  # own accounts require it
     assert [step["id"] for step in build["steps"]] == ["build", "test"]
-
-
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
-def test_the_workflows_are_valid():
-    subprocess.run(["actionlint", *WORKFLOWS.values()], cwd=ROOT, check=True)

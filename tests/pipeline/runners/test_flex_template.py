@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 
+import hcl2
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.commands.flex_template import metadata_text, template_arguments
+from pipeline.commands.template_page import PAGE, template_page
 from pipeline.options import FLAGS
 from pipeline.parser import command_parser, parse_embed
+from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, printed
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
@@ -127,6 +130,25 @@ def test_parameters_of_the_template_are_flags():
         assert not offered or offered == shown[name]
     assert required == {"output", "sdk_container_image"}  # a query stands in for the input
     assert {each["name"] for each in METADATA["parameters"]} > FLAGS.keys() - {"runner", "dry_run"}
+
+
+def test_the_page_of_the_template_is_the_generated_one():
+    page = PAGE.read_text("utf-8")
+    assert page == template_page(), "run python -m pipeline.commands.template_page"
+    for each in METADATA["parameters"]:
+        assert f"\n| `{each['name']}`" in page
+    body = json.loads(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    launched = body["launchParameter"]["parameters"]
+    known = {each["name"]: each for each in METADATA["parameters"]}
+    for name, value in launched.items():
+        assert all(re.search(pattern, value) for pattern in known[name].get("regexes", []))
+    [given] = re.findall(r"--parameters '(.*)'", page)
+    assert dict(each.split("=", 1) for each in given.split(",")) == launched
+    [module] = hcl2.loads(re.search(r"```hcl\n(.*?)```", page, re.DOTALL)[1])["module"]
+    text = (ROOT / "deploy" / "terraform" / "variables.tf").read_text("utf-8")
+    declared = set(re.findall(r'^variable "(\w+)"', text, re.MULTILINE))
+    [block] = module.values()
+    assert {name for name in block if not name.startswith("__")} - {"source"} <= declared
 
 
 def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys, monkeypatch):

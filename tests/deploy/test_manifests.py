@@ -1,0 +1,221 @@
+"""Containers, manifests, units and scripts: linters take them, and find each that is broken."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.command import ROOT
+from tests.support.daily import DAYS, daily, write_day, write_settings
+
+DEPLOY = ROOT / "deploy"
+CRON = DEPLOY / "cron"
+BIN = Path(sys.executable).parent
+KUBECONFORM, ACTIONLINT = (ROOT / "build" / name for name in ("kubeconform", "actionlint"))
+SCHEMAS = "tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json"
+MANIFESTS = {
+    path: next(yaml.safe_load_all((DEPLOY / path).read_text("utf-8")))
+    for path in ("cloud_run/job.yaml", "flink/kubernetes.yaml", "airflow/bert_embed_pod.yaml")
+}
+TERRAFORM = "\n".join(path.read_text("utf-8") for path in sorted(DEPLOY.glob("terraform/*.tf")))
+KUBE = [KUBECONFORM, "-strict", "-schema-location", SCHEMAS]
+LINTERS = {
+    "shellcheck": [BIN / "shellcheck", "-x"],
+    "hadolint": [BIN / "hadolint"],
+    "yamllint": [BIN / "yamllint", "--strict", "--config-file", ".github/yamllint.yaml"],
+    "actionlint": [ACTIONLINT, "-shellcheck", ""],
+    "kubeconform": KUBE,
+}
+BREAKS = [
+    ("shellcheck", "deploy/cron/mail_failure.sh", '"$unit failed', "$unit failed"),
+    ("shellcheck", "deploy/cron/settings.container.example.sh", "OUTPUT=", "OUTPUT= "),
+    ("hadolint", "deploy/docker/Dockerfile", "ENTRYPOINT [", "ENTRYPOINT ['"),
+    ("hadolint", "deploy/cron/Dockerfile", "COPY ", "ADD "),
+    ("yamllint", "deploy/docker/cloudbuild.yaml", "timeout: 3600s", "timeout: 1s\ntimeout: 2s"),
+    ("actionlint", ".github/workflows/check.yml", "runs-on: ", "run-on: "),
+    ("kubeconform", "deploy/cloud_run/job.yaml", "maxRetries", "max_retries"),
+    ("kubeconform", "deploy/flink/kubernetes.yaml", "v1_19", "v1_99"),
+    ("kubeconform", "deploy/flink/kubernetes.yaml", "args: [--worker_pool]", "args: pool"),
+    ("kubeconform", "deploy/airflow/bert_embed_pod.yaml", "configMap:", "configmap:"),
+]
+
+
+@pytest.mark.parametrize(
+    ("linter", "path", "right", "wrong"), BREAKS, ids=[f"{each[0]}-{each[1]}" for each in BREAKS]
+)
+def test_a_broken_file_is_found(tmp_path, linter, path, right, wrong):
+    command = LINTERS[linter]
+    if not command[0].exists():
+        pytest.skip(f"{command[0]} is not there: make lint-deploy")
+    text = (ROOT / path).read_text("utf-8")
+    assert right in text
+    for content, found in ((text, False), (text.replace(right, wrong, 1), True)):
+        copy = tmp_path / path.rpartition("/")[2]
+        copy.write_text(content, "utf-8")
+        made = subprocess.run([*command, copy], cwd=ROOT, capture_output=True, text=True)
+        assert bool(made.returncode) is found, made.stdout + made.stderr
+
+
+def test_make_lints_every_script_manifest_and_workflow():
+    made = subprocess.run(
+        ["make", "-n", "lint-deploy"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    left_out = set() if shutil.which("go") else {"actionlint", "kubeconform"}
+    for path in ("cron/Dockerfile", "docker/Dockerfile", "cron/mail_failure.sh"):
+        assert f"deploy/{path}" in made.stdout
+    if not left_out:
+        assert all(f"deploy/{path}" in made.stdout for path in MANIFESTS)
+    assert {name for name in LINTERS if f"/{name} " in made.stdout} == LINTERS.keys() - left_out
+
+
+def image_of(manifest):
+    return re.findall(r"image: (\S+)", (DEPLOY / manifest).read_text("utf-8"))
+
+
+def test_containers_run_the_daily_script_with_its_settings():
+    """The image's entrypoint takes the arguments, and the file is where it is mounted."""
+    job = MANIFESTS["cloud_run/job.yaml"]["spec"]["template"]["spec"]["template"]["spec"]
+    pod = MANIFESTS["airflow/bert_embed_pod.yaml"]["spec"]
+    dockerfile = (CRON / "Dockerfile").read_text("utf-8")
+    default = json.loads(re.search(r"^CMD (.*)", dockerfile, re.MULTILINE)[1])
+    for spec in (job, pod):
+        [container], [volume] = spec["containers"], spec["volumes"]
+        [mounted] = container["volumeMounts"]
+        assert mounted["name"] == volume["name"]
+        assert container["args"] == default == [f"{mounted['mountPath']}/settings.sh"]
+        assert "command" not in container
+    assert image_of("cloud_run/job.yaml") == image_of("airflow/bert_embed_pod.yaml")
+    [secret] = [volume["secret"] for volume in job["volumes"]]
+    assert secret["items"] == [{"key": "latest", "path": "settings.sh"}]
+    account = job["serviceAccountName"].partition("@")[0]
+    for made in (secret["secretName"], account):
+        assert f'"${{var.name}}{made.removeprefix("bert-embed")}"' in TERRAFORM
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """What the image of deploy/cron/Dockerfile holds beside the packages, in a folder."""
+    root = tmp_path_factory.mktemp("image")
+    dockerfile = (CRON / "Dockerfile").read_text("utf-8")
+    [(sources, target)] = re.findall(r"^COPY (.+) (\S+)$", dockerfile, re.MULTILINE)
+    folder = root / target.lstrip("/")
+    folder.mkdir(parents=True)
+    allowed = (CRON / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    for source in sources.split():
+        assert f"!{source.rpartition('/')[0]}" in allowed, "else a build does not see it"
+        shutil.copy(ROOT / source, folder)
+    [entrypoint] = re.findall(r"^ENTRYPOINT (.+)$", dockerfile, re.MULTILINE)
+    script, *words = json.loads(entrypoint)
+    return [str(root / script.lstrip("/")), *words]
+
+
+@pytest.mark.slow
+def test_the_image_of_the_daily_script_embeds_a_day(image, tmp_path, tiny_bundle, monkeypatch):
+    """The packages, which its base brings, are those of this clone here."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    write_day(tmp_path / "texts", DAYS[0], {"a": "red river"})
+    settings = write_settings(tmp_path, tiny_bundle)
+    made = subprocess.run([*image, settings, DAYS[0]], capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert f"{DAYS[0]} ended with exit code 0" in made.stdout
+    assert daily(settings, DAYS[0])[0] == 0, "the script of the clone finds the day done"
+
+
+def test_settings_of_a_container_are_settings_of_the_script():
+    names = {}
+    for file in ("settings.example.sh", "settings.container.example.sh"):
+        text = (CRON / file).read_text("utf-8")
+        names[file] = set(re.findall(r"^([A-Z_]+)=", text, re.MULTILINE))
+    assert names["settings.container.example.sh"] - {"PYTHON"} <= names["settings.example.sh"]
+    script = (CRON / "embed_daily.sh").read_text("utf-8")
+    for name in set().union(*names.values()):
+        assert re.search(rf"\b{name}\b", script), name
+
+
+def flat(value, *names):
+    """The settings of a tree, by their names joined with dots."""
+    if not isinstance(value, dict):
+        return {".".join(names): str(value)}
+    return {k: v for name in value for k, v in flat(value[name], *names, name).items()}
+
+
+def test_flink_on_kubernetes_is_the_cluster_of_the_scripts():
+    spec = MANIFESTS["flink/kubernetes.yaml"]["spec"]
+    given = spec["flinkConfiguration"] | {
+        f"{kind.lower()}.memory.process.size": spec[kind]["resource"]["memory"]
+        for kind in ("jobManager", "taskManager")
+    }
+    asked = flat(yaml.safe_load((DEPLOY / "flink" / "conf" / "config.yaml").read_text("utf-8")))
+    addresses = {name for name in asked if name.startswith(("jobmanager.rpc.", "rest."))}
+    assert given == {name: value for name, value in asked.items() if name not in addresses}
+    pom = (DEPLOY / "flink" / "pom.xml").read_text("utf-8")
+    release = re.search(r"beam-runners-flink-([\d.]+)<", pom)[1]
+    assert spec["flinkVersion"] == f"v{release.replace('.', '_')}"
+    words = (DEPLOY / "flink" / "job_server.sh").read_text("utf-8").split()
+    server = spec["jobManager"]["podTemplate"]["spec"]["containers"][1]
+    own = {word for word in server["args"] if word.startswith("--artifacts-dir=")}
+    assert {word for word in server["args"] if word.startswith("--")} - own <= set(words)
+
+
+def test_flinks_logs_have_an_appender():
+    text = (DEPLOY / "flink" / "conf" / "log4j.properties").read_text("utf-8")
+    values = dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line)
+    named = {value for name, value in values.items() if re.fullmatch(r"appender\.\w+\.name", name)}
+    used = {value for name, value in values.items() if re.search(r"appenderRef\.\w+\.ref", name)}
+    assert named == used != set()
+    levels = {value for name, value in values.items() if name.endswith(".level")}
+    assert levels <= {"OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"}
+
+
+@pytest.fixture
+def units(tmp_path):
+    """The units of systemd, with the programs where this clone is."""
+    for path in sorted(CRON.glob("*.service")) + sorted(CRON.glob("*.timer")):
+        text = path.read_text("utf-8").replace("/opt/bert-embed", str(ROOT))
+        (tmp_path / path.name).write_text(text, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_units(units):
+    command = ["systemd-analyze", "verify", *sorted(units.iterdir())]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    unit = units / "bert-embed.service"
+    unit.write_text(unit.read_text("utf-8").replace("ExecStart", "ExecStrat"), "utf-8")
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode != 0
+    assert "ExecStrat" in made.stderr
+
+
+def test_a_failed_unit_calls_the_one_that_mails(units):
+    text = (units / "bert-embed.service").read_text("utf-8")
+    called = re.search(r"^OnFailure=(.*)@%n\.service$", text, re.MULTILINE)[1]
+    assert (units / f"{called}@.service").exists()
+
+
+def test_the_mail_of_a_failure_has_the_end_of_the_log(tmp_path):
+    """systemctl, journalctl and mail are stand-ins, as nothing is mailed from here."""
+    for name, body in (
+        ("systemctl", 'echo "Result=exit-code"; echo "ExecMainStatus=2"'),
+        ("journalctl", f'echo "log of $2: {sys.version_info.major}"'),
+        ("mail", 'echo "to ${*: -1}: $2"; cat'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "ALERT": "oncall@example.com"}
+    script = CRON / "mail_failure.sh"
+    made = subprocess.run([script, "bert-embed.service"], env=env, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    first, *rest = made.stdout.splitlines()
+    assert first.startswith("to oncall@example.com: bert-embed.service failed on ")
+    assert rest == ["Result=exit-code", "ExecMainStatus=2", "", "log of bert-embed.service: 3"]
+    env.pop("ALERT")
+    made = subprocess.run([script, "bert-embed.service"], env=env, capture_output=True, text=True)
+    assert made.returncode != 0
+    assert "ALERT: must be the address that the mail goes to" in made.stderr
