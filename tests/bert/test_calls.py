@@ -199,6 +199,13 @@ def test_spans_are_pooled_in_the_context_of_their_text(encoder):
     assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
 
 
+def test_one_text_gives_its_own_tokens_and_words(encoder):
+    for method in (encoder.encode_tokens, encoder.encode_words):
+        one, (listed,) = method("the bank"), method(["the bank"])
+        assert one.texts == listed.texts
+        np.testing.assert_array_equal(one.vectors, listed.vectors)
+
+
 @pytest.mark.parametrize(
     ("spans", "message"),
     [

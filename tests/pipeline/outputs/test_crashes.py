@@ -69,7 +69,7 @@ def poison(corpus):
 def poison_id(bundle):
     from bert.bundle.bundle import read_bundle
 
-    return int(load_tokenizer(read_bundle(bundle)).encode([POISON])[0][0])
+    return load_tokenizer(read_bundle(bundle)).encode(POISON)[1]
 
 
 @pytest.fixture
