@@ -26,6 +26,7 @@ from bert.rows.layout import Layout, is_too_long, lay_out
 from bert.rows.to_documents import GranularVectors, TextVectors, per_document
 from bert.specs import TextSpec, VectorSpec
 from storage.errors import SettingError
+from storage.plurals import counted, counted_of
 
 
 class TruncationWarning(UserWarning):
@@ -347,9 +348,10 @@ class Encoder(RowEncoder):
             return
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
         more = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         warnings.warn(
-            f"{cut:,} of {total:,} texts were cut at {length} tokens: long_text='window' takes all "
-            f"of a text, {more}long_text='truncate' cuts without this warning",
+            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
+            f"{more}long_text='truncate' cuts without this warning",
             TruncationWarning,
             stacklevel=4,  # where `encode` or another method was called
         )
@@ -379,7 +381,9 @@ class Encoder(RowEncoder):
             row, reason = min(embedded.failed.items())
             texts = every if layout.windows is None else layout.windows.document
             failed = len(set(texts[list(embedded.failed)].tolist()))
-            raise RuntimeError(f"{failed} texts failed, the first is {texts[row]}: {reason}")
+            raise RuntimeError(
+                f"{counted(failed, 'text')} failed, the first is {texts[row]}: {reason}"
+            )
         return layout, vectors
 
 

@@ -10,6 +10,7 @@ from bert.habits import missing_attribute
 from bert.tokenization.row_settings import EncodedTexts, RowSettings
 from bert.tokenization.text_tokenizer import TextTokenizer
 from storage.errors import SettingError
+from storage.plurals import counted
 
 if TYPE_CHECKING:
     from bert.bundle.bundle import Bundle
@@ -255,5 +256,5 @@ def _columns(text: str | Iterable[str], text_pair: str | Iterable[str] | None) -
         raise SettingError("text_pair", "must be a list of texts, as text is")
     second = text_list("text_pair", text_pair)
     if len(first) != len(second):
-        raise SettingError("text_pair", f"must be {len(first)} texts, got {len(second)}")
+        raise SettingError("text_pair", f"must be {counted(len(first), 'text')}, got {len(second)}")
     return [first, second]

@@ -20,6 +20,7 @@ from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
 from storage.files import absolute, is_remote, read_bytes
+from storage.plurals import counted
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
 from transforms.read.columns import Columns
@@ -73,7 +74,7 @@ def read_queries(path: str) -> list[str]:
             f"--queries {path} must hold one query a line, but it is empty or does not exist"
         )
     if len(queries) < len(lines):
-        warn(f"note: {len(lines) - len(queries):,} blank lines of {path} are no queries")
+        warn(f"note: {counted(len(lines) - len(queries), 'blank line')} of {path} skipped")
     return queries
 
 

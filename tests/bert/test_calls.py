@@ -209,7 +209,7 @@ def test_one_text_gives_its_own_tokens_and_words(encoder):
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ([], "spans must be 1 lists of spans, got 0"),
+        ([], "spans must be 1 list of spans, got 0"),
         ([[(0, 99)]], r"spans\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
         ([[(3, 3)]], r"spans\[0\]\[0\] must have 0 <= start < stop"),
         ([[(1,)]], r"spans\[0\]\[0\] must be \(start, stop\)"),

@@ -158,7 +158,7 @@ def test_ids_become_words_again(tokenizer):
         (["a"], {"truncation": 5}, "truncation must be one of longest_first, only_first"),
         (["a"], {"truncation": True, "max_length": 1}, "max_length must be at least 2, got 1"),
         (["a"], {"text_pair": "b"}, "text_pair must be a list of texts, as text is"),
-        (["a"], {"text_pair": ["b", "c"]}, "text_pair must be 1 texts, got 2"),
+        (["a"], {"text_pair": ["b", "c"]}, "text_pair must be 1 text, got 2"),
         ("a", {"text_pair": ["b"]}, r"text_pair must be a str, got \['b'\]"),
         ([("a", "b")], {}, "text must be str, number 0 is tuple; pairs are two lists of texts"),
         (3, {}, "text must be a list of texts, got a int"),

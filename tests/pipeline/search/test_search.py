@@ -123,7 +123,7 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
     assert "--query conflicts with --queries" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("one\n\n")
     assert main(words) == 0
-    assert "note: 1 blank lines of" in capsys.readouterr().err
+    assert "note: 1 blank line of" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("\n")
     assert main(words) == 2
     assert "must hold one query a line, but it is empty" in capsys.readouterr().err
