@@ -246,4 +246,6 @@ def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
         with Path(path).open(encoding="utf-8", newline="\n") as lines:
             return [line.strip() for line in lines]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"vocab {os.fspath(path)} cannot be read: {error}", "vocab") from error
+        hint = "" if Path(path).exists() else "; a model's is Tokenizer.from_pretrained(model)"
+        message = f"vocab {os.fspath(path)} cannot be read: {error}{hint}"
+        raise InputError(message, "vocab") from error

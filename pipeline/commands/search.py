@@ -69,7 +69,7 @@ def output_folders(named: Sequence[str]) -> list[str]:
     Raises:
         UsageError: One of several names is no output.
     """
-    folders: dict[str, None] = {}
+    folders: dict[str, str] = {}  # by where they are
     for name in named:
         path = name.rstrip("/") or name
         with usage_errors():
@@ -83,8 +83,9 @@ def output_folders(named: Sequence[str]) -> list[str]:
                         f"--embeddings {name} is not the output of a run; the query comes last, in "
                         "quotes"
                     )
-        folders |= dict.fromkeys(found)
-    return list(folders)
+        for each in found:
+            folders.setdefault(absolute(each), each)
+    return list(folders.values())
 
 
 def read_queries(path: str) -> list[str]:

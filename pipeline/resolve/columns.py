@@ -169,7 +169,7 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
     try:
         return name, type_called(kind) if colon else None
     except ValueError as error:
-        raise UsageError(f"--extra_columns {word} has no type of ours: {error}") from error
+        raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
 def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:

@@ -65,8 +65,8 @@ def type_called(name: str) -> str:
     found, wider = prefix + _TYPE_OF.get(word, word), prefix + _WIDER.get(word, word)
     if found in TYPES:
         return found
-    hint = f"{wider} holds its values" if wider in TYPES else f"one of {', '.join(TYPES)} is needed"
-    raise ValueError(hint)
+    hint = f"{wider} holds its values" if wider in TYPES else f"types are {', '.join(TYPES)}"
+    raise ValueError(f"{name or 'an empty type'} is not available, {hint}")
 
 
 def type_name(kind: pa.DataType) -> str | None:

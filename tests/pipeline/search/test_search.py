@@ -111,7 +111,7 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
             ["loaf", f"({days / 'monday'})"],
             ["bread", f"({output})"],
         ]
-    twice = ["--embeddings", str(output), "--embeddings", f"{output}/"]
+    twice = ["--embeddings", str(output), "--embeddings", f"{output}/../out*"]
     assert main(["search", *twice, "--query", "baking", "--k=1"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("  bread")
     flags = {"pooling": "cls"}
