@@ -54,7 +54,8 @@ def passages(count: int) -> list[str]:
     from bert.graph.load import load_tokenizer
 
     sentences = every_sentence()
-    lengths = map(len, load_tokenizer(resolve_model("minilm")).encode(sentences))
+    tokenizer = load_tokenizer(resolve_model("minilm"))
+    lengths = map(len, tokenizer.encode(sentences, add_special_tokens=False))
     found, tokens = [], 0
     parts: list[str] = []
     for sentence, length in zip(sentences, lengths, strict=True):

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from bert.results import read, read_batches, read_spans, read_tokens, read_words
     from bert.rows.to_documents import TextVectors
     from bert.specs import VectorSpec
-    from bert.tokenization.tokenizer import TokenizedTexts, Tokenizer
+    from bert.tokenization.row_settings import EncodedTexts
+    from bert.tokenization.text_tokenizer import TokenizedTexts
+    from bert.tokenization.tokenizer import Tokenizer
 
 __all__ = [
     "Bundle",
     "DocumentUnits",
+    "EncodedTexts",
     "Encoder",
     "InputError",
     "SettingError",
@@ -39,9 +42,10 @@ __all__ = [
 _IMPORTED_ON_USE = {
     "Bundle": "bert.bundle.bundle",
     "DocumentUnits": "bert.formats.result_files",
+    "EncodedTexts": "bert.tokenization.row_settings",
     "Encoder": "bert.encoder",
     "TextVectors": "bert.rows.to_documents",
-    "TokenizedTexts": "bert.tokenization.tokenizer",
+    "TokenizedTexts": "bert.tokenization.text_tokenizer",
     "Tokenizer": "bert.tokenization.tokenizer",
     "TruncationWarning": "bert.encoder",
     "VectorSpec": "bert.specs",

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert.habits import keyword_hint
 from storage.errors import SettingError
+from storage.plurals import counted
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
 _TO_LIST = ("to_pylist", "to_list", "tolist")
@@ -106,7 +107,8 @@ def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tupl
     """
     listed = _items(name, values, "a list of spans for each text", flat=False)
     if len(listed) != len(lengths):
-        raise SettingError(name, f"must be {len(lengths)} lists of spans, got {len(listed)}")
+        expected = counted(len(lengths), "list of spans", "lists of spans")
+        raise SettingError(name, f"must be {expected}, got {len(listed)}")
     return [
         _spans(f"{name}[{place}]", spans, length)
         for place, (spans, length) in enumerate(zip(listed, lengths, strict=True))

@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from bert.rows.layout import Layout, is_too_long, lay_out
 from bert.rows.to_documents import GranularVectors, TextVectors, per_document
 from bert.specs import TextSpec, VectorSpec
 from storage.errors import SettingError
+from storage.plurals import counted, counted_of
 
 
 class TruncationWarning(UserWarning):
@@ -81,7 +82,7 @@ class Encoder(RowEncoder):
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
         fit_texts(self.bundle, TextSpec(length))
-        self._max_seq_length = length
+        self._max_seq_length = self.tokenizer.model_max_length = length
 
     def encode(
         self,
@@ -127,23 +128,34 @@ class Encoder(RowEncoder):
         prompted = self._prompted(settings, "document", "passage", "corpus")
         return self._encode_texts(texts, None, prompted)
 
+    @overload
+    def encode_tokens(  # type: ignore[overload-overlap]  # one text is an Iterable[str], too
+        self, texts: str, **settings: Unpack[UnitSettings]
+    ) -> TextVectors: ...
+    @overload
     def encode_tokens(
         self,
         texts: Iterable[str],
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[UnitSettings],
-    ) -> list[TextVectors]:
+    ) -> list[TextVectors]: ...
+    def encode_tokens(
+        self,
+        texts: str | Iterable[str],
+        texts_b: Iterable[str] | None = None,
+        **settings: Unpack[UnitSettings],
+    ) -> TextVectors | list[TextVectors]:
         """Encodes the tokens of texts, [CLS], [SEP] and the prompt's tokens included.
 
         Args:
-            texts: A column of texts, as `encode` takes it.
-            texts_b: The second texts of pairs, as many as `texts`.
+            texts: One text, or a column of them, as `encode` takes it.
+            texts_b: The second texts of pairs, as many as `texts`, which then is a list.
             **settings: What differs from the encoder's own settings:
                 `bert.calls.settings.UnitSettings`.
 
         Returns:
-            For each text its tokens, their spans in it (-1 for special tokens and the prompt's),
-            and float32 `[tokens, dim]`, for a stack `[tokens, layers, dim]`.
+            For one text, or for each, its tokens, their spans in it (-1 for special tokens and the
+            prompt's), and float32 `[tokens, dim]`, for a stack `[tokens, layers, dim]`.
 
         Raises:
             SettingError, RuntimeError: As `encode`.
@@ -151,33 +163,49 @@ class Encoder(RowEncoder):
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = text_columns(texts, texts_b)
+        one = isinstance(texts, str)
+        _check_pairs(one, texts_b)
+        columns = text_columns([texts] if one else texts, texts_b)
         layout, vectors, shape = self._encode_units("token", columns, settings)
         tokens = layout.tokens
         assert tokens is not None
         assert vectors.tokens is not None
         names = self.tokenizer.tokens(tokens.ids)
         shaped = vectors.tokens.reshape(-1, *shape)
-        return per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
+        found = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
+        return found[0] if one else found
 
+    @overload
+    def encode_words(  # type: ignore[overload-overlap]
+        self, texts: str, *, word_pooling: str = "mean", **settings: Unpack[UnitSettings]
+    ) -> TextVectors: ...
+    @overload
     def encode_words(
         self,
         texts: Iterable[str | Iterable[str]],
         *,
         word_pooling: str = "mean",
         **settings: Unpack[UnitSettings],
-    ) -> list[TextVectors]:
+    ) -> list[TextVectors]: ...
+    def encode_words(
+        self,
+        texts: str | Iterable[str | Iterable[str]],
+        *,
+        word_pooling: str = "mean",
+        **settings: Unpack[UnitSettings],
+    ) -> TextVectors | list[TextVectors]:
         """Encodes the words of texts.
 
         Args:
-            texts: Texts, which are split at white space and punctuation; or lists of words.
+            texts: One text, or a column of texts, which are split at white space and punctuation,
+                or of lists of words.
             word_pooling: How the vectors of a word's tokens become one vector.
             **settings: As `encode_tokens`.
 
         Returns:
-            For each text its words, their spans in it (for a list of words, in the words joined by
-            spaces), and float32 `[words, dim]`; NaN for a word of a list that has no token, or
-            none within `max_seq_length`.
+            For one text, or for each, its words, their spans in it (for a list of words, in the
+            words joined by spaces), and float32 `[words, dim]`; NaN for a word of a list that has
+            no token, or none within `max_seq_length`.
 
         Raises:
             SettingError, RuntimeError: As `encode`.
@@ -185,14 +213,16 @@ class Encoder(RowEncoder):
         Warns:
             TruncationWarning: As `encode`.
         """
-        columns = word_columns(texts)
+        one = isinstance(texts, str)
+        columns = word_columns([texts] if one else texts)
         layout, vectors, shape = self._encode_units("word", columns, settings, word_pooling)
         assert layout.words is not None
         assert vectors.words is not None
         vectors.words[layout.words.first == layout.words.last] = np.nan
         units = layout.words.texts
         shaped = vectors.words.reshape(-1, *shape)
-        return per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
+        found = per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
+        return found[0] if one else found
 
     def encode_spans(
         self,
@@ -269,14 +299,7 @@ class Encoder(RowEncoder):
         settings: Mapping[str, Any],
     ) -> Any:
         one = isinstance(texts, str)
-        if isinstance(texts_b, str) or (one and texts_b is not None):
-            raise SettingError(
-                "texts_b",
-                "must be a list of texts, got one str; a pair is encode([one], [other]), the name "
-                "of a prompt is prompt_name"
-                if isinstance(texts_b, str)
-                else "is for pairs, texts must be a list then",
-            )
+        _check_pairs(one, texts_b)
         columns = text_columns([texts] if one else texts, texts_b)
         call = CallSettings.of_texts(settings, self.device)
         spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
@@ -325,9 +348,10 @@ class Encoder(RowEncoder):
             return
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
         more = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         warnings.warn(
-            f"{cut:,} of {total:,} texts were cut at {length} tokens: long_text='window' takes all "
-            f"of a text, {more}long_text='truncate' cuts without this warning",
+            f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
+            f"{more}long_text='truncate' cuts without this warning",
             TruncationWarning,
             stacklevel=4,  # where `encode` or another method was called
         )
@@ -357,5 +381,18 @@ class Encoder(RowEncoder):
             row, reason = min(embedded.failed.items())
             texts = every if layout.windows is None else layout.windows.document
             failed = len(set(texts[list(embedded.failed)].tolist()))
-            raise RuntimeError(f"{failed} texts failed, the first is {texts[row]}: {reason}")
+            raise RuntimeError(
+                f"{counted(failed, 'text')} failed, the first is {texts[row]}: {reason}"
+            )
         return layout, vectors
+
+
+def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:
+    if isinstance(texts_b, str):
+        raise SettingError(
+            "texts_b",
+            "must be a list of texts, got one str; a pair is encode([one], [other]), the name of a "
+            "prompt is prompt_name",
+        )
+    if one and texts_b is not None:
+        raise SettingError("texts_b", "is for pairs, texts must be a list then")

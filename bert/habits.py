@@ -23,6 +23,12 @@ _REASONS = {
     "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
     "encode_kwargs": "is not offered: give these settings themselves",
     "model_kwargs": "is not offered: give these settings themselves",
+    "is_split_into_words": "is not offered: join the words by spaces, or call encode_words",
+    "pad_to_multiple_of": "is not offered: give padding='max_length'",
+    "return_attention_mask": "is not offered: leave out what is not needed of the result",
+    "return_offsets_mapping": "is not offered: call encode_with_offsets",
+    "return_overflowing_tokens": "is not offered: Encoder.encode takes long_text='window'",
+    "return_token_type_ids": "is not offered: leave out what is not needed of the result",
     "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
     "show_progress_bar": "is for encode",
     "trust_remote_code": "is not offered: no code of a model is run",
@@ -41,19 +47,17 @@ _ATTRIBUTES = {
         "search": "compare with similarity(query, vectors); a run's output has a command, search",
         "start_multi_process_pool": "encode uses all cores; threads of bert.load says how many",
         "to": "give bert.load a device",
-        "tokenize": "call tokenizer.encode",
+        "tokenize": "call tokenizer(texts)",
     },
     "Tokenizer": {
-        "batch_decode": "call decode for each text",
-        "cls_token_id": "it is cls_id",
-        "convert_ids_to_tokens": "call tokens",
-        "convert_tokens_to_ids": "call encode with a text; vocab holds all entries in order",
-        "encode_plus": "call encode, or encode_with_offsets",
-        "get_vocab": "vocab holds all entries in order of their ids",
-        "pad_token_id": "it is pad_id",
-        "sep_token_id": "it is sep_id",
-        "unk_token_id": "it is unk_id",
-        "vocab_size": "it is len(tokenizer)",
+        "add_tokens": "a vocabulary is that of its model",
+        "batch_encode_plus": "call the tokenizer itself",
+        "cls_token": "it is vocab[cls_id]",
+        "encode_plus": "call the tokenizer itself",
+        "pad": "call the tokenizer with padding",
+        "pad_token": "it is vocab[pad_id]",
+        "save_pretrained": "the model stays where it is; vocab holds all entries",
+        "sep_token": "it is vocab[sep_id]",
     },
 }
 
@@ -72,8 +76,8 @@ def keyword_hint(name: str, known: Collection[str]) -> str | None:
 def missing_attribute(owner: str, name: str) -> AttributeError:
     """The error for an attribute that an Encoder or Tokenizer does not have.
 
-    >>> missing_attribute("Tokenizer", "vocab_size")
-    AttributeError('Tokenizer has no vocab_size: it is len(tokenizer)')
+    >>> missing_attribute("Tokenizer", "cls_token")
+    AttributeError('Tokenizer has no cls_token: it is vocab[cls_id]')
     """
     hint = _ATTRIBUTES[owner].get(name)
     return AttributeError(f"{owner} has no {name}{f': {hint}' if hint else ''}", name=name)

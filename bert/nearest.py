@@ -25,12 +25,14 @@ class Hit:
         file: Name of the file that holds its vector, below the folder.
         at: The document's id, and the window's place in it.
         text: The document or window, None where it is not known.
+        folder: The output that holds it.
     """
 
     score: float
     file: str
     at: SentencePlace
     text: str | None = None
+    folder: str = ""
 
     @property
     def place(self) -> str:
@@ -55,7 +57,7 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
         queries: float32 `[queries, width]`, of unit length.
         k: Number of hits.
     """
-    scan = _Scan(settings, queries, k, not has_reports(folder))
+    scan = _Scan(folder, settings, queries, k, not has_reports(folder))
     files = vector_files(folder, partial=True)
     # A file of Cloud Storage exists until the next one is requested.
     found = map(scan, files) if is_remote(folder) else in_parallel(scan, files, os.cpu_count() or 1)
@@ -72,8 +74,9 @@ class _Scan:
     """
 
     def __init__(
-        self, settings: dict[str, Any], queries: np.ndarray, k: int, check_pages: bool
+        self, folder: str, settings: dict[str, Any], queries: np.ndarray, k: int, check_pages: bool
     ) -> None:
+        self._folder = folder
         self._settings, self._check_pages = settings, check_pages
         self._queries, self._k = queries, k
         self.best: list[list[Hit]] = [[] for _ in queries]
@@ -110,7 +113,7 @@ class _Scan:
         name = f"{path.parent.name}/{path.name}"
         return [
             [
-                Hit(score, name, at[row])
+                Hit(score, name, at[row], folder=self._folder)
                 for score, row in zip(some.tolist(), where.tolist(), strict=True)
             ]
             for some, where in zip(scores, rows, strict=True)

@@ -34,6 +34,7 @@ from storage.checksums import crc32c_of
 from storage.errors import InputError
 from storage.files import join, names_in, read_bytes
 from storage.gcs import SCHEME
+from storage.plurals import counted
 
 _Folder = str | os.PathLike[str]
 
@@ -271,7 +272,8 @@ def _vector_names(
             ) from error
         if (len(found), sum(found.values())) != expected:
             raise InputError(
-                f"{place} holds {len(found)} files of {sum(found.values())} bytes, its run "
+                f"{place} holds {counted(len(found), 'file')} of "
+                f"{counted(sum(found.values()), 'byte')}, its run "
                 f"wrote {expected[0]} of {expected[1]}: `bert-embed verify` lists what is missing "
                 "or extra"
             )

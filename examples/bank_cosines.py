@@ -70,7 +70,7 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
         most = config.segments - 1
         raise ValueError(f"--token_types must be between 0 and {most}, got {token_types}")
     tokenizer = load_tokenizer(bundle)
-    ids = [tokenizer.cls_id, *tokenizer.encode([SENTENCE])[0].tolist(), tokenizer.sep_id]
+    ids = tokenizer.encode(SENTENCE)
     tokens = tokenizer.tokens(ids)
     places = [at for at, token in enumerate(tokens) if token == _WORD]
     if len(places) != 3:

@@ -23,7 +23,7 @@ Embeds a corpus of text with BERT.
 commands:
   embed      --input GLOB --output DIR       text to vectors
   estimate   --input GLOB                    tokens, files, hours and cost of such an embed
-  search     DIR QUERY                       the nearest documents in a run's output
+  search     DIR... QUERY                    the nearest documents in runs' outputs
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors

@@ -36,6 +36,7 @@ from pipeline.runners.portable_jobs import check_job_server
 from pipeline.runners.worker_model import check_precision, engine_of
 from storage.errors import StorageError
 from storage.files import absolute
+from storage.plurals import counted
 from transforms.examples.settings import ExampleSettings
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
@@ -188,8 +189,8 @@ def _check_skip_blocks(run: EmbedRun) -> None:
     for block in run.options.skip_blocks:
         if block >= run.planned.blocks:
             raise UsageError(
-                f"--skip_blocks {block}: the run has {run.planned.blocks} blocks, number 0 to "
-                f"{run.planned.blocks - 1}"
+                f"--skip_blocks {block}: the run has {counted(run.planned.blocks, 'block')}, "
+                f"number 0 to {run.planned.blocks - 1}"
             )
 
 

@@ -30,7 +30,7 @@ _OURS = re.compile(r"^(\.venv/bin/)?python -m pipeline ")
 # runs it or compares it.
 ELSEWHERE = {
     ("README.md", "make embed"): "CI runs these two",
-    ("README.md", "1 files"): "test_the_readme_shows_what_its_commands_print",
+    ("README.md", "1 file, "): "test_the_readme_shows_what_its_commands_print",
     ("README.md", "$ .venv/bin/python -m pipeline search"): (
         "test_the_readme_shows_what_its_commands_print"
     ),
@@ -286,7 +286,7 @@ def padding(text):
 
 
 def test_the_readme_shows_what_its_commands_print(printed):
-    shown = block("README.md", "1 files").text
+    shown = block("README.md", "1 file, ").text
     assert masked(printed[0]) == masked(shown)
     assert padding(printed[0].split(" records:")[1]) == pytest.approx(padding(shown), abs=0.5)
     for session in block("README.md", "$ ").text.split("$ ")[1:]:

@@ -60,7 +60,7 @@ def unknown_words(
 
 def unknown_scripts(texts: list[str], tokenizer: "Tokenizer") -> Counter[str]:
     """Counts the words of texts that become [UNK], by the script of their first letter."""
-    found = tokenizer.tokenize(texts, offsets=True)
+    found = tokenizer.tokenize_texts(texts, offsets=True)
     places = np.flatnonzero(found.ids == tokenizer.unk_id)
     rows = np.searchsorted(found.row_splits, places, side="right") - 1
     words = zip(rows.tolist(), found.starts[places], found.stops[places], strict=True)

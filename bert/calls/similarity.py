@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from storage.errors import SettingError
+from storage.plurals import counted
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -27,7 +28,9 @@ def cosine_pairs(one: Any, other: Any) -> np.ndarray:
     """
     first, second = _unit_vectors(one, other)
     if len(first) != len(second):
-        raise SettingError("other", f"must be {len(first)} vectors as the first, got {len(second)}")
+        raise SettingError(
+            "other", f"must be {counted(len(first), 'vector')} as the first, got {len(second)}"
+        )
     return np.vecdot(first, second)
 
 

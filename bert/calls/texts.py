@@ -8,6 +8,7 @@ from typing import Any
 
 from bert.arguments import span_lists, text_list, text_or_word_lists
 from storage.errors import SettingError
+from storage.plurals import counted
 
 _PIECE = 1024  # texts between two messages: enough to group them by length
 _PAUSE = 0.5  # seconds between messages, at least
@@ -25,7 +26,7 @@ def text_columns(texts: Any, texts_b: Any = None) -> Columns:
     first = text_list("texts", texts)
     second = None if texts_b is None else text_list("texts_b", texts_b)
     if second is not None and len(second) != len(first):
-        raise SettingError("texts_b", f"must be {len(first)} texts, got {len(second)}")
+        raise SettingError("texts_b", f"must be {counted(len(first), 'text')}, got {len(second)}")
     return {"texts": first, "texts_b": second}
 
 
@@ -67,5 +68,5 @@ def in_pieces(columns: Columns, progress: bool) -> Iterator[Columns]:
         if now - shown >= _PAUSE or done == total:
             shown, rate = now, done / max(now - started, 1e-3)
             end = "\n" if done == total else ""
-            sys.stderr.write(f"\r{done:,} of {total:,} texts, {rate:,.0f} texts/s{end}")
+            sys.stderr.write(f"\r{done:,} of {counted(total, 'text')}, {rate:,.0f} texts/s{end}")
             sys.stderr.flush()

@@ -1,11 +1,9 @@
 """Loads a bundle's weights and its tokenizer."""
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bert.bundle.bundle import Bundle
-from bert.bundle.files import VOCABULARY
 from bert.rows.windows import default_stride, window_tokens
 from bert.specs import TextSpec
 from storage.errors import SettingError
@@ -18,8 +16,7 @@ def load_tokenizer(bundle: Bundle) -> "Tokenizer":
     """Returns the model's tokenizer."""
     from bert.tokenization.tokenizer import Tokenizer
 
-    vocabulary = os.path.join(bundle.path, VOCABULARY)
-    return Tokenizer(vocabulary, **bundle.tokenizer_settings)
+    return Tokenizer.of_bundle(bundle)
 
 
 def load_encoder(bundle: Bundle) -> Any:

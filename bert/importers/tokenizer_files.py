@@ -8,7 +8,7 @@ from typing import Any
 from bert.bundle.files import VOCABULARY
 from bert.config import BertConfig
 from bert.importers.json_files import object_in, optional_object, read_object
-from bert.tokenization.tokenizer import SPECIAL_TOKENS
+from bert.tokenization.text_tokenizer import SPECIAL_TOKENS
 from storage.errors import InputError
 
 _CONFIG = "config.json"

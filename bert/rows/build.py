@@ -6,6 +6,7 @@ import numpy as np
 
 from bert.ragged import places, splits_of
 from storage.errors import InputError
+from storage.plurals import counted
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def build_rows(
         raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
     lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
     if len(lengths_a) != len(lengths_b):
-        raise InputError(f"{len(lengths_a)} texts cannot pair with {len(lengths_b)} second texts")
+        texts = counted(len(lengths_a), "text")
+        raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
     capacity = max_seq_length - np.where(lengths_b > 0, 2 + separators, 2)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
     sizes_a, sizes_b = kept_a + 2, kept_b + separators * (kept_b > 0)

@@ -10,7 +10,8 @@ from bert.ragged import places, splits_of, take_rows
 from bert.rows.words_spans import word_ranges
 
 if TYPE_CHECKING:
-    from bert.tokenization.tokenizer import TokenizedTexts, Tokenizer
+    from bert.tokenization.text_tokenizer import TokenizedTexts
+    from bert.tokenization.tokenizer import Tokenizer
 
 Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
 
@@ -121,7 +122,9 @@ def tokenize_documents(
         SettingError: The prompt cannot be separated from texts, see `Tokenizer.prompt_length`.
     """
     listed = list(texts)
-    tokens = tokenizer.tokenize([prompt + text for text in listed] if prompt else listed, offsets)
+    tokens = tokenizer.tokenize_texts(
+        [prompt + text for text in listed] if prompt else listed, offsets
+    )
     prompt_tokens = tokenizer.prompt_length(prompt)
     if prompt and offsets:
         tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
@@ -129,7 +132,7 @@ def tokenize_documents(
         texts=listed,
         tokens=tokens,
         prompt_tokens=prompt_tokens,
-        second=None if texts_b is None else tokenizer.tokenize(texts_b, offsets),
+        second=None if texts_b is None else tokenizer.tokenize_texts(texts_b, offsets),
         spans=None if spans is None else _span_texts(spans),
     )
     if words is None or not offsets:

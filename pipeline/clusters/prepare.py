@@ -18,6 +18,7 @@ from pipeline.runners.local_runners import check_local_runner
 from pipeline.runners.portable_jobs import check_job_server
 from pipeline.runners.worker_model import runs_here
 from storage.files import absolute, check_writable, is_remote
+from storage.plurals import counted
 from transforms.clusters.job import ClusterJob, VectorFile
 
 _FORMAT = 1  # rises when equal input would give other files
@@ -77,7 +78,8 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     n_clusters = options.n_clusters or default_clusters(rows)
     if n_clusters > max(rows, 1):
         raise UsageError(
-            f"--n_clusters {n_clusters} is more than the {rows:,} vectors in {options.embeddings}"
+            f"--n_clusters {n_clusters} is more than the {counted(rows, 'vector')} in "
+            f"{options.embeddings}"
         )
     job = ClusterJob(
         source=folder,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pipeline.clusters.prepare import ClusterRun
 from pipeline.console import warn
 from storage.files import is_remote
+from storage.plurals import counted
 
 _SECONDS = 30.0
 
@@ -32,6 +33,6 @@ def _watch(run: ClusterRun, stop: threading.Event) -> None:
         done = run.job.folder.progress()
         files = len(run.files)
         warn(
-            f"sampled {done.sampled:,}, clustered {done.assigned:,} of {files:,} files; "
-            f"{done.searched:,} ranges of clusters searched"
+            f"sampled {done.sampled:,}, clustered {done.assigned:,} of {counted(files, 'file')}; "
+            f"{counted(done.searched, 'range')} of clusters searched"
         )

@@ -25,6 +25,7 @@ from pipeline.runners.local_runners import run_pipeline
 from pipeline.runners.portable_jobs import PortableJob, earlier_job_lines, run_on_job_server
 from pipeline.runners.worker_model import runs_here
 from pipeline.secrets import hide_secrets
+from storage.plurals import counted, counted_of
 from transforms.clusters.finish import ClusterVectors
 from transforms.output_folder import OutputFolder
 
@@ -110,8 +111,8 @@ def plan_lines(run: ClusterRun) -> list[str]:
     """What the job will do."""
     job = run.job
     lines = [
-        f"{run.options.command}: {job.rows:,} vectors of {job.width} numbers in "
-        f"{len(run.files):,} files, {job.n_clusters:,} clusters"
+        f"{run.options.command}: {counted(job.rows, 'vector')} of {job.width} numbers in "
+        f"{counted(len(run.files), 'file')}, {counted(job.n_clusters, 'cluster')}"
     ]
     if job.threshold is not None:
         lines.append(
@@ -136,8 +137,9 @@ def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
     """The counts of a complete job."""
     counts = record["counts"]
     lines = [
-        f"{counts['clusters']:,} clusters of {counts['clustered']:,} vectors in {output}: the "
-        f"largest has {counts['largest_cluster']:,}, {counts['empty_clusters']:,} are empty"
+        f"{counted(counts['clusters'], 'cluster')} of {counted(counts['clustered'], 'vector')} in "
+        f"{output}: the largest has {counts['largest_cluster']:,}, "
+        f"{counted(counts['empty_clusters'], 'is', 'are')} empty"
     ]
     if counts["mean_distance"] is not None:
         lines.append(
@@ -147,8 +149,8 @@ def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
     without = counts["zero"] + counts["not_finite"]
     if without:
         lines.append(
-            f"{without:,} vectors are in no cluster, because they are zero ({counts['zero']:,}) or "
-            f"not finite ({counts['not_finite']:,})"
+            f"{counted(without, 'vector is', 'vectors are')} in no cluster: zero "
+            f"({counts['zero']:,}) or not finite ({counts['not_finite']:,})"
         )
     if "removed" in counts:
         lines += _duplicate_lines(counts, record["options"]["n_nearest"])
@@ -156,20 +158,22 @@ def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
 
 
 def _duplicate_lines(counts: dict[str, Any], n_nearest: int) -> list[str]:
+    ends = counts["removed"], counts["vectors"]
     lines = [
-        f"{counts['removed']:,} of {counts['vectors']:,} documents are duplicates, "
-        f"{counts['kept']:,} are kept"
+        f"{counted_of(*ends, 'document', 'is a duplicate', 'are duplicates')}, "
+        f"{counted(counts['kept'], 'is', 'are')} kept"
     ]
     if counts["same_id"]:
+        same = counted(counts["same_id"], "duplicate has", "duplicates have")
         lines.append(
-            f"note: {counts['same_id']:,} duplicates have the id of the document that is kept; "
+            f"note: {same} the id of the document that is kept; "
             "leaving out their ids would remove both"
         )
     if counts["beyond"]:
         share = counts["beyond"] / counts["vectors"]
         lines.append(
-            f"{counts['beyond']:,} documents ({share:.1%}) had more clusters within reach than "
-            f"--n_nearest {n_nearest}: pairs across these borders may be missing"
+            f"{counted(counts['beyond'], 'document')} ({share:.1%}) had more clusters within reach "
+            f"than --n_nearest {n_nearest}: pairs across these borders may be missing"
         )
     else:
         lines.append("no pair is missing: every border within reach was crossed")

@@ -9,7 +9,7 @@ from pipeline.report import PCA, PROJECTIONS
 
 
 def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `search`: `embeddings`, and either `query` or `queries`.
+    """Reads the command line of `search`: `embeddings`, a list, and either `query` or `queries`.
 
     Raises:
         UsageError: The arguments are wrong.
@@ -17,10 +17,15 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         "search",
         "Prints the documents whose vectors are nearest to a query's.",
-        usage=f"{program()} search DIR QUERY [flags]",
+        usage=f"{program()} search DIR... QUERY [flags]",
     )
-    parser.add_argument("words", nargs="*", metavar="DIR QUERY", help="as the next two flags")
-    parser.add_argument("--embeddings", metavar="DIR", action=Once, help="a run's output")
+    parser.add_argument("words", nargs="*", metavar="DIR... QUERY", help="as the next two flags")
+    parser.add_argument(
+        "--embeddings",
+        metavar="DIR",
+        action="append",
+        help="a run's output, a folder of outputs or a glob; may be repeated",
+    )
     parser.add_argument("--query", metavar="TEXT", action=Once)
     parser.add_argument("--queries", metavar="FILE", action=Once, help="with one query a line")
     parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
@@ -29,13 +34,11 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
     add_flag(parser, "allow_untrusted_model")
     given = parser.parse_intermixed_args(arguments)
     words = list(given.words)
-    if given.embeddings is None and words:
-        given.embeddings = words.pop(0)
-    if given.query is None and given.queries is None and words:
-        given.query = words.pop(0)
-    if words:
-        parser.error(f"{words[0]} stands alone: give DIR and QUERY once, the query in quotes")
-    if given.embeddings is None:
+    alone = given.query is not None or given.queries is not None
+    if not alone and (given.embeddings is not None or len(words) > 1):
+        given.query = words.pop() if words else None
+    given.embeddings = [*(given.embeddings or []), *words]
+    if not given.embeddings:
         parser.error("--embeddings is missing: give the output of a run")
     if given.queries is None and not (given.query or "").strip():
         blank = given.query is not None

@@ -15,6 +15,7 @@ from pipeline.console import say, warn
 from pipeline.errors import ExitCode, usage_errors
 from pipeline.parser import Parser, add_flag
 from storage.errors import InputError
+from storage.plurals import counted
 
 if TYPE_CHECKING:
     from bert.self_test import Verification
@@ -117,7 +118,7 @@ def _verify(given: argparse.Namespace) -> int:
         say(*_json_lines(_figures(bundle, found)))
     elif found.outputs:
         say(
-            f"{bundle.path}: {len(bundle.files)} files unchanged; "
+            f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "
             f"{', '.join(found.outputs)} of the fixed sentences: largest difference "
             f"{found.max_difference:.2g}, least cosine {found.least_cosine:.7f}"
         )

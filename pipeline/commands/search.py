@@ -1,10 +1,11 @@
-"""Finds the documents of an output that are nearest to queries."""
+"""Finds the documents of outputs that are nearest to queries."""
 
 import argparse
 import itertools
 import os
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
-from storage.files import absolute, is_remote, read_bytes
+from storage.files import absolute, is_remote, join, list_files, read_bytes
+from storage.globs import is_glob
+from storage.plurals import counted
 from transforms.plan.cut import plan_blocks
 from transforms.plan.listing import files_to_read, input_files, listing_digest
 from transforms.read.columns import Columns
@@ -38,21 +41,51 @@ def run_search(given: argparse.Namespace) -> int:
     queries = [given.query] if given.queries is None else read_queries(given.queries)
     if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
         raise UsageError(
-            f"--query {given.query} is a run's output: search takes one, and a query in quotes"
+            f"--query {given.query} is a run's output: give a query behind it, in quotes"
         )
+    folders = output_folders(given.embeddings)
     trusted = bool(given.allow_untrusted_model)
-    found = search(given.embeddings, queries, given.k, given.model, given.prompt, trusted)
-    problem = output_problem(given.embeddings, [hit for hits in found for hit in hits])
-    if problem:
-        warn(f"note: {problem}")
+    found = search(folders, queries, given.k, given.model, given.prompt, trusted)
+    every = list(itertools.chain.from_iterable(found))
+    for folder in folders:
+        own = [hit for hit in every if hit.folder == folder]
+        problem = output_problem(folder, own, has_hits=bool(own or not every))
+        if problem:
+            warn(f"note: {problem}")
     for number, (query, hits) in enumerate(zip(queries, found, strict=True), 1):
         if given.queries is not None:
             say(f"query {number}: {excerpt(query, 200)}")
         for rank, hit in enumerate(hits, 1):
-            say(f"{rank:3d}. {hit.score:.4f}  {hit.place}")
+            source = f"  ({hit.folder})" if len(folders) > 1 else ""
+            say(f"{rank:3d}. {hit.score:.4f}  {hit.place}{source}")
             if hit.text is not None:
                 say(f"             {excerpt(hit.text, 200)}")
     return ExitCode.DONE
+
+
+def output_folders(named: Sequence[str]) -> list[str]:
+    """The outputs that were named: folders of runs, folders above them, and globs; each once.
+
+    Raises:
+        UsageError: One of several names is no output.
+    """
+    folders: dict[str, str] = {}  # by where they are
+    for name in named:
+        path = name.rstrip("/") or name
+        with usage_errors():
+            found, glob = [path], is_glob(path) and not os.path.exists(path)
+            if glob or read_bytes(absolute(join(path, RUN_FILE))) is None:
+                pattern = path if glob else join(path, "*")
+                below = list_files(absolute(join(pattern, RUN_FILE)))
+                found = [file.path.rpartition("/")[0] for file in below] or found
+                if not below and len(named) > 1 and not os.path.isdir(path):
+                    raise UsageError(
+                        f"--embeddings {name} is not the output of a run; the query comes last, in "
+                        "quotes"
+                    )
+        for each in found:
+            folders.setdefault(absolute(each), each)
+    return list(folders.values())
 
 
 def read_queries(path: str) -> list[str]:
@@ -73,12 +106,28 @@ def read_queries(path: str) -> list[str]:
             f"--queries {path} must hold one query a line, but it is empty or does not exist"
         )
     if len(queries) < len(lines):
-        warn(f"note: {len(lines) - len(queries):,} blank lines of {path} are no queries")
+        warn(f"note: {counted(len(lines) - len(queries), 'blank line')} of {path} skipped")
     return queries
 
 
+@dataclass(frozen=True)
+class _Output:
+    """What is known of an output before its vectors are read."""
+
+    folder: str
+    settings: dict[str, Any]
+    record: dict[str, Any] | None
+    bundle: Bundle
+
+    @property
+    def spec(self) -> VectorSpec:
+        """How its vectors were computed."""
+        names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
+        return VectorSpec.from_dict({name: self.settings[name] for name in names})
+
+
 def search(
-    folder: str,
+    folders: str | Sequence[str],
     queries: Sequence[str],
     k: int,
     model: str | None = None,
@@ -87,10 +136,10 @@ def search(
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
-    Queries are embedded with the model and options that the output records.
+    Queries are embedded with the model and options that the outputs record.
 
     Args:
-        folder: Output folder of a run.
+        folders: Output folder of a run, or of several with vectors of one kind.
         queries: Texts.
         k: Number of hits of each.
         model: Where the model is now; None for its place at the run.
@@ -99,9 +148,50 @@ def search(
         allow_untrusted: Whether the model's SavedModel may hold any operation.
 
     Raises:
-        UsageError: There is no output, it has no vectors of whole texts, or they come from another
-            model.
+        UsageError: There is no output, it has no vectors of whole texts, they come from another
+            model, or those of several cannot be compared.
     """
+    named = [folders] if isinstance(folders, str) else folders
+    outputs = [_opened(folder, model, allow_untrusted) for folder in named]
+    _check_comparable(outputs)
+    vectors: dict[tuple[int, bool], np.ndarray] = {}
+    found = []
+    for output in outputs:
+        with _record_errors(output.folder), usage_errors():
+            settings = output.settings
+            key = settings["max_seq_length"], settings.get("precision") == "int8"
+            if key not in vectors:
+                vectors[key] = query_vectors(output, queries, prompt)
+            found.append(nearest(output.folder, settings, vectors[key], k))
+    best = _best(found, k)
+    with_text = []
+    for output in outputs:
+        own = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
+        with _record_errors(output.folder):
+            record = output.record
+            with_text.append(own if record is None else with_texts(own, record, output.folder))
+    return _best(with_text, k)
+
+
+def _best(found: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
+    """The best hits of each query; of equal ones those of the first output."""
+    return [
+        sorted(itertools.chain.from_iterable(of_query), key=lambda hit: -hit.score)[:k]
+        for of_query in zip(*found, strict=True)
+    ]
+
+
+@contextmanager
+def _record_errors(folder: str) -> Iterator[None]:
+    """Turns what a damaged record raises into one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
+
+
+def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
+    """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
         record = read_run(folder)
         parent = os.path.dirname(folder.rstrip("/"))
@@ -112,38 +202,31 @@ def search(
         settings = granular_settings(folder, "sentence")
         place = model or (record or {}).get("model", {}).get("name") or DEFAULTS["model"]
         bundle = resolve_model(place, allow_untrusted)
-    try:
-        return _found(folder, settings, record, bundle, queries, prompt, k)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
+    with _record_errors(folder):
+        if bundle.fingerprint != settings["model"]:
+            raise UsageError(
+                f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
+                f"in {folder} come from {settings['model']} ({settings['model_source']})"
+            )
+    return _Output(folder, settings, record, bundle)
 
 
-def _found(
-    folder: str,
-    settings: dict[str, Any],
-    record: dict[str, Any] | None,
-    bundle: Bundle,
-    queries: Sequence[str],
-    prompt: str | None,
-    k: int,
-) -> list[list[Hit]]:
-    """The hits of each query."""
-    if bundle.fingerprint != settings["model"]:
-        raise UsageError(
-            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors in "
-            f"{folder} come from {settings['model']} ({settings['model_source']})"
-        )
-    with usage_errors():
-        hits = nearest(folder, settings, query_vectors(bundle, settings, queries, prompt), k)
-    return hits if record is None else with_texts(hits, record, folder)
+def _check_comparable(outputs: Sequence[_Output]) -> None:
+    """Refuses outputs whose cosines with a query mean different things."""
+    first = outputs[0]
+    for output in outputs[1:]:
+        same_model = output.settings["model"] == first.settings["model"]
+        if not same_model or output.spec != first.spec:
+            what = "other layers, pooling or dim" if same_model else "another model"
+            raise UsageError(
+                f"--embeddings {output.folder} has vectors of {what} than {first.folder}, so "
+                "their cosines cannot be compared: search them one by one"
+            )
 
 
-def query_vectors(
-    bundle: Bundle, settings: dict[str, Any], queries: Sequence[str], prompt: str | None = None
-) -> np.ndarray:
+def query_vectors(output: _Output, queries: Sequence[str], prompt: str | None = None) -> np.ndarray:
     """float32 `[queries, width]` of unit length; ValueError if the model has no such prompt."""
-    names = [field.name for field in fields(VectorSpec) if field.name in settings]
-    spec = VectorSpec.from_dict({name: settings[name] for name in names})
+    bundle, settings, spec = output.bundle, output.settings, output.spec
     # This processor may lack the other precisions, which differ by a rounding only.
     precision = "int8" if settings.get("precision") == "int8" else "float32"
     prompt = query_prompt(bundle, prompt)
@@ -227,15 +310,20 @@ def excerpt(text: str, width: int) -> str:
     return line[:width].rsplit(" ", 1)[0][: width - 1] + "…"
 
 
-def output_problem(folder: str, hits: Sequence[Hit] = ()) -> str | None:
-    """Why a folder's output is not complete, or its hits show no text; None if neither."""
+def output_problem(folder: str, hits: Sequence[Hit] = (), has_hits: bool = True) -> str | None:
+    """Why a folder's output is not complete, or its hits show no text; None if neither.
+
+    `has_hits` is False for one of several outputs, if only others have hits.
+    """
     if not os.path.isdir(folder) and not is_remote(folder):
         return None
     record = read_run(folder)
     if record is not None and record["status"] != "done":
         return f"the run in {folder} is not complete (status {record['status']})"
+    if not has_hits:
+        return None
     if not hits:
         return f"the run in {folder} has no vectors"
     if all(hit.text is None for hit in hits):
-        return "no texts are shown: the run's input has changed or is missing"
+        return f"no texts of {folder} are shown: the run's input has changed or is missing"
     return None

@@ -33,6 +33,7 @@ from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message
 from pipeline.runners.portable_jobs import earlier_job_lines, server_notes
 from pipeline.runners.worker_model import precision_lines, runs_here
 from pipeline.secrets import hide_in_flags, hide_secrets
+from storage.plurals import counted_of
 from transforms.crash_markers import clear_crash_markers
 
 
@@ -177,7 +178,9 @@ def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     if runs_here(run.options):
         warn("", *note_interruption(stopped))
         finished = len({block for block, _ in run.folder.report_parts()})
-        state = f"{finished:,} of {run.planned.blocks:,} blocks are finished and kept"
+        state = (
+            f"{counted_of(finished, run.planned.blocks, 'block', 'is', 'are')} finished and kept"
+        )
     else:
         warn("")
         state = "a job on a cluster continues unless it is cancelled there"

@@ -14,6 +14,7 @@ from pipeline.prepare import prepare
 from pipeline.run import EmbedRun
 from pipeline.secrets import HIDDEN
 from storage.files import absolute
+from storage.plurals import counted
 from transforms.output_folder import OutputFolder, parse_name
 from transforms.reconcile.output_check import Problem, output_problems
 
@@ -40,10 +41,10 @@ def run_verify(given: argparse.Namespace) -> int:
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
     if problems:
         advice = "" if given.repair else "; --repair computes missing and damaged parts again"
-        warn(f"error: {len(problems):,} problems in {folder.path}{advice}")
+        warn(f"error: {counted(len(problems), 'problem')} in {folder.path}{advice}")
         return ExitCode.FAILED
     files, size = written(record, "files"), written(record, "bytes")
-    say(f"{folder.path}: {files:,} files, {size:,} bytes, all as written")
+    say(f"{folder.path}: {counted(files, 'file')}, {counted(size, 'byte')}, all as written")
     return ExitCode.DONE
 
 

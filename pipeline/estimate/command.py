@@ -24,6 +24,7 @@ from pipeline.run import EmbedRun
 from pipeline.runners.beam_flags import configure_storage
 from pipeline.secrets import hide_secrets
 from storage.errors import InputError
+from storage.plurals import counted
 from transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
@@ -136,8 +137,8 @@ def _assumptions(
     """A sentence for everything that was not measured."""
     if run.table is not None and not figures.exact:
         yield (
-            f"{sample.table_rows:,} rows of the table, the first of each stream, are like the "
-            "others; BigQuery bills reading them"
+            f"{counted(sample.table_rows, 'row')} of the table, the first of each stream, are like "
+            "the others; BigQuery bills reading them"
         )
     elif any(stratum.heads for stratum, _ in sample.strata):
         yield "large files that no reader can begin within are like their beginning"
@@ -171,11 +172,11 @@ def lines_of(found: Estimate) -> Iterator[str]:
     """An estimate for people; an asterisk marks what rests on an assumption."""
     figures = found.figures
     rejected = figures.records.value - figures.documents.value
-    yield f"input: {found.files:,} files, {found.bytes / 1e6:,.1f} MB"
+    yield f"input: {counted(found.files, 'file')}, {found.bytes / 1e6:,.1f} MB"
     how = "everything was read" if figures.exact else f"{100 * figures.sampled_share:.2g}% was read"
     yield (
-        f"documents: {figures.documents}, about {round(rejected):,} records rejected "
-        f"({how}: {figures.sampled_documents:,} documents)"
+        f"documents: {figures.documents}, about {counted(round(rejected), 'record')} rejected "
+        f"({how}: {counted(figures.sampled_documents, 'document')})"
     )
     yield (
         f"tokens: {figures.tokens}; a document {figures.mean_length:,.1f} on average, 95% have up "
@@ -192,7 +193,7 @@ def lines_of(found: Estimate) -> Iterator[str]:
         f"{'' if figures.exact else ' (within the sample)'}"
     )
     yield (
-        f"output*: {figures.vectors} vectors in about {found.output_files:,} files, "
+        f"output*: {figures.vectors} vectors in about {counted(found.output_files, 'file')}, "
         f"{found.output_bytes / 1e6:,.1f} MB"
     )
     yield from _speed_lines(found)

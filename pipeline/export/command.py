@@ -11,6 +11,7 @@ from pipeline.export.options import ExportOptions
 from pipeline.export.source import Source, open_source
 from pipeline.secrets import hide_secrets
 from storage.files import absolute, is_remote
+from storage.plurals import counted
 
 # The module of each target and the function in it, imported only when it is asked for.
 _EXPORTS = {
@@ -40,7 +41,7 @@ def run_export(options: ExportOptions) -> int:
         written = _export(options.target)(source)
     place = hide_secrets(options.dest)
     rows = "" if source.wanted_rows == source.rows else f"{source.wanted_rows:,} of "
-    rows += f"{source.rows:,} rows" if source.rows != 1 else "1 row"
+    rows += counted(source.rows, "row")
     say(f"{place}: {rows} of {source.width} numbers" + ("" if written else ", nothing to do"))
     return ExitCode.DONE
 

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from storage.plurals import counted
+
 _PREFIX = "http://mlcommons.org/croissant/"
 _TERMS = ("column", "extract", "field", "fileSet", "includes", "recordSet", "repeated", "source")
 _CONTEXT = {
@@ -44,7 +46,7 @@ def card(
         "configs": [{"config_name": kind, "data_files": glob} for kind, glob in files.items()],
     }
     rows = {
-        "documents": f"{counts['embedded']:,} of {counts['records']:,} records",
+        "documents": f"{counts['embedded']:,} of {counted(counts['records'], 'record')}",
         "rejected": f"{counts['rejected']:,}",
         "cut at the model's length": f"{counts['truncated']:,}",
         "tokens": f"{record['tokens']:,}",
@@ -92,8 +94,8 @@ def croissant(
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "name": name,
-        "description": f"BERT embeddings of {record['counts']['embedded']} documents, computed "
-        f"with {record['model']['source']}",
+        "description": f"BERT embeddings of {counted(record['counts']['embedded'], 'document')}, "
+        f"computed with {record['model']['source']}",
         "conformsTo": f"{_PREFIX}1.0",
         "datePublished": record["ended"],
         "version": "1.0.0",

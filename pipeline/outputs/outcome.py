@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+from storage.plurals import counted, counted_of
 from transforms.distinct import Distinct, joined
 from transforms.reconcile.totals import Totals
 from transforms.records.rejected import BLANK_LINE
@@ -34,15 +35,16 @@ def problem(record: dict[str, Any], allowed: str | None) -> str | None:
     counts = record["counts"]
     rejected = counts["rejected"] - counts["blank_lines"]
     records = counts["records"] - counts["blank_lines"]
-    blank = f" (beside {counts['blank_lines']:,} blank lines)" if counts["blank_lines"] else ""
-    counted = f"{rejected:,} of {records:,} records{blank}"
+    blank = counts["blank_lines"]
+    beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
+    share = counted_of(rejected, records, "record", f"{beside}was", f"{beside}were")
     whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
     if embedded_nothing(record) and not whole and (allowed is None or not counts["skipped"]):
         reasons = Counter(record["rejected"])
         reasons[BLANK_LINE] -= counts["blank_lines"]
         ((reason, _),) = reasons.most_common(1)
         return (
-            f"nothing was embedded: {counted} were rejected, most for: {reason}; with that "
+            f"nothing was embedded: {share} rejected, most for: {reason}; with that "
             "corrected, the same --output can be used again (--max_rejected 100% accepts it)"
         )
     if allowed is None:
@@ -50,7 +52,7 @@ def problem(record: dict[str, Any], allowed: str | None) -> str | None:
     most = float(allowed[:-1]) / 100 * records if allowed.endswith("%") else int(allowed)
     if rejected <= most:
         return None
-    return f"{counted} were rejected, --max_rejected allows {allowed}"
+    return f"{share} rejected, --max_rejected allows {allowed}"
 
 
 def speed_of_faster(present: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

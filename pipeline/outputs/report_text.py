@@ -8,6 +8,7 @@ from bert.formats.output_files import KINDS
 from pipeline.outputs.advice import ADVICE
 from pipeline.run import EmbedRun
 from pipeline.secrets import hide_secrets
+from storage.plurals import counted, counted_of
 from transforms.bigquery.client import TableName
 from transforms.crash_markers import Crash, crashes
 from transforms.increments.earlier import EarlierOutput
@@ -26,8 +27,8 @@ _LONG_TEXTS = {
 def plan_lines(run: EmbedRun) -> list[str]:
     """What a run will read, compute and write."""
     listed = (
-        f"{len(run.planned.paths):,} files, {run.input_bytes / 1e6:,.1f} MB, about "
-        f"{run.estimated_documents:,} documents, in {run.planned.blocks:,} blocks"
+        f"{counted(len(run.planned.paths), 'file')}, {run.input_bytes / 1e6:,.1f} MB, about "
+        f"{counted(run.estimated_documents, 'document')}, in {counted(run.planned.blocks, 'block')}"
     )
     rows = _rows_text(run.text_spec.to_dict())
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
@@ -82,7 +83,8 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
 
 
 def _skipped_text(files: Mapping[str, int]) -> str:
-    return f"{sum(files.values()):,} files are not text and are skipped ({_suffix_counts(files)})"
+    skipped = counted(sum(files.values()), "file is not text and is", "files are not text and are")
+    return f"{skipped} skipped ({_suffix_counts(files)})"
 
 
 def _suffix_counts(counts: Mapping[str, int]) -> str:
@@ -106,17 +108,18 @@ def summary_lines(output: str, record: Mapping[str, Any], page: str | None = Non
     done = "embedded" if kind == "vectors" else "tokenized"
     again = counts["parts_reused"] > 0
     lines = [
-        f"{counts['records']:,} records: {counts['embedded']:,} {done}, {skipped}"
+        f"{counted(counts['records'], 'record')}: {counts['embedded']:,} {done}, {skipped}"
         f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
     if skipped_files := record["input"]["skipped_files"]:
         lines.append(_skipped_text(skipped_files))
     if again:
-        lines.append(f"{counts['parts_reused']:,} of {counts['parts']:,} parts were there before")
+        reused = counts["parts_reused"], counts["parts"]
+        lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
     return [
         *lines,
         *_id_lines(record),
-        f"{record['tokens']:,} tokens, padding {100 * record['padding_share']:.1f}%, "
+        f"{counted(record['tokens'], 'token')}, padding {100 * record['padding_share']:.1f}%, "
         f"{_cut_text(record)}",
         *_unknown_lines(record),
         *_equal_lines(record),
@@ -137,14 +140,16 @@ def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
     doubled = record.get("duplicate_ids")
     if doubled is not None and doubled["ids"]:
         yield (
-            f"warning: {doubled['ids']:,} ids occur more than once, {doubled['surplus']:,} "
-            f"documents too many: {', '.join(doubled['examples'])}"
+            f"warning: {counted(doubled['ids'], 'id occurs', 'ids occur')} more than once, "
+            f"{counted(doubled['surplus'], 'record')} too many, rejected ones included: "
+            f"{', '.join(doubled['examples'])}"
         )
     elif doubled is not None:
         yield "no id occurs twice"
     if "removed" in record:
         listed = " (see removed/)" if record["removed"] else ""
-        yield f"{record['removed']:,} documents of earlier outputs are not in the input{listed}"
+        removed, be = record["removed"], "is" if record["removed"] == 1 else "are"
+        yield f"{counted(removed, 'document')} of earlier outputs {be} not in the input{listed}"
 
 
 def _cut_text(record: Mapping[str, Any]) -> str:
@@ -153,7 +158,7 @@ def _cut_text(record: Mapping[str, Any]) -> str:
         return _rows_text(settings)
     cut = record["counts"]["truncated"]
     lost = f" ({_percent(record['cut_share'])} of all tokens)" if cut else ""
-    return f"{cut:,} {_rows_text(settings)}{lost}"
+    return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
 
 
 def _percent(share: float) -> str:
@@ -164,12 +169,12 @@ def _equal_lines(record: Mapping[str, Any]) -> Iterator[str]:
     texts, ids = record["equal_texts"], record["equal_ids"]
     if texts["surplus"]:
         about = "" if texts["exact"] else "about "
-        yield f"{about}{texts['surplus']:,} texts are equal to another one"
-    if ids is not None and ids["surplus"] and "duplicate_ids" not in record:
-        yield (
-            f"warning: {ids['surplus']:,} documents have the id of another one; --check_ids names "
-            "some"
-        )
+        equal = counted(texts["surplus"], "embedded text is", "embedded texts are")
+        yield f"{about}{equal} equal to another one"
+    if ids is not None and ids["surplus"]:
+        twice = counted(ids["surplus"], "embedded document has", "embedded documents have")
+        named = "" if "duplicate_ids" in record else "; --check_ids names some"
+        yield f"warning: {twice} the id of another one{named}"
 
 
 def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
@@ -181,7 +186,8 @@ def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
             f"{each['file']} {_percent(each['share'])}" for each in unknown["files"][:_WORST_FILES]
         )
         yield (
-            f"{unknown['tokens']:,} tokens are [UNK], {_percent(unknown['share'])}"
+            f"{counted(unknown['tokens'], 'token is', 'tokens are')} [UNK], "
+            f"{_percent(unknown['share'])}"
             f"{f' ({scripts})' if scripts else ''}, most in {worst}"
         )
     if record["cut_share"] > _MUCH:
@@ -226,7 +232,7 @@ def crash_lines(run: EmbedRun) -> list[str]:
     suspects = [crash for crash in found if crash.block not in run.options.skip_blocks]
     lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
     if len(suspects) > _MOST_NAMED:
-        lines.append(f"note: and {len(suspects) - _MOST_NAMED} further blocks")
+        lines.append(f"note: and {counted(len(suspects) - _MOST_NAMED, 'further block')}")
     if suspects:
         numbers = ",".join(map(str, (*run.options.skip_blocks, suspects[0].block)))
         which = "it kills" if len(suspects) == 1 else "one kills"
@@ -249,7 +255,7 @@ def load_lines(record: Mapping[str, Any], started: bool) -> list[str]:
     lines = []
     for kind, load in record.get("loads", {}).items():
         table = record["table"]["tables"][kind]
-        vectors = f"{table}: vectors of {load['documents']:,} documents"
+        vectors = f"{table}: vectors of {counted(load['documents'], 'document')}"
         if load["job"] is None:
             lines.append(f"{table}: there was nothing to load")
         elif started and load["now"]:

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.progress.state import State, Straggler, WatchedRun
 from pipeline.progress.view import View, clock, line_of, view_of
 from pipeline.secrets import hide_secrets
+from storage.plurals import counted
 
 _MOST_STRAGGLERS = 5
 _MEANING: dict[State, str] = {
@@ -79,7 +80,8 @@ class Snapshot:
             )
             yield f"block {each.block}: {what} ({each.host}: {hide_secrets(each.place)})"
         if len(self.stragglers) > _MOST_STRAGGLERS:
-            yield f"and {len(self.stragglers) - _MOST_STRAGGLERS:,} further blocks like these"
+            more = len(self.stragglers) - _MOST_STRAGGLERS
+            yield f"and {counted(more, 'further block')} like these"
 
 
 def snapshot_of(run: WatchedRun) -> Snapshot:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from pipeline.progress.tally import Tally
+from storage.plurals import counted
 
 _ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
 _TELLING = 0.05  # share of the input from which the rest is estimated by what was read
@@ -95,7 +96,7 @@ def line_of(view: View) -> str:
     rejected, left = sum(view.rejected.values()), view.seconds_left
     ahead = f" · {clock(left)} left" if left is not None and view.share < 1 else ""
     return (
-        f"{share} · {view.documents:,} of about {view.documents_estimated:,} documents · "
+        f"{share} · {view.documents:,} of about {counted(view.documents_estimated, 'document')} · "
         f"{view.tokens_per_second_lately:,.0f} tokens/s · padding {100 * view.padding:.1f}% · "
         f"{rejected:,} rejected{ahead}"
     )

@@ -11,7 +11,7 @@ from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from storage.files import is_remote
 from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE, OWN_COLUMNS, TEXT, TYPES, type_name
+from transforms.read.extra import CAN_BE, OWN_COLUMNS, TEXT, TYPES, type_called, type_name
 from transforms.read.jsonl import first_records
 from transforms.read.lines import first_lines
 from transforms.read.tables.csv_records import check_names, csv_header
@@ -161,12 +161,15 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
     name, colon, kind = word.rpartition(":")
     if not colon:
         name, kind = word, ""
-    if not name or (colon and kind not in TYPES):
+    if not name:
         raise UsageError(
             f"--extra_columns must be names, or name:type with one of {', '.join(TYPES)}; "
             f"got {word!r}"
         )
-    return name, kind or None
+    try:
+        return name, type_called(kind) if colon else None
+    except ValueError as error:
+        raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
 def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:

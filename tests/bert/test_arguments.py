@@ -48,8 +48,8 @@ def settings_of(method):
         *settings_of("encode"),
         *settings_of("encode_tokens"),
         *settings_of("encode_words"),
-        ("encode_tokens", "abc", {}, "texts must be a list of texts"),
-        ("encode_words", "abc", {}, "texts must be a list of texts"),
+        ("encode_tokens", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
+        ("encode_spans", "abc", {"spans": [(0, 1)]}, "texts must be a list of texts"),
         (
             "encode",
             TEXTS,
@@ -160,10 +160,13 @@ def test_words_may_come_from_generators(encoder):
 @pytest.mark.parametrize(
     "texts", ["abc", {"a": 1}, {"a"}, [1], ["a", None], None], ids=lambda texts: repr(texts)
 )
-def test_the_tokenizer_takes_lists_of_texts_alone(encoder, texts):
-    for method in ("encode", "encode_flat", "encode_with_offsets"):
+def test_the_tokenizer_takes_texts_alone(encoder, texts):
+    for method in ("encode_flat", "encode_with_offsets"):
         with pytest.raises(SettingError, match="texts must be"):
             getattr(encoder.tokenizer, method)(texts)
+    if not isinstance(texts, str):
+        with pytest.raises(SettingError, match="text must be"):
+            encoder.tokenizer.encode(texts)
 
 
 def test_the_tokenizer_reads_a_generator_once(encoder):

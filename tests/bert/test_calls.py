@@ -199,10 +199,17 @@ def test_spans_are_pooled_in_the_context_of_their_text(encoder):
     assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
 
 
+def test_one_text_gives_its_own_tokens_and_words(encoder):
+    for method in (encoder.encode_tokens, encoder.encode_words):
+        one, (listed,) = method("the bank"), method(["the bank"])
+        assert one.texts == listed.texts
+        np.testing.assert_array_equal(one.vectors, listed.vectors)
+
+
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ([], "spans must be 1 lists of spans, got 0"),
+        ([], "spans must be 1 list of spans, got 0"),
         ([[(0, 99)]], r"spans\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
         ([[(3, 3)]], r"spans\[0\]\[0\] must have 0 <= start < stop"),
         ([[(1,)]], r"spans\[0\]\[0\] must be \(start, stop\)"),

@@ -74,7 +74,7 @@ def test_a_pair_is_not_its_first_text(encoder):
     [
         (["a", None], {}, "texts must be str, number 1 is NoneType"),
         (["a"], {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
-        (["a"], {"texts_b": []}, "texts_b must be 1 texts, got 0"),
+        (["a"], {"texts_b": []}, "texts_b must be 1 text, got 0"),
         (["a"], {"layers": [3]}, "layers must be between -3 and 2"),
         (["a"], {"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
         (["a"], {"max_seq_length": 2}, "max_seq_length must be between 3 and 64"),
@@ -118,9 +118,9 @@ def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
     assert not done.vectors[1].any()
     good = poisoned.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
     assert_near(done.vectors[[0, 2]], good.vectors)
-    with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
+    with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank", "vault"])
-    with pytest.raises(RuntimeError, match="1 texts failed, the first is 1: vector is not finite"):
+    with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
         poisoned.encode(["bank " * 80, "vault " * 80, "bank"], long_text="window")
 
 

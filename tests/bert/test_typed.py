@@ -33,7 +33,12 @@ starts: list[list[int]] = [
     [] if each.starts is None else each.starts.tolist() for each in bert.read_tokens("out")
 ]
 words: list[str] = [word for each in encoder.encode_words(["a b"]) for word in each.texts]
-assert_type(bert.Tokenizer("vocab.txt", lower_case=True).tokens([1]), list[str])
+assert_type(encoder.encode_tokens("a b"), bert.TextVectors)
+tokenizer = bert.Tokenizer("vocab.txt", lower_case=True)
+assert_type(tokenizer.tokens([1]), list[str])
+assert_type(tokenizer.encode("a"), list[int])
+assert_type(tokenizer.encode(["a"], padding=True), list[list[int]])
+assert_type(tokenizer(["a"]), bert.EncodedTexts)
 try:
     encoder.encode(["a"], pooling="median")
 except bert.SettingError as error:

@@ -264,7 +264,7 @@ def test_help_and_dry_run_do_no_work(tmp_path, text, tiny_bundle, capsys):
     assert main(["tokenize", "--help"]) == 0
     assert flags_of(capsys.readouterr().out) < EVERYDAY | {"config", "help", "text"}
     assert embed(tmp_path / "out", tiny_bundle, text, dry_run=True) == 0
-    assert "1 files" in capsys.readouterr().out
+    assert "1 file, " in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 

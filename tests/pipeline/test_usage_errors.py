@@ -80,7 +80,7 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["search", "--help"], "usage: bert-embed search DIR QUERY"),
+        (["search", "--help"], "usage: bert-embed search DIR... QUERY"),
         (["verify", "--help"], "usage: bert-embed verify"),
         (["search", "DIR", "--q"], "error: unknown flag --q; did you mean --query?"),
         (["search", "DIR", "one", "--top_k=3"], "error: unknown flag --top_k; did you mean --k?"),

@@ -23,7 +23,7 @@ from transforms.tokenize import TokenizeBlocks, token_block
 
 def failing_encoder(bundle, poison):
     """Fails on every row that holds a given token, as a model might."""
-    (number,) = load_tokenizer(bundle).encode([poison])[0]
+    (number,) = load_tokenizer(bundle).encode(poison, add_special_tokens=False)
 
     def fail(ids):
         if (ids == number).any():

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from bert.formats.result_files import METADATA_KEY
 from storage.errors import InputError
+from storage.plurals import counted
 from transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
@@ -104,6 +105,6 @@ def _check_empty(target: KindLoad, table: "Table") -> None:
     job = done_job(target.client, target.location, target.job_name)
     if job is None or not has_rows_of(target, job.job_id):
         raise InputError(
-            f"--output_table {target.name} has {count:,} rows already, and "
+            f"--output_table {target.name} has {counted(count, 'row')} already, and "
             "--write_disposition is fail: choose append or truncate, or another table"
         )

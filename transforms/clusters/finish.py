@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from storage.files import read_bytes
+from storage.plurals import counted
 from transforms.clusters.assign import AssignClusters
 from transforms.clusters.centroids import ComputeCentroids
 from transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
@@ -123,10 +124,10 @@ def _removed(counts: dict[str, Any], reports: list[FileReport], removal: Removal
 def _check(job: ClusterJob, counts: dict[str, Any], sizes: np.ndarray) -> None:
     if counts["vectors"] != job.rows:
         raise ReconcileError(
-            f"{job.source} holds {job.rows:,} vectors, but {counts['vectors']:,} were read"
+            f"{job.source} holds {counted(job.rows, 'vector')}, but {counts['vectors']:,} were read"
         )
     if int(sizes.sum()) != counts["clustered"]:
         raise ReconcileError(
-            f"{counts['clustered']:,} vectors have a direction, but {int(sizes.sum()):,} are in a "
-            "cluster"
+            f"{counted(counts['clustered'], 'vector has', 'vectors have')} a direction, but "
+            f"{int(sizes.sum()):,} are in a cluster"
         )

@@ -77,6 +77,8 @@ def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputEr
 
     >>> str(no_column("id_column", "key", "not a column of in.csv", ["Keys", "text"]))
     'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
+    >>> str(no_column("text_column", "a,b", "not a column of in.csv", ["a", "b"])).split("; ")[1]
+    'it takes one column: write a and b into one beforehand (docs/tables.md)'
     """
     names = list(map(str, found))
     default = "the default " if name in _DEFAULTS.get(flag, ()) else ""
@@ -85,9 +87,15 @@ def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputEr
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"name the right one with {flag}" if default else ""
     hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else hint
+    parts = [part.strip() for part in name.split(",")]
+    several = len(parts) > 1 and set(parts) <= set(names)
     foreign = next((each for each in _FOREIGN if len(names) == 1 and each in names[0]), None)
     if foreign is not None:
         hint = f"its columns seem to be separated by {foreign!r}: .csv needs commas, .tsv tabs"
+    elif several:
+        hint = (
+            f"it takes one column: write {' and '.join(parts)} into one beforehand (docs/tables.md)"
+        )
     elif nearest and default:
         hint = f"did you mean {flag} {by_lower[nearest[0]]}?"
     message = f"{default}{flag} {name} is {place}, which has {listed or 'none'}"

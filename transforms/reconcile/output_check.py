@@ -12,6 +12,7 @@ import apache_beam as beam
 from bert.formats.tfrecord import unframed
 from storage.files import checksum, open_raw
 from storage.parallel import in_parallel
+from storage.plurals import counted
 from transforms.activity import activity
 from transforms.output_folder import (
     REMOVED,
@@ -166,7 +167,9 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
         if (crc := checksum(path)) != file.crc32c:
             return Problem(name, f"has crc32c {crc}, {file.crc32c} was written", _part_of(name))
         if (rows := count_rows(path)) != file.rows:
-            return Problem(name, f"has {rows} rows, {file.rows} were written", _part_of(name))
+            return Problem(
+                name, f"has {counted(rows, 'row')}, {file.rows} were written", _part_of(name)
+            )
     except FileNotFoundError:
         return Problem(name, "missing", _part_of(name))
     except (ValueError, EOFError, gzip.BadGzipFile) as error:

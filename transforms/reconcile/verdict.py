@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from storage.plurals import counted
 from transforms.reconcile.totals import SumReports, Totals
 from transforms.records.report import BlockReport
 from transforms.records.spec import PlannedWork
@@ -77,7 +78,8 @@ def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
 def _unread(totals: Totals) -> Iterator[str]:
     yield from _named(
         (
-            f"block {block:07d}: {totals.records[block]} records in its parts, its readers saw "
+            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its "
+            "readers saw "
             f"{', '.join(map(str, sorted(set(ends))))}"
             for block, ends in sorted(totals.ends.items())
             if set(ends) != {totals.records[block]}

@@ -16,6 +16,7 @@ from pipeline.errors import UsageError
 from pipeline.export.journal import rows_of_files, write_files
 from pipeline.export.source import Source
 from storage.files import join, list_files, open_raw, write_whole
+from storage.plurals import counted
 from transforms.output_folder import REMOVED
 from transforms.write.jsonl import json_values
 
@@ -110,8 +111,8 @@ def export_vertex(source: Source) -> bool:
     twice = source.record.get("duplicate_ids", 0)
     if twice:
         raise UsageError(
-            f"{source.options.source} has {twice:,} ids more than once, Vector Search takes each "
-            "once: embed with another --id_column"
+            f"{source.options.source} has {counted(twice, 'id')} more than once, Vector Search "
+            "takes each once: embed with another --id_column"
         )
     target = VertexTarget(source)
     return write_files(target, source, source.options.dest.rstrip("/"), source.rows)

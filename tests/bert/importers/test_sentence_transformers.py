@@ -55,11 +55,10 @@ def edit_json(path, **changes):
 def plain_vectors(bundle, tensors, weights, prompt):
     """The chain in float64 NumPy, a text at a time."""
     model, tokenizer = plain_bert.PlainBert(tensors, 4, plain_bert.gelu), load_tokenizer(bundle)
-    skipped = 1 + len(tokenizer.encode([prompt])[0])
+    skipped = 1 + len(tokenizer.tokenize(prompt))
     skipped *= bool(prompt) and not bundle.defaults.pool_prompt
     for text in TEXTS:
-        inner = tokenizer.encode([prompt + text])[0]
-        ids = np.array([tokenizer.cls_id, *inner, tokenizer.sep_id])
+        ids = np.array(tokenizer.encode(prompt + text))
         last = model.hidden_states(ids, ids * 0)[-1][skipped:]
         places = np.arange(skipped, len(ids)) + 1
         vector = np.concatenate([POOL[each](last, places) for each in bundle.defaults.poolings])

@@ -80,5 +80,5 @@ def test_no_room_for_special_tokens_is_refused():
 
 
 def test_texts_and_second_texts_of_different_number_are_refused():
-    with pytest.raises(ValueError, match="1 texts cannot pair with 2 second texts"):
+    with pytest.raises(ValueError, match="1 text cannot pair with 2 second"):
         build_rows(*flat([[1]]), 8, CLS, SEP, *flat([[2], [3]]))

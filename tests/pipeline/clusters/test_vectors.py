@@ -104,4 +104,4 @@ def test_duplicates_with_the_same_id_are_counted(tmp_path, capsys):
     _, record = dedup(source)
     assert record["counts"]["removed"] == 2
     assert record["counts"]["same_id"] == 1
-    assert "1 duplicates have the id of the document that is kept" in capsys.readouterr().out
+    assert "1 duplicate has the id of the document that is kept" in capsys.readouterr().out

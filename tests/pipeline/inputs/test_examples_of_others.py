@@ -22,8 +22,7 @@ def test_examples_of_other_programs(tmp_path, tiny_bundle):
     encoder = bert.load(tiny_bundle)
     texts = ["the bank", "river of money", "the bank"]
     records = []
-    for ids in encoder.tokenizer.encode(texts):
-        row = [encoder.tokenizer.cls_id, *ids.tolist(), encoder.tokenizer.sep_id]
+    for row in encoder.tokenizer.encode(texts):
         features = {"input_ids": row + [0] * (9 - len(row))}
         features["input_mask"] = [1] * len(row) + [0] * (9 - len(row))
         made = {

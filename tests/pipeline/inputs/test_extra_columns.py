@@ -87,7 +87,7 @@ def test_polars_and_duckdb_read_the_same_types(tmp_path, tiny_bundle):
 
 
 def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tiny_bundle):
-    asked = "name,n:int64,x:float64,ok:bool,at:timestamp,day:date"
+    asked = "name:str,n:INTEGER,x:double,ok:boolean,at:timestamp,day:date"
     good = {"name": "a", "n": -3, "x": 2, "ok": True, "at": "2024-05-06T07:08:09.5+02:00"}
     lines = [
         good | {"id": 1, "text": "one", "day": "2024-05-06"},
@@ -269,7 +269,14 @@ def test_lists_are_refused_for_csv(tmp_path, tiny_bundle, capsys):
         ("Embedding", "--extra_columns Embedding clashes with the output's own column"),
         ("start", "--extra_columns start clashes"),
         ("n,N", "--extra_columns names N twice"),
-        ("n:int32", "--extra_columns must be names, or name:type with one of string, int64"),
+        (":int64", "--extra_columns must be names, or name:type with one of string, int64"),
+        ("n:int32", "--extra_columns n:int32: int32 is not available, int64 holds its values"),
+        (
+            "n:list_float32",
+            "n:list_float32: list_float32 is not available, list_float64 holds its values",
+        ),
+        ("n:color", "n:color: color is not available, types are string, int64, float64"),
+        ("n:", "--extra_columns n:: an empty type is not available, types are string"),
         ("n,,m", "--extra_columns must be names"),
         ("m", "--extra_columns m is not in the first record of"),
         ("n", "--extra_columns n is int64 in the first records of"),
@@ -303,3 +310,10 @@ def test_what_parquet_cannot_pass_through_is_named(
     pq.write_table(pa.table({"text": ["one"], "c": column}), tmp_path / "in.parquet")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", extra_columns=asked) == 2
     assert message in capsys.readouterr().err
+
+
+def test_several_columns_are_no_text_column(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.csv").write_text("title,body\na,b\n")
+    wrong = {"text_column": "title,body"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **wrong) == 2
+    assert "it takes one column: write title and body into one" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def poison(corpus):
 def poison_id(bundle):
     from bert.bundle.bundle import read_bundle
 
-    return int(load_tokenizer(read_bundle(bundle)).encode([POISON])[0][0])
+    return load_tokenizer(read_bundle(bundle)).encode(POISON)[1]
 
 
 @pytest.fixture
@@ -198,6 +198,6 @@ def test_deaths_are_told_of_runs_in_cloud_storage(tmp_path, corpus, poison, tiny
 
 def test_a_block_the_run_does_not_have_cannot_be_left_out(tmp_path, corpus, tiny_bundle, capsys):
     assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="99") == 2
-    assert "--skip_blocks 99: the run has 1 blocks, number 0 to 0" in capsys.readouterr().err
+    assert "--skip_blocks 99: the run has 1 block, number 0 to 0" in capsys.readouterr().err
     assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="a") == 2
     assert "--skip_blocks: must be block numbers with commas" in capsys.readouterr().err

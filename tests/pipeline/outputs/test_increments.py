@@ -79,7 +79,8 @@ def test_each_occurrence_of_an_id_is_judged_by_its_text(tmp_path, tiny_bundle, c
     assert rows(tmp_path / "two")["id"] == ["a", "c"]
     found = record(tmp_path / "two")["duplicate_ids"]
     assert found == {"ids": 1, "surplus": 3, "examples": ["a"]}
-    assert "1 ids occur more than once, 3 documents too many: a" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 id occurs more than once, 3 records too many, rejected ones included: a" in said
 
 
 def test_a_file_that_grew_keeps_the_ids_of_its_old_lines(tmp_path, tiny_bundle):

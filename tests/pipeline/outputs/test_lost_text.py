@@ -1,6 +1,7 @@
 """What of the texts did not reach the model: cut tokens and unknown words, told and counted."""
 
 import json
+import re
 
 import pytest
 
@@ -86,9 +87,25 @@ def test_equal_texts_and_ids_are_counted(tmp_path, tiny_bundle, capsys):
     assert numbers["equal_texts"] == {"surplus": 2, "exact": True}
     assert numbers["equal_ids"] == {"surplus": 1, "exact": True}
     said = capsys.readouterr().out
-    assert "2 texts are equal to another one" in said
-    assert "warning: 1 documents have the id of another one" in said
+    assert "2 embedded texts are equal to another one" in said
+    assert "warning: 1 embedded document has the id of another one" in said
+    assert embed(output, tiny_bundle, path, block_bytes=40, check_ids=True) == 0
+    assert record(output)["duplicate_ids"]["surplus"] == 2
+    said = capsys.readouterr().out
+    assert "1 id occurs more than once, 2 records too many, rejected ones included: a" in said
+    assert "1 embedded document has the id of another one" in said
     (tmp_path / "in.txt").write_text("one\none\n")
     assert embed(tmp_path / "plain", tiny_bundle, tmp_path / "in.txt") == 0
     assert record(tmp_path / "plain")["equal_texts"]["surplus"] == 1
     assert record(tmp_path / "plain")["equal_ids"] is None
+
+
+def test_one_of_each_is_singular(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("мост " + "river " * 20 + "\n\n")
+    for flags in ({"limit": 2}, {"limit": 2, "max_rejected": 0}):
+        embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", max_seq_length=12, **flags)
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert main(["search", str(tmp_path / "out"), "the river"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "1 text cut at 12 tokens" in said
+    assert re.findall(r"(?<![\d,.])1 [a-z]+s (?!cut|of)[^\n]*", said) == []

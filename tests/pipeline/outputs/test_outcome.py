@@ -54,7 +54,7 @@ def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_
     capsys.readouterr()
     (tmp_path / "in.txt").write_bytes(b"\n\ncaf\xe9\n")
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
-    wanted = "1 of 1 records (beside 2 blank lines) were rejected, most for: invalid UTF-8"
+    wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
     assert wanted in capsys.readouterr().err
 
 

@@ -177,7 +177,7 @@ def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys
         runpy.run_path(str(DATAFLOW / "template.py"), run_name="__main__")
     plan = capsys.readouterr()
     assert (ended.value.code, plan.err) == (0, "")
-    assert "1 files" in plan.out
+    assert "1 file, " in plan.out
     assert f"to gs://acme-template/vectors/{datetime.datetime.now(datetime.UTC).year}, " in plan.out
 
 

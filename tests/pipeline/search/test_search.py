@@ -73,7 +73,7 @@ def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
         source.write_text(kept + "\n")
         assert search(str(output), ["baking"], k=1)[0][0].text is None
         assert main(["search", "--embeddings", str(output), "--query", "baking"]) == 0
-        assert "note: no texts are shown: the run's input has changed" in capsys.readouterr().err
+        assert " are shown: the run's input has changed" in capsys.readouterr().err
     finally:
         source.write_text(kept)
 
@@ -92,10 +92,32 @@ def test_tokenize_prints_tokens_ids_and_offsets(capsys, minilm):
     ]
 
 
-def test_a_second_folder_is_refused_not_taken_silently(output, capsys):
-    words = ["search", "--embeddings", str(output), "--embeddings", str(output), "--query", "a"]
-    assert main(words) == 2
-    assert "--embeddings takes one value, it was given twice" in capsys.readouterr().err
+def test_several_outputs_are_searched_together(output, tmp_path, capsys):
+    lines = [{"id": "loaf", "text": "A loaf of bread."}, {"id": "car", "text": "A new car."}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    days = tmp_path / "days"
+    assert embed(days / "monday", "minilm", tmp_path / "in.jsonl") == 0
+    alone = search(str(output), ["baking"], 9)[0] + search(str(days / "monday"), ["baking"], 9)[0]
+    (hits,) = search([str(output), str(days / "monday")], ["baking"], k=9)
+    assert [(hit.score, hit.text) for hit in hits] == [
+        (hit.score, hit.text) for hit in sorted(alone, key=lambda hit: -hit.score)
+    ]
+    capsys.readouterr()
+    for named in ([days / "monday"], [days], [days / "mon*"], [output, days / "mon*"]):
+        words = [str(each) for each in (output, *named)]
+        assert main(["search", *words, "baking", "--k=2"]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.split()[2:] for line in printed if line.endswith(")")] == [
+            ["loaf", f"({days / 'monday'})"],
+            ["bread", f"({output})"],
+        ]
+    twice = ["--embeddings", str(output), "--embeddings", f"{output}/../out*"]
+    assert main(["search", *twice, "--query", "baking", "--k=1"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("  bread")
+    flags = {"pooling": "cls"}
+    assert embed(tmp_path / "cls", "minilm", tmp_path / "in.jsonl", **flags) == 0
+    assert main(["search", str(output), str(tmp_path / "cls"), "baking"]) == 2
+    assert "has vectors of other layers, pooling or dim than" in capsys.readouterr().err
 
 
 def test_the_folder_and_the_query_may_stand_alone(output, capsys):
@@ -103,7 +125,7 @@ def test_the_folder_and_the_query_may_stand_alone(output, capsys):
         assert main(["search", *words, "--k=1"]) == 0
         assert "bread" in capsys.readouterr().out
     assert main(["search", str(output), "two", "words"]) == 2
-    assert "words stands alone" in capsys.readouterr().err
+    assert "two is not the output of a run; the query comes last" in capsys.readouterr().err
 
 
 def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
@@ -123,12 +145,12 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
     assert "--query conflicts with --queries" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("one\n\n")
     assert main(words) == 0
-    assert "note: 1 blank lines of" in capsys.readouterr().err
+    assert "note: 1 blank line of" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("\n")
     assert main(words) == 2
     assert "must hold one query a line, but it is empty" in capsys.readouterr().err
     assert main(["search", str(output), str(output), "--k=1"]) == 2
-    assert "is a run's output: search takes one" in capsys.readouterr().err
+    assert "is a run's output: give a query behind it" in capsys.readouterr().err
 
 
 def test_a_folder_within_an_output_is_refused_with_the_right_one(output, capsys):

@@ -72,7 +72,7 @@ class FaultyHandler(BertModelHandler):
 def load_faulty(faults: Faults, bundle: "Bundle", *rest: Any) -> WatchedEngine:
     """The engine, failing on batches of too many rows, and on those that hold certain tokens."""
     tokenizer = load_tokenizer(bundle)
-    ids = {tokenizer.encode([word])[0][0]: do for word, do in faults.words.items()}
+    ids = {tokenizer.encode(word)[1]: do for word, do in faults.words.items()}
 
     def fail(input_ids: np.ndarray) -> None:
         if faults.most_rows and len(input_ids) > faults.most_rows:
