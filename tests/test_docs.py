@@ -39,6 +39,10 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--logdir",  # tensorboard
     "--now",  # systemctl
     "--collector",  # .textfile.directory, node_exporter
+    "--max",  # -workers, gcloud's, as the next three
+    "--parameters",
+    "--temp",
+    "--template",
 }
 
 
