@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"gcs_session", "bigquery_session"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests and their processes leave among the temporary files goes with the session's."""
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @pytest.fixture(scope="session")

@@ -149,6 +149,7 @@ def test_an_unfinished_run_is_read_only_on_request(output):
     assert 0 < len(ids) == len(vectors) < whole
 
 
+@pytest.mark.slow
 def test_files_that_vanish_while_a_run_goes_on_fail_it(
     output, corpus, tiny_bundle, capsys, monkeypatch
 ):
