@@ -45,6 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+def pytest_collection_finish() -> None:
+    """Speeds up Beam where any of the chosen tests imported it."""
+    if "apache_beam" in sys.modules:
+        from tests.support.beam_signatures import remember_signatures
+
+        remember_signatures()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests and their processes leave among the temporary files goes with the session's."""
