@@ -1,6 +1,7 @@
 """Fixtures that all tests share: the packaged model, a tiny one, servers of the whole session."""
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -54,10 +55,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What tests and their processes leave among the temporary files goes with the session's."""
     folder = str(tmp_path_factory.mktemp("temporary"))
     os.environ["TMPDIR"] = tempfile.tempdir = folder
+    yield
+    if sys.pycache_prefix:  # modules that tests wrote, each session in another folder
+        shutil.rmtree(f"{sys.pycache_prefix}{tmp_path_factory.getbasetemp()}", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
