@@ -306,6 +306,10 @@ def test_a_failed_load_is_told_and_continued(
         ),
         ({"output_format": "bigquery", "output_table": "d.t"}, "is not a table"),
         (
+            {**INTO, "table_schema": "beam_rag", "granularity": "token"},
+            "--table_schema beam_rag is for vectors of sentences alone",
+        ),
+        (
             {
                 "output_format": "bigquery",
                 "output_table": "test-project:d.t",
