@@ -38,6 +38,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--stdout",  # embed_daily.sh
     "--logdir",  # tensorboard
     "--now",  # systemctl
+    "--collector",  # .textfile.directory, node_exporter
     "--parameters",  # gcloud
     "--location",
     "--version",

@@ -136,6 +136,7 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
     assert "vault" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
     with Progress(str(tmp_path), "run", Goal(5, 100, 10), lines.append):

@@ -105,14 +105,15 @@ def test_truncation_is_counted_and_marked(tmp_path, tiny_bundle):
     assert record(tmp_path / "out")["counts"]["truncated"] == 1
 
 
-@pytest.mark.parametrize("block_bytes", [7, 64, 1000])
-def test_blocks_change_neither_ids_nor_vectors(tmp_path, tiny_bundle, block_bytes):
+def test_blocks_change_neither_ids_nor_vectors(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS * 7), encoding="utf-8")
-    assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 0
-    assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.txt", block_bytes=block_bytes) == 0
-    assert rows(tmp_path / "a")["id"] == rows(tmp_path / "b")["id"]
-    assert_near(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
-    assert record(tmp_path / "b")["counts"]["embedded"] == len(TEXTS) * 7
+    assert embed(tmp_path / "whole", tiny_bundle, tmp_path / "in.txt") == 0
+    for size in (7, 64, 1000):
+        cut = tmp_path / str(size)
+        assert embed(cut, tiny_bundle, tmp_path / "in.txt", block_bytes=size) == 0
+        assert rows(cut)["id"] == rows(tmp_path / "whole")["id"]
+        assert_near(vectors(tmp_path / "whole"), vectors(cut))
+        assert record(cut)["counts"]["embedded"] == len(TEXTS) * 7
 
 
 @pytest.mark.parametrize("batch_tokens", [8, 100, 5000])
@@ -123,6 +124,7 @@ def test_a_vector_does_not_depend_on_its_batch(tmp_path, tiny_bundle, batch_toke
     assert_near(vectors(tmp_path / "a"), vectors(tmp_path / "b"))
 
 
+@pytest.mark.slow
 def test_compression_goes_by_suffix(tmp_path, tiny_bundle):
     data = ("\n".join(TEXTS) + "\n").encode() * 8
     (tmp_path / "plain.txt").write_bytes(data)

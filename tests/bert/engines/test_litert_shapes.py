@@ -25,7 +25,14 @@ def hidden_states(engine, spec, ids, types):
     return np.stack(np.split(tokens, len(spec.layers), axis=-1))
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize(
+    "activation",
+    [
+        "gelu",
+        pytest.param("gelu_new", marks=pytest.mark.slow),
+        pytest.param("relu", marks=pytest.mark.slow),
+    ],
+)
 def test_every_length_and_batch_equals_plain_numpy(tmp_path, activation):
     tensors = write_tiny_huggingface(tmp_path / "source", hidden_act=activation)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))

@@ -73,6 +73,7 @@ def test_another_model_has_another_fingerprint(tmp_path, tiny_bundle, change):
     assert imported(tmp_path).fingerprint != read_bundle(tiny_bundle).fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "difference"), [(np.float64, 1e-5), (np.float16, 0.02), (ml_dtypes.bfloat16, 0.15)]
 )
@@ -146,6 +147,7 @@ def test_the_packaged_model_is_read_as_its_files_say(minilm):
     assert minilm.config.num_hidden_layers == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow", "fast", "lower"),
     [

@@ -167,6 +167,7 @@ def test_every_code_point_is_read_as_the_reference_reads_it(wide_vocab, lower_ca
     assert differences(texts, Tokenizer(wide_vocab, lower_case), lower_case, 200) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), lower_case=st.booleans(), max_word_chars=st.integers(1, 6))
 def test_any_vocabulary_gives_the_ids_of_the_reference(data, lower_case, max_word_chars):
@@ -236,6 +237,7 @@ def test_offsets_point_into_the_original_text(vocab):
     assert (seen.starts.dtype, seen.stops.dtype) == (np.int32, np.int32)
 
 
+@pytest.mark.slow
 def test_a_full_cache_changes_nothing(vocab):
     words = [f"{number:x}" for number in range(300_000)]
     ids = Tokenizer(vocab).encode_flat(words)[0]

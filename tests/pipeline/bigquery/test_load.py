@@ -306,6 +306,10 @@ def test_a_failed_load_is_told_and_continued(
         ),
         ({"output_format": "bigquery", "output_table": "d.t"}, "is not a table"),
         (
+            {**INTO, "table_schema": "beam_rag", "granularity": "token"},
+            "--table_schema beam_rag is for vectors of sentences alone",
+        ),
+        (
             {
                 "output_format": "bigquery",
                 "output_table": "test-project:d.t",
@@ -313,16 +317,22 @@ def test_a_failed_load_is_told_and_continued(
             },
             "--output_dtype int8 conflicts with --output_format bigquery",
         ),
-        (
-            {"output_format": "bigquery", "output_table": "test-project:nowhere.t"},
-            "dataset test-project.nowhere cannot be used: there is no such",
-        ),
     ],
 )
-def test_what_cannot_work_is_said_before_any_work(
-    bigquery, corpus, tiny_bundle, tmp_path, capsys, flags, said
+def test_what_cannot_work_is_said_without_asking_bigquery(
+    corpus, tiny_bundle, tmp_path, capsys, flags, said
 ):
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_is_not_there_is_said_before_any_work(
+    bigquery, corpus, tiny_bundle, tmp_path, capsys
+):
+    flags = {"output_format": "bigquery", "output_table": "test-project:nowhere.t"}
+    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 2
+    said = "dataset test-project.nowhere cannot be used: there is no such"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -271,8 +271,6 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ({"input": "{t}", "extra_columns": "m"}, "--extra_columns m is no column of --input {s}"),
         ({"input": "{t}", "extra_columns": "text_hash"}, "clashes with the output's own column"),
         ({"input": "{t}", "limit": 5, "dry_run": True}, "would have to run a query for --limit"),
-        ({"input": "{t}", "query": "SELECT 1"}, "--query conflicts with --input"),
-        ({"input": "{t}", "temp_dataset": "d"}, "--temp_dataset is for the rows of a query"),
         ({"input": "{t}$20260101"}, "names a partition"),
         ({"input": "a b", "input_format": "bigquery"}, "--input 'a b' is not a table"),
         ({"query": "SELECT 1"}, "--query requires --project"),
@@ -290,6 +288,27 @@ def test_what_cannot_work_is_said_before_any_work(
     inputs = [given.pop("input")] if "input" in given else []
     assert embed(tmp_path / "out", tiny_bundle, *inputs, **given) == 2
     assert said.replace("{s}", shown(table)) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "flags", "said"),
+    [
+        (["test-project:d.t"], {"query": "SELECT 1"}, "--query conflicts with --input"),
+        (["test-project:d.t"], {"temp_dataset": "d"}, "--temp_dataset is for the rows of a query"),
+        (
+            ["test-project:d.t", "test-project:d.u"],
+            {},
+            "--input takes one BigQuery table and nothing beside it",
+        ),
+        (["test-project:d.t"], {"pair_separator": "|"}, "for tables use --text_b_column"),
+    ],
+)
+def test_what_contradicts_a_table_is_said_without_asking_bigquery(
+    tiny_bundle, tmp_path, capsys, inputs, flags, said
+):
+    assert embed(tmp_path / "out", tiny_bundle, *inputs, **flags) == 2
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

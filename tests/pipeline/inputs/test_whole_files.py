@@ -2,12 +2,8 @@
 
 import gzip
 
-import pytest
-
 from tests.support.command import embed, record, rejected, rows
 from transforms.read import lines
-
-pytestmark = pytest.mark.slow
 
 
 def write(folder, files):

@@ -85,7 +85,16 @@ def test_a_folder_opens_with_hugging_face_datasets(
     assert [plain(row) for row in by_datasets(output / kind, tmp_path)] == expected[kind]
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint64(), pa.string()], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int64(),
+        pa.string(),
+        pytest.param(pa.int32(), marks=pytest.mark.slow),
+        pytest.param(pa.uint64(), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_ids_keep_the_type_of_their_column(tmp_path, tiny_bundle, kind):
     """Ids are strings on the way; integers as large as they come return as they were."""
     numbers = [3, 2**31 - 1 if kind == pa.int32() else 2**63 - 1, 0]

@@ -299,6 +299,7 @@ def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
         assert len(bert.read(output)[0]) == 3
 
 
+@pytest.mark.slow
 def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     path = output / "embeddings/part-0000000-00000.parquet"
     schema = pq.read_schema(path)
@@ -331,6 +332,7 @@ def archive_of(path, *entries):
     return path
 
 
+@pytest.mark.slow
 def test_an_archive_larger_than_any_model_is_refused(tmp_path, capsys):
     source = tmp_path / "model"
     write_tiny_huggingface(source)

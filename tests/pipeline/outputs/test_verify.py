@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import stat
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -149,24 +151,33 @@ def test_an_unfinished_run_is_read_only_on_request(output):
     assert 0 < len(ids) == len(vectors) < whole
 
 
-def test_files_that_vanish_while_a_run_goes_on_fail_it(
-    output, corpus, tiny_bundle, capsys, monkeypatch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (partial(Path.unlink, missing_ok=True), "missing"),
+        (partial(os.truncate, length=9), "has 9 "),
+    ],
+    ids=["lost", "cut"],
+)
+def test_files_that_change_while_a_run_goes_on_fail_it(
+    output, corpus, tiny_bundle, capsys, monkeypatch, change, problem
 ):
-    """An earlier attempt wrote all but one part; a file of it is lost while that one is written."""
+    """An earlier attempt wrote all but one part; a file of it changes while that one is written."""
     whole = files(output)
     changed = record(output)
     (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
     reports(output)[-1].unlink()
     straight = os.fsync
 
-    def losing(descriptor):
-        (output / FIRST).unlink(missing_ok=True)
+    def changing(descriptor):
+        change(output / FIRST)
         straight(descriptor)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", losing)
+        patched.setattr(os, "fsync", changing)
         assert embed(output, tiny_bundle, corpus, **SMALL) == 1
-    assert f"{FIRST}: missing" in capsys.readouterr().err
+    assert f"{FIRST}: {problem}" in capsys.readouterr().err
     assert record(output)["status"] == "failed"
     assert embed(output, tiny_bundle, corpus, **SMALL) == 0
     assert files(output) == whole

@@ -167,6 +167,7 @@ def test_texts_are_shown_on_request_and_then_only_to_the_owner(output, page, tmp
     assert (output / "report.html").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_large_output_is_sampled_over_all_of_it(output, tmp_path):
     """150 files and 1,100 reports, all copies of one part, in a run that says it has a million."""
     (tmp_path / "embeddings").mkdir()

@@ -209,6 +209,7 @@ def test_parameters_that_cannot_work_are_refused_by_the_template(name, right, wr
         assert not all(re.search(pattern, value) for pattern in patterns), value
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_gcloud_takes_the_template(tmp_path):
     command = ["gcloud", "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]

@@ -91,6 +91,7 @@ def test_the_graph_does_not_grow_with_the_files(tmp_path, one_file, many_files, 
     assert len(large) < 100_000
 
 
+@pytest.mark.slow
 def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tiny_bundle):
     sizes = []
     for documents in (200, 20_000):
@@ -111,6 +112,7 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
     assert max(sizes) < 3000
 
 
+@pytest.mark.slow
 def test_the_sample_of_texts_that_the_account_gathers_stops_growing():
     summing = SumReports()
     generator, sizes = np.random.default_rng(5), []

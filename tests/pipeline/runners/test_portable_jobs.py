@@ -66,6 +66,7 @@ def test_the_job_is_recorded_and_found_done(tmp_path, tiny_bundle, text, server,
     assert record(output)["documents_per_second"] is None  # all was computed before
 
 
+@pytest.mark.slow
 def test_an_unknown_job_is_named_by_any_later_command(tmp_path, tiny_bundle, text, server, capsys):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, text, **portable(server)) == 0
@@ -78,6 +79,7 @@ def test_an_unknown_job_is_named_by_any_later_command(tmp_path, tiny_bundle, tex
     assert "http://JOBMANAGER:8081/jobs/overview" in seen
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_is_not_started_twice(tmp_path, tiny_bundle, text, server, capsys):
     class Running(LocalJobServicer):
         def GetState(self, request, context=None):

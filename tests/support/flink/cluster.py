@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.support.flink.handlers import Faults
 from tests.support.servers.gcs import answers, free_port
@@ -21,6 +21,10 @@ _SCRIPTS = ROOT / "deploy" / "flink"
 _BUILT = ROOT / "build" / "flink"
 _JARS = str(_BUILT / "job_server")
 _PATIENCE = 240.0  # seconds that anything may take on a busy machine
+# Reads ids of processes to the end of its input, which comes when the tests end or are killed. An
+# empty line says that none is left to be killed. TaskManagers leave gigabytes in the folder.
+_GUARD = """while read -r each; do groups="${each:+$groups $each}"; done
+for each in $groups; do kill -KILL "-$each"; done; rm -rf "$1" """
 
 
 @dataclass
@@ -28,11 +32,12 @@ class FlinkCluster:
     """A running JobManager, its TaskManagers and Beam's job server.
 
     Attributes:
-        folder: Holds logs, artifacts and what workers unpack.
+        folder: Holds logs, artifacts, and in `work` all that Flink and workers unpack.
         rest_port: Of the JobManager, for people and tests.
         rpc_port: Of the JobManager, for TaskManagers.
         job_port: Of the job server.
         stack: Ends every process.
+        guard: Takes the id of each process; it ends those that a killed test session leaves.
         job_manager: Process id of the JobManager.
         job_server: Process id of the job server.
         restarts: Whether it restarts jobs that fail.
@@ -44,6 +49,7 @@ class FlinkCluster:
     rpc_port: int
     job_port: int
     stack: ExitStack
+    guard: IO[str]
     job_manager: int = 0
     job_server: int = 0
     restarts: bool = True
@@ -59,8 +65,7 @@ class FlinkCluster:
         while len(self.task_managers) < count:
             log = self.folder / f"taskmanager-{time.monotonic_ns()}.log"
             values = self.values | {"taskmanager.memory.process.size": "1g"}
-            pid = self.stack.enter_context(_node("taskmanager", log, values))
-            self.task_managers.append(pid)
+            self.task_managers.append(self._node("taskmanager", log, values))
         wait_until(lambda: self.rest("overview")["slots-available"] == count, "free slots")
 
     def blocks_by_task_manager(self) -> dict[str, int]:
@@ -92,7 +97,12 @@ class FlinkCluster:
     def start_job_server(self) -> None:
         """Starts one and waits until it takes jobs."""
         log = self.folder / f"job_server-{time.monotonic_ns()}.log"
-        self.job_server = self.stack.enter_context(_job_server(self, log))
+        flags = [f"--flink-master=localhost:{self.rest_port}", f"--job-port={self.job_port}"]
+        self.job_server = self._run(
+            [str(_SCRIPTS / "job_server.sh"), *flags, f"--artifact-port={free_port()}"],
+            log,
+            ARTIFACTS=str(self.folder / "artifacts"),
+        )
         wait_until(lambda: "JobService started" in log.read_text("utf-8"), "job server")
 
     def start_job_manager(self, restarts: bool) -> None:
@@ -100,8 +110,21 @@ class FlinkCluster:
         log = self.folder / f"jobmanager-{'restarts' if restarts else 'fails'}.log"
         changed = {} if restarts else {"restart-strategy.type": "none"}
         self.restarts = restarts
-        self.job_manager = self.stack.enter_context(_node("jobmanager", log, self.values | changed))
+        self.job_manager = self._node("jobmanager", log, self.values | changed)
         wait_until(lambda: answers(f"http://localhost:{self.rest_port}/overview"), "JobManager")
+
+    def _node(self, kind: str, log: Path, values: dict[str, Any]) -> int:
+        words = [word for name, value in values.items() for word in ("-D", f"{name}={value}")]
+        home = str(_BUILT / "libraries" / "pyflink")
+        return self._run([str(_SCRIPTS / "node.sh"), kind, *words], log, FLINK_HOME=home)
+
+    def _run(self, command: list[str], log: Path, **env: str) -> int:
+        """Starts a process that the stack ends, or the guard; returns its id."""
+        env["JOB_SERVER_JARS"] = _JARS
+        env["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={self.folder / 'work'}"
+        pid = self.stack.enter_context(_running(command, log, **env))
+        print(pid, file=self.guard, flush=True)
+        return pid
 
     @property
     def flags(self) -> list[str]:
@@ -139,28 +162,25 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
     (folder / "work").mkdir(parents=True)
     (folder / "artifacts").mkdir()
     with ExitStack() as stack:
+        guard = stack.enter_context(_guard(folder / "work"))
         ports = free_port(), free_port(), free_port()
-        cluster = FlinkCluster(folder, *ports, stack)
+        cluster = FlinkCluster(folder, *ports, stack, guard)
         cluster.start_job_server()
         cluster.start_job_manager(restarts=True)
         cluster.have_task_managers(2)
         yield cluster
 
 
-def _node(kind: str, log: Path, values: dict[str, Any]) -> Any:
-    words = [word for name, value in values.items() for word in ("-D", f"{name}={value}")]
-    homes = {"FLINK_HOME": str(_BUILT / "libraries" / "pyflink"), "JOB_SERVER_JARS": _JARS}
-    return _running([str(_SCRIPTS / "node.sh"), kind, *words], log, **homes)
-
-
-def _job_server(cluster: FlinkCluster, log: Path) -> Any:
-    flags = [f"--flink-master=localhost:{cluster.rest_port}", f"--job-port={cluster.job_port}"]
-    return _running(
-        [str(_SCRIPTS / "job_server.sh"), *flags, f"--artifact-port={free_port()}"],
-        log,
-        JOB_SERVER_JARS=_JARS,
-        ARTIFACTS=str(cluster.folder / "artifacts"),
-    )
+@contextmanager
+def _guard(folder: Path) -> Iterator[IO[str]]:
+    """Removes a folder at the end, also of a killed session, whose processes it then ends."""
+    command = ["sh", "-c", _GUARD, "guard", str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
+        assert process.stdin
+        yield process.stdin
+        process.stdin.write("\n")
 
 
 @contextmanager

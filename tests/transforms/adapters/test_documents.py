@@ -206,6 +206,7 @@ def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, mes
         EmbedDocuments(**{"model": tiny_bundle, **arguments})
 
 
+@pytest.mark.slow
 def test_making_it_loads_no_tensorflow(tiny_bundle):
     code = (
         "import sys, transforms; assert 'apache_beam' not in sys.modules; "

@@ -48,6 +48,7 @@ def stored(*streams):
     return "".join(f"{line}\n" for lines in streams for line in lines).encode()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     suffix=st.sampled_from(sorted(COMPRESS)),

@@ -95,6 +95,7 @@ def decompressed_by(output, *arguments):
     return Counted.bytes
 
 
+@pytest.mark.slow
 def test_a_run_decompresses_a_file_once_and_so_does_its_continuation(
     tmp_path, tiny_bundle, monkeypatch
 ):
