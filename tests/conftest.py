@@ -1,8 +1,8 @@
 """Fixtures that all tests share: the packaged model, a tiny one, servers of the whole session."""
 
 import os
-import signal
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
