@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from bert.version import __version__
@@ -92,10 +93,13 @@ def load(
     from bert.bundle.find import resolve_model
     from bert.calls.settings import VectorSettings, changed_spec
     from bert.encoder import Encoder
+    from bert.engines.choose import weight_files
 
     others = ("model", "threads", "prompt", "precision", "device", "max_seq_length")
     known_names(spec, {*VectorSettings.__annotations__, *others})
-    bundle = resolve_model(model)
+    # Of a model in Cloud Storage the other engines' weights are not fetched.
+    needed = partial(weight_files, precision=precision, device=device)
+    bundle = resolve_model(model, needed=needed)
     vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
     encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device)
     if max_seq_length is not None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from bert.arguments import seconds, whole_number
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
-from bert.engines.choose import EngineLoader, load_engine
+from bert.engines.choose import EngineLoader, load_engine, weight_files
 from bert.engines.cores import available_cores
 from bert.engines.runner import RowRunner
 from bert.graph.load import load_tokenizer
@@ -62,7 +63,10 @@ class RowEncoder:
         for name in others:
             raise SettingError(name, "is for bert.load, or for a call such as encode")
         self._given = (spec, threads, prompt, precision, device, inference_timeout, load_engine)
-        self.bundle = bundle = model if isinstance(model, Bundle) else resolve_model(model)
+        needed = partial(weight_files, precision=precision, device=device)
+        if not isinstance(model, Bundle):
+            model = resolve_model(model, needed=needed)
+        self.bundle = bundle = model
         self.spec = bundle.defaults if spec is None else spec
         if not isinstance(self.spec, VectorSpec):
             raise SettingError("spec", f"must be a VectorSpec, got a {type(spec).__name__}")

@@ -173,6 +173,11 @@ class Bundle:
             InputError: A file was changed; the message names the first such file.
         """
         for name in self.files if names is None else names:
+            if not Path(self.path, name).is_file():
+                raise InputError(
+                    f"{self.path}: {name} is missing; if it was fetched for another precision or "
+                    "device, give the model's address again"
+                )
             found = file_sha256(Path(self.path, name))
             if found != self.files[name]:
                 raise InputError(

@@ -2,12 +2,13 @@
 
 import difflib
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bert.arguments import path_text
 from bert.bundle.apart import import_apart
-from bert.bundle.bundle import Bundle, read_bundle
+from bert.bundle.bundle import Bundle, is_weights, read_bundle
 from bert.bundle.cache import cached_import
 from bert.bundle.default_model import NAMES, ensure_minilm
 from bert.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS, METADATA
@@ -17,7 +18,11 @@ from storage.errors import SettingError
 from storage.gcs import SCHEME
 
 
-def resolve_model(model: str | os.PathLike[str], allow_untrusted: bool = False) -> Bundle:
+def resolve_model(
+    model: str | os.PathLike[str],
+    allow_untrusted: bool = False,
+    needed: Callable[[Bundle], Sequence[str]] | None = None,
+) -> Bundle:
     """Returns the bundle of a model; a model in another format is imported first.
 
     The import runs in a process of its own, so that the caller does not load TensorFlow. The bundle
@@ -31,23 +36,25 @@ def resolve_model(model: str | os.PathLike[str], allow_untrusted: bool = False) 
             that is in its local cache. A folder comes before a name.
         allow_untrusted: Whether a SavedModel's graph may hold any operation, also those that read
             and write files.
+        needed: Names the weights that are fetched of a bundle in Cloud Storage, once its other
+            files are there; None is all.
 
     Raises:
         InputError: There is no such model, it is damaged or not a BERT, or the default model could
             not be fetched.
         RuntimeError: The import failed.
     """
-    return replace(
-        read_bundle(_bundle_folder(path_text("model", model), allow_untrusted)),
-        trusted=allow_untrusted,
-    )
+    place, weights = path_text("model", model), None
+    if place.startswith(SCHEME):
+        folder, weights = _from_cloud_storage(place, allow_untrusted, needed)
+    else:
+        folder = _bundle_folder(place, allow_untrusted)
+    return replace(read_bundle(folder, weights), trusted=allow_untrusted)
 
 
 def _bundle_folder(model: str, allow: bool) -> Path:
     if model == NAMES[0]:
         return Path(ensure_minilm())
-    if model.startswith(SCHEME):
-        return _from_cloud_storage(model, allow)
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest, allow_untrusted=allow))
     place = Path(model).absolute()
@@ -108,14 +115,23 @@ def _check_folder(folder: Path, model: str) -> None:
         )
 
 
-def _from_cloud_storage(url: str, allow: bool) -> Path:
+def _from_cloud_storage(
+    url: str, allow: bool, needed: Callable[[Bundle], Sequence[str]] | None
+) -> tuple[Path, Sequence[str] | None]:
+    """Returns the folder of a bundle, and which weights are in it, None for all."""
     remote = list_model(url)
-    if METADATA in remote.files:
-        return fetch(remote)
-    return cached_import(
-        remote.listing,
-        lambda dest: import_apart(fetch(remote), dest, allow_untrusted=allow, name=url),
-    )
+    if METADATA not in remote.files:
+        imported = cached_import(
+            remote.listing,
+            lambda dest: import_apart(fetch(remote), dest, allow_untrusted=allow, name=url),
+        )
+        return imported, None
+    if needed is None:
+        return fetch(remote), None
+    others = {name: file for name, file in remote.files.items() if not is_weights(name)}
+    weights = needed(read_bundle(fetch(replace(remote, files=others)), []))
+    wanted = {name: file for name, file in remote.files.items() if name in {*others, *weights}}
+    return fetch(replace(remote, files=wanted)), weights
 
 
 def _listing(place: Path) -> str:

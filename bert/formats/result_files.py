@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.formats.number_types import output_dtype
+from bert.formats.number_types import output_dtype, restored
 from bert.formats.output_files import KINDS, PIECES
 from bert.formats.plain_vectors import plain_vectors
 from bert.formats.vector_coding import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
+_BLOCK = 1 << 19  # bytes of float32 at a time: so few stay in the processor's cache
 SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 
@@ -136,10 +137,11 @@ def sentence_batches(
     ):
         check_size(file)
         names = [name for name in columns if name in file.schema_arrow.names]
-        plain = coding.dtype == "float32" and names == ["embedding"] and not check_pages
-        if plain and (vectors := plain_vectors(path, file, coding.width)) is not None:
-            yield from (SentenceVectors([], each) for each in vectors)
-            return
+        if not check_pages and {"embedding"} <= set(names) <= {"embedding", "scale"}:
+            plain = plain_vectors(path, file, coding.dtype, coding.width)
+            if plain is not None:
+                yield from _plain_batches(plain, _scales(file), coding)
+                return
         for batch in file.iter_batches(rows, columns=names, use_threads=False):
             yield _sentences({name: batch[name] for name in names}, coding)
 
@@ -200,6 +202,24 @@ def _sentences(columns: "dict[str, pa.Array]", coding: Coding) -> SentenceVector
         coding.of_column(columns["embedding"], columns.get("scale")),
         *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
     )
+
+
+def _plain_batches(
+    pages: Iterator[np.ndarray], scales: np.ndarray | None, coding: Coding
+) -> Iterator[SentenceVectors]:
+    first, rows = 0, max(1, _BLOCK // (4 * coding.width))
+    for page in pages:
+        for start in range(0, len(page), rows):
+            values = page[start : start + rows]
+            own = None if scales is None else scales[first : first + len(values)]
+            yield SentenceVectors([], restored(values, own, coding.dtype, coding.width))
+            first += len(values)
+
+
+def _scales(file: "pa.parquet.ParquetFile") -> np.ndarray | None:
+    if "scale" not in file.schema_arrow.names:
+        return None
+    return np.from_dlpack(file.read(["scale"], use_threads=False)["scale"].combine_chunks())
 
 
 def _sentence_records(path: Path, coding: Coding) -> SentenceVectors:

@@ -82,10 +82,10 @@ class Coding:
 
     def of_column(self, column: "pa.Array", scale: "pa.Array | None") -> np.ndarray:
         """Returns vectors of a column of Parquet, in which a missing one may be an empty list."""
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        present = lengths > 0
-        scales = None if scale is None else scale.to_numpy(zero_copy_only=False)[present]
-        return self.vectors(column.flatten().to_numpy(), scales, present)
+        # to_numpy would import pandas where it is installed: a third of a second.
+        present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
+        scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
+        return self.vectors(np.from_dlpack(column.flatten()), scales, present)
 
 
 def check_size(file: "pa.parquet.ParquetFile") -> None:

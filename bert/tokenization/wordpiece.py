@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
@@ -15,6 +15,7 @@ _MAX_ENTRIES = 1 << 19  # words and pieces together, about 30 MB; then the table
 _COUNT_BITS = 32  # an entry is one integer: where the pieces start, and their number
 _NO_PIECES = 1  # row 0, one piece
 _BEFORE = "\n"  # precedes each word where words are cut; no word contains it
+_PIECE = itemgetter(0)  # of a match
 _WHOLE_WORD = -1  # instead of the end of a piece: the end of the word
 # Bytes of words that are looked up without a Python string: 16 ASCII characters, or 16 others below
 # U+10000. Longer words are rare, and take a microsecond each.
@@ -51,7 +52,14 @@ class WordPiece:
         entries = [(entry, row) for entry, row in vocab.items() if entry and _BEFORE not in entry]
         pieces = {_BEFORE + entry: row for entry, row in entries}
         pieces |= {entry[2:]: row for entry, row in entries if entry[:2] == "##" != entry}
+        # Where no entry begins a word: so each word has a first match.
+        pieces[_BEFORE] = vocab[unk_token]
         self._piece_ids = np.fromiter(pieces.values(), np.int32, len(pieces))
+        self._begins = np.array([piece[0] == _BEFORE for piece in pieces])
+        self._chars = np.fromiter(map(len, pieces), np.int64, len(pieces)) - self._begins
+        sizes = np.array([len(_bytes(piece)) for piece in pieces])
+        # Of no size, it leaves a gap.
+        self._sizes = np.where(self._chars > 0, sizes, 0)
         # The leftmost longest match after the last one is the greedy choice.
         self._cutter = BytesAhoCorasick(
             list(map(_bytes, pieces)), MatchKind.LeftmostLongest, Implementation.ContiguousNFA
@@ -128,26 +136,28 @@ class WordPiece:
         Returns:
             int64 `[words]`.
         """
+        # The other two of each match, its start and stop, would take longer than all that follows.
         matches = self._cutter.find_matches_as_indexes(lines)
-        flat = np.fromiter(chain.from_iterable(matches), np.int64, 3 * len(matches))
-        pieces, starts, stops = flat.reshape(-1, 3).T
-        text = np.frombuffer(lines, np.uint8)
-        begins = np.flatnonzero(text == ord(_BEFORE))
-        word = np.searchsorted(begins, starts, side="right") - 1
-        # In UTF-8 all bytes of a character but the first are 10xxxxxx.
-        chars = splits_of((text & 0xC0) != 0x80)
-        lengths = np.diff(chars[begins], append=chars[-1]) - 1
+        pieces = np.fromiter(map(_PIECE, matches), np.int64, len(matches))
+        firsts = np.flatnonzero(self._begins.take(pieces))
+        chars, sizes = self._chars.take(pieces), self._sizes.take(pieces)
+        lengths, begins = np.add.reduceat(chars, firsts), _places_of(_BEFORE, lines)
         # Pieces do not overlap, so those of a word have all its bytes only if they leave no gap.
-        covered = np.bincount(word, stops - starts, len(begins))
-        whole = (covered == np.diff(begins, append=len(text))) & (lengths <= self._max_word_chars)
-        kept = whole[word]
-        pieces, stops, word = pieces[kept], stops[kept], word[kept]
-        counts = np.bincount(word, minlength=len(begins))
+        covered = np.add.reduceat(sizes, firsts) == np.diff(begins, append=len(lines))
+        whole = covered & (lengths <= self._max_word_chars)
+        counts = np.diff(firsts, append=len(pieces))
+        kept = np.repeat(whole, counts)
+        pieces, chars, counts = pieces[kept], chars[kept], counts * whole
+        stops = np.cumsum(chars) - np.repeat(splits_of(lengths * whole)[:-1], counts)
         starts = self._rows + splits_of(counts)[:-1]
         self._ids = _extended(self._ids, self._rows, self._piece_ids.take(pieces))
-        self._stops = _extended(self._stops, self._rows, chars[stops] - chars[begins + 1][word])
+        self._stops = _extended(self._stops, self._rows, stops)
         self._rows += len(pieces)
         return np.where(whole, starts << _COUNT_BITS | counts, _NO_PIECES)
+
+
+def _places_of(char: str, lines: bytes) -> np.ndarray:
+    return np.flatnonzero(np.frombuffer(lines, np.uint8) == ord(char))
 
 
 def _lines_of(words: np.ndarray) -> bytes:

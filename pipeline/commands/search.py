@@ -3,9 +3,10 @@
 import argparse
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
 from bert.encoder import Encoder
+from bert.engines.choose import weight_files
 from bert.formats.output_files import RUN_FILE, parse_name
 from bert.nearest import Hit, nearest
 from bert.results import granular_settings, read_run
@@ -201,7 +203,8 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
             )
         settings = granular_settings(folder, "sentence")
         place = model or (record or {}).get("model", {}).get("name") or DEFAULTS["model"]
-        bundle = resolve_model(place, allow_untrusted)
+        needed = partial(weight_files, precision=query_precision(settings), device="cpu")
+        bundle = resolve_model(place, allow_untrusted, needed)
     with _record_errors(folder):
         if bundle.fingerprint != settings["model"]:
             raise UsageError(
@@ -227,15 +230,19 @@ def _check_comparable(outputs: Sequence[_Output]) -> None:
 def query_vectors(output: _Output, queries: Sequence[str], prompt: str | None = None) -> np.ndarray:
     """float32 `[queries, width]` of unit length; ValueError if the model has no such prompt."""
     bundle, settings, spec = output.bundle, output.settings, output.spec
-    # This processor may lack the other precisions, which differ by a rounding only.
-    precision = "int8" if settings.get("precision") == "int8" else "float32"
-    prompt = query_prompt(bundle, prompt)
+    precision, prompt = query_precision(settings), query_prompt(bundle, prompt)
     encoder = Encoder(bundle, spec, prompt=prompt, precision=precision, device="cpu")
     length = settings["max_seq_length"]
     vectors = encoder.encode(list(queries), max_seq_length=length, long_text="truncate")
     vectors = vectors.reshape(len(queries), -1)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def query_precision(settings: Mapping[str, Any]) -> str:
+    """The precision of queries for a run's vectors."""
+    # This processor may lack the other precisions, which differ by a rounding only.
+    return "int8" if settings.get("precision") == "int8" else "float32"
 
 
 def query_prompt(bundle: Bundle, given: str | None) -> str:

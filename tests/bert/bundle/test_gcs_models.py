@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import bert
+from bert.bundle.bundle import is_weights, read_bundle
+from bert.bundle.files import LITERT
 from bert.bundle.find import resolve_model
 from bert.bundle.gcs_models import RemoteFile, RemoteModel, fetch, fetch_model, list_model
 from bert.importers import import_model
 from pipeline.cli import main
+from storage.errors import InputError
 from tests.support.models.google import write_tiny_google
 from tests.support.models.hub import write_tiny_hub
 from tests.support.models.tiny import write_tiny_huggingface
@@ -128,6 +132,19 @@ def test_a_bundle_is_used_as_it_lies_there(gcs, cache, tiny_bundle):
     bundle = resolve_model(url)
     assert bundle.path == str(fetch_model(url))
     bundle.verify_files()
+
+
+@pytest.mark.parametrize(("precision", "other"), [("float32", "int8"), ("int8", "float32")])
+def test_a_load_fetches_the_weights_of_its_engine_alone(gcs, cache, tiny_bundle, precision, other):
+    url = gcs.put_folder(Path(tiny_bundle), "bundles", precision)
+    encoder = bert.load(url, precision=precision, device="cpu")
+    weights = set(filter(is_weights, read_bundle(tiny_bundle).files))
+    assert files_below(encoder.bundle.path) & weights == {LITERT[precision]}
+    local = bert.load(tiny_bundle, precision=precision, device="cpu")
+    assert encoder.encode("a text").tobytes() == local.encode("a text").tobytes()
+    with pytest.raises(InputError, match=f"{LITERT[other]} is missing; .* the model's address"):
+        bert.Encoder(encoder.bundle, precision=other, device="cpu")
+    assert LITERT[other] in files_below(bert.Encoder(url, precision=other).bundle.path)
 
 
 WRITE = {"huggingface": write_tiny_huggingface, GOOGLE: write_tiny_google, "hub": write_tiny_hub}

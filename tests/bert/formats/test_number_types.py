@@ -60,6 +60,11 @@ def test_every_float16_comes_back_as_it_was():
     np.testing.assert_array_equal(restored(values, None, "float16", 0)[0], FINITE_FLOAT16)
 
 
+def test_float16_that_others_wrote_may_be_infinite_or_no_number():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[None]
+    np.testing.assert_array_equal(restored(every, None, "float16", 0), every.astype(np.float32))
+
+
 @given(vectors(2.0**100))
 def test_int8_is_within_half_a_step_of_the_scale(given):
     given = np.where(np.abs(given) < 2.0**-100, np.float32(0), given)
