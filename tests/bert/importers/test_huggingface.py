@@ -52,6 +52,7 @@ def test_every_form_of_the_same_weights_gives_the_same_model(tmp_path, tiny_bund
     assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
 
 
+@pytest.mark.slow
 def test_importing_twice_gives_the_same_fingerprint_and_files(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     first, second = imported(tmp_path, "one"), imported(tmp_path, "two")
@@ -271,6 +272,7 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(tmp_path):
     assert (tmp_path / "bundle" / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_bundle_written_by_another_process_meanwhile_stays(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     first = imported(tmp_path)

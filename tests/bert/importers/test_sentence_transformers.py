@@ -116,6 +116,7 @@ def test_modules_are_asked_of_a_model_that_has_none(tiny_bundle):
         read_bundle(tiny_bundle).check(VectorSpec(dense=8))
 
 
+@pytest.mark.slow
 def test_another_module_is_another_model(tmp_path):
     write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
     first, twin = imported(tmp_path, "one"), imported(tmp_path, "two")
@@ -134,6 +135,7 @@ def test_another_module_is_another_model(tmp_path):
     assert len({each.fingerprint for each in found}) == 4
 
 
+@pytest.mark.slow
 def test_prompts_and_pooling_are_the_runs_and_leave_the_model_the_same(tmp_path):
     write_sentence_transformers(tmp_path / "source", prompts={"query": "a"})
     first = imported(tmp_path, "one")
@@ -168,6 +170,7 @@ def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, messa
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.slow
 def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
     write_sentence_transformers(tmp_path / "source", pooling={"pooling_mode": "max"})
     write_modules(tmp_path / "source", ["Transformer", "Pooling", "Dropout", "Normalize"])

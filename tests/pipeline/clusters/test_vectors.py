@@ -84,6 +84,7 @@ def test_which_to_keep_chooses_among_equal_pairs(tmp_path):
     assert kept == {"hard": {"b"}, "easy": {"a"}}
 
 
+@pytest.mark.slow
 def test_random_depends_on_id_and_seed_not_on_the_order(tmp_path):
     vectors = np.ones((40, 4), np.float32)
     ids = [f"id-{number}" for number in range(40)]

@@ -46,6 +46,7 @@ def test_a_run_that_was_begun_is_continued(tmp_path, tiny_bundle, text, disk, ca
     assert "GB free, but about 2,000 documents will take" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_overwrite_frees_counts(tmp_path, tiny_bundle, text, disk):
     disk["/"] = 1 << 40
     assert embed(tmp_path / "out", tiny_bundle, text) == 0

@@ -50,6 +50,7 @@ def test_very_many_reports_are_left_to_those_who_have_the_blocks(tmp_path, monke
     assert found == [blocks == 20] * blocks
 
 
+@pytest.mark.slow
 def test_a_part_whose_examples_lie_in_another_folder_is_finished(tmp_path):
     """Else every rerun with --tfrecord_output would hand all blocks to the workers again."""
     output, kept = tmp_path / "out", str(tmp_path / "kept")
