@@ -12,4 +12,9 @@ if [[ $tensorflow == no ]]; then
 fi
 # libtpu would look for a TPU.
 [[ $device == tpu ]] || BERT_EMBED_CACHE=/models python -m pipeline model verify minilm
-[[ -z $model ]] || BERT_EMBED_CACHE=/models python -m pipeline model import "$model" /opt/bert-embed/model
+[[ -n $model ]] || exit 0
+mkdir -p /opt/bert-embed
+code='import sys; from bert.bundle.find import resolve_model; print(resolve_model(sys.argv[1]).path)'
+bundle=$(BERT_EMBED_CACHE=/models python -c "$code" "$model")
+cp -r "$bundle" /opt/bert-embed/model
+python -m pipeline model inspect /opt/bert-embed/model

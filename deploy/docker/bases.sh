@@ -5,14 +5,11 @@
 set -euo pipefail
 dir=${1:?must name a folder for the stand-ins}
 dockerfile=$(cd "$(dirname "$0")" && pwd)/Dockerfile
-# An ARG's value, then what stands behind FROM.
 value() { sed -n "s/^ARG $1=//p" "$dockerfile" | head -1; }
 python=$(value PYTHON) beam=$(value BEAM)
-bases=()
-while read -r name; do
-  name=${name//'${PYTHON}'/$python}
-  bases+=("$(sed 's/\${BEAM}/'"$beam"'/; s/\${[A-Z]*_DIGEST}//' <<<"$name")")
-done < <(sed -nE 's/^FROM ([^ ]+[/:][^ ]*) AS .*/\1/p' "$dockerfile")
+# What stands behind FROM, with the values of its arguments.
+mapfile -t bases < <(sed -nE 's/^FROM ([^ ]+[/:][^ ]*) AS .*/\1/p' "$dockerfile" \
+  | sed -E "s/\\$\{PYTHON\}/$python/; s/\\$\{BEAM\}/$beam/; s/\\$\{[A-Z]+_DIGEST\}//")
 
 missing=()
 for base in "${bases[@]}"; do
