@@ -14,7 +14,8 @@ EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
-.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export lint-deploy check docs notebooks bench dataflow clean
+.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export images test-images
+.PHONY: lint-deploy check docs notebooks bench dataflow clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -170,6 +171,19 @@ build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
 
 test-export: build/export-venv/made  ## open exports with faiss, LanceDB, PostgreSQL, … (own environment)
 	build/export-venv/bin/python -m pytest tests/export_readers
+
+# Bases that cannot be pulled get stand-ins. TENSORFLOW=no makes images without TensorFlow, MODEL=minilm adds that model.
+TENSORFLOW := yes
+images:  ## build the images of workers and templates with Docker (docs/images.md)
+	deploy/docker/bases.sh build/image_bases
+	for target in worker template; do DOCKER_BUILDKIT=1 docker build --network host --file deploy/docker/Dockerfile \
+		--build-arg DEVICE=cpu --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
+		--build-arg REVISION=$$(git rev-parse HEAD) --target $$target \
+		--tag bert-embed-cpu$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
+	docker images --filter reference='bert-embed-cpu*:test'
+
+test-images: .venv/dev images prism  ## run the image as Beam's workers, and compare the output (Docker)
+	$(BIN)/python -m pytest tests/images
 
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
 	$(BIN)/lint-imports

@@ -28,6 +28,10 @@ prefetch_size fixed_embed_length verbose"""
 OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--container_executable",  # Beam's worker pool
     "--service_port",
+    "--worker_pool",  # Beam's boot program
+    "--target",  # docker
+    "--network",  # docker
+    "--format",  # docker
     "--flink_conf_dir",  # Beam's, for Flink's Java side
     "--number_of_execution_retries",
     "--examples",  # examples.train_classifier

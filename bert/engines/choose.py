@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from bert.arguments import one_of
@@ -10,7 +11,7 @@ from bert.bundle.bundle import Bundle
 from bert.bundle.files import LITERT
 from bert.engines.protocol import Engine
 from bert.quiet import quiet_start
-from storage.errors import SettingError
+from storage.errors import InputError, SettingError
 
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
@@ -159,7 +160,7 @@ def load_engine(
 
     Raises:
         SettingError: This machine or this model does not support precision or device.
-        InputError: The bundle's files are damaged.
+        InputError: The bundle's files are damaged, or it needs TensorFlow, which is not installed.
     """
     check_model(precision, bundle, device)
     found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
@@ -168,6 +169,11 @@ def load_engine(
         from bert.engines.litert import LiteRTEngine
 
         return LiteRTEngine(bundle, special_ids, precision, threads)
+    if find_spec("tensorflow") is None:
+        raise InputError(
+            f"{bundle.path} in {precision} requires TensorFlow, which is not installed here: use "
+            "an image built with TENSORFLOW=yes, or the weights of a BERT in float32 or int8"
+        )
     bundle.verify_files(bundle.variables)
     with quiet_start():
         if name == "tensorflow":

@@ -59,3 +59,15 @@ def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
+    code = (
+        "import sys, bert\n"
+        "sys.modules['tensorflow'] = None\n"
+        f"bert.load({tiny_bundle!r}, device='xla_cpu').encode(['a text'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "requires TensorFlow, which is not installed here" in done.stderr.splitlines()[-1]
