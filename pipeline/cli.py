@@ -15,6 +15,7 @@ from pipeline.runners import light_imports
 from pipeline.secrets import hide_secrets
 from storage.errors import InputError, StorageError
 
+_LEFT_OUT = ("tensorflow", "tensorflow_text", "tensorflow_hub")  # of images for LiteRT alone
 _HELP = """\
 usage: {program} COMMAND [flags]
 
@@ -70,7 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it
         raise
-    except Exception as error:  # a bug of ours: its place matters more than a sentence
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _LEFT_OUT:
+            warn(
+                f"error: {program()} {words[0]} requires TensorFlow here, which is not installed: "
+                "use an image built with TENSORFLOW=yes"
+            )
+            return ExitCode.USAGE
+        # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())
         warn(f"error: unexpected {type(error).__name__}, a bug of this program")
         return ExitCode.FAILED

@@ -71,3 +71,29 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert "requires TensorFlow, which is not installed here" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words", [["model", "verify", "minilm"], ["embed", "--precision=bfloat16", "--device=cpu"]]
+)
+def test_a_command_that_needs_tensorflow_says_so_where_it_is_missing(tmp_path, words):
+    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
+    if words[0] == "embed":
+        words = [*words, f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+    missing = (
+        "import sys\n"
+        "sys.modules['tensorflow'] = None\n"  # as where it is not installed
+        "from pipeline.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", missing, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "TensorFlow" in done.stderr
+    assert "TENSORFLOW=yes" in done.stderr
+    assert "a bug of this program" not in done.stderr
