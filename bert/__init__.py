@@ -116,4 +116,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for granted
     def __getattr__(name: str) -> Any:
         if name in _IMPORTED_ON_USE:
             return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
-        raise AttributeError(f"module 'bert' has no attribute {name!r}")
+        from bert.habits import missing_attribute
+
+        raise missing_attribute("bert", name)

@@ -10,7 +10,7 @@ import numpy as np
 from bert.arguments import seconds, whole_number
 from bert.bundle.bundle import Bundle
 from bert.bundle.find import resolve_model
-from bert.engines.choose import EngineLoader, load_engine, weight_files
+from bert.engines.choose import EngineLoader, load_engine, torch_device, weight_files
 from bert.engines.cores import available_cores
 from bert.engines.runner import RowRunner
 from bert.graph.load import load_tokenizer
@@ -77,8 +77,7 @@ class RowEncoder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        if isinstance(device, str) and device.partition(":")[0] == "cuda":
-            device = "gpu"  # as PyTorch calls it
+        device = torch_device(device)
         self.precision, self._device = precision, device
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length

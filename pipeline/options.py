@@ -6,7 +6,7 @@ The parser, the YAML reader, `--help` and docs/options.md derive from these fiel
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bert.engines.choose import DEVICES, PRECISIONS
+from bert.engines.choose import DEVICES, PRECISIONS, torch_device
 from bert.formats.number_types import OUTPUT_DTYPES
 from bert.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
 from bert.recipes import RECIPES
@@ -258,6 +258,7 @@ class EmbedOptions:
         "processor, for tests",
         default="auto",
         choices=DEVICES,
+        type=torch_device,
     )
     batch_tokens: int | None = embed_flag(
         COMPUTING,

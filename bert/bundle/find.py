@@ -73,6 +73,9 @@ def _bundle_folder(model: str, allow: bool) -> Path:
 def _from_name(model: str, allow: bool) -> Path:
     if model in NAMES:
         return Path(ensure_minilm())
+    if model.endswith(".ckpt"):
+        parent = os.path.dirname(model) or "."
+        raise SettingError("model", f"must be the folder of a checkpoint: give {parent}")
     snapshot = cached_snapshot(model)
     if snapshot is None:
         raise _unknown(model)

@@ -26,7 +26,7 @@ _NOT_OURS = {
         "float32",
         "is not offered, vectors are float32 here; a run stores others (output_dtype)",
     ),
-    "truncate_dim": (None, "is called dim here"),
+    "truncate_dim": (None, "is called dim here, and what is cut is scaled to length 1 again"),
 }
 
 

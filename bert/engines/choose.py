@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bert.arguments import one_of
 from bert.bundle.bundle import Bundle
@@ -56,6 +57,17 @@ def check_machine(precision: str, device: str = "auto") -> None:
     )
     if device != "auto" or not anywhere:
         find_device(precision, device)
+
+
+def torch_device(name: str | None) -> Any:
+    """Returns one of `DEVICES` for a device that PyTorch names; other values as they are.
+
+    >>> torch_device("cuda:0"), torch_device(None), torch_device("tpu")
+    ('gpu', 'auto', 'tpu')
+    """
+    if name is None:
+        return "auto"
+    return "gpu" if isinstance(name, str) and name.partition(":")[0] == "cuda" else name
 
 
 def find_device(precision: str, device: str) -> str:

@@ -57,7 +57,7 @@ def import_huggingface(
     """
     root = Path(source).absolute()
     if not root.is_dir():
-        raise InputError(f"{source}: no such folder")
+        raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
     settings = read_settings(root)
     folder = inside(root, settings.encoder)
     values = read_json(folder / "config.json")

@@ -1,8 +1,9 @@
 """Turns keyword arguments of `pipeline.embed` into options, and messages into Python's spelling."""
 
+import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Number
@@ -51,8 +52,22 @@ def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool) and name in FLAGS and not FLAGS[name].switch:
         raise SettingError(name, f"must have a value, got {value}")
     if isinstance(value, list | tuple) and (name in _LISTS or name not in FLAGS):
-        return as_words(name, [_plain(name, each) for each in value])
+        listed = [_plain(name, each) for each in value]
+        if name == "input":
+            _check_no_texts(listed)
+        return as_words(name, listed)
     return as_words(name, _plain(name, value))
+
+
+def _check_no_texts(inputs: Sequence[Any]) -> None:
+    """Refuses texts in the place of files, by their number: texts are in no message."""
+    for number, each in enumerate(inputs):
+        words = isinstance(each, str) and len(each.split()) > 1
+        if words and "://" not in each and not glob.has_magic(each) and not os.path.exists(each):
+            raise SettingError(
+                "input",
+                f"number {number} names no file; for texts in memory use bert.load().encode",
+            )
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -28,6 +28,25 @@ def test_attributes_of_others(encoder, name, lead):
     assert not hasattr(encoder, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "lead"), [("SentenceTransformer", r"bert\.load"), ("util", "sim")]
+)
+def test_names_of_other_packages(name, lead):
+    with pytest.raises(AttributeError, match=f"bert has no {name}: call .*{lead}"):
+        getattr(bert, name)
+
+
+def test_a_checkpoint_is_named_by_its_folder():
+    with pytest.raises(bert.SettingError, match="must be the folder of a checkpoint: give there"):
+        bert.load("there/bert_model.ckpt")
+
+
+def test_devices_have_the_names_of_pytorch_too(tiny_bundle):
+    assert bert.load(tiny_bundle, device=None).device == "cpu"
+    with pytest.raises(bert.SettingError, match="device gpu: TensorFlow sees no GPU"):
+        bert.load(tiny_bundle, device="cuda")
+
+
 def test_a_tokenizer_says_what_its_parts_are_called_and_can_be_pickled(encoder):
     tokenizer = encoder.tokenizer
     with pytest.raises(AttributeError, match="Tokenizer has no encode_plus: call the tokenizer i"):
@@ -42,7 +61,11 @@ def test_a_tokenizer_says_what_its_parts_are_called_and_can_be_pickled(encoder):
     ("settings", "lead"),
     [
         ({"model_name": "a"}, r"model_name is not a setting; did you mean model\?"),
-        ({"truncate_dim": 8}, r"truncate_dim is not a setting; did you mean dim\?"),
+        (
+            {"truncate_dim": 8},
+            "truncate_dim is called dim here, and what is cut is scaled to length 1",
+        ),
+        ({"prompts": {"query": "q: "}}, "prompts is not offered: give one as prompt"),
         ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
     ],
 )

@@ -119,6 +119,9 @@ def text_model_settings(
         ValueError: There is no such model, or it cannot give such vectors.
     """
     known_names(settings, {*_OWN, *ModelSettings.__annotations__})
+    for name in _OWN:
+        if name in settings:
+            raise SettingError(name, "is a setting of another transform, not of this one")
     vectors: dict[str, Any] = {**settings}
     computing = {name: vectors.pop(name) for name in _COMPUTING if name in vectors}
     max_seq_length, prompt = vectors.pop("max_seq_length", None), vectors.pop("prompt", None)
