@@ -60,11 +60,19 @@ ELSEWHERE = {
     ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
     ("docs/schedule.md", "install -o"): "needs root and systemd",
     ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
+    ("docs/schedule.md", "kubectl"): "needs Kubernetes",
+    ("docs/schedule.md", "docker"): "needs Docker: .github/workflows/images.yml",
+    ("docs/schedule.md", "gcloud"): "needs Google",
     ("docs/storage.md", "python"): "test_the_command_for_cloud_storage",
+    ("docs/template.md", "gcloud"): "tests/pipeline/runners/test_flex_template.py",
+    ("docs/template.md", "{"): "tests/pipeline/runners/test_flex_template.py",
+    ("docs/template.md", "module"): "tests/pipeline/runners/test_flex_template.py",
+    ("docs/images.md", "make images"): "needs Docker: make test-images",
     ("docs/estimate.md", "input:"): "tests/pipeline/estimate/test_estimate.py",
     ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
     ("deploy/README.md", "python"): "a template, its paths are left out",
     ("deploy/flink/README.md", "python"): "a drawing",
+    ("deploy/flink/README.md", "kubectl"): "needs Kubernetes; tests/deploy/test_manifests.py",
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
 }
 # What a command is given besides, where a small input or this machine asks for it.
@@ -123,7 +131,7 @@ def test_every_fence_of_a_page_is_closed_and_says_its_language(page):
     fences = re.findall(r"^```.*$", text, re.MULTILINE)
     languages = [each.language for each in blocks() if each.page == page]
     assert len(fences) == 2 * len(languages)
-    assert set(languages) <= {"bash", "console", "json", "python", "sql", "text"}
+    assert set(languages) <= {"bash", "console", "hcl", "json", "python", "sql", "text"}
 
 
 @pytest.fixture(scope="module")
