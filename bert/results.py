@@ -341,9 +341,11 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     settings = vector_settings(folder)
     kinds = settings.get("granularity", ["sentence"])
     if granularity not in kinds:
+        readers = ["bert.read" + ("" if kind == "sentence" else f"_{kind}s") for kind in kinds]
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
-            f"embed with granularity {granularity} into a folder of its own",
+            f"read them with {' or '.join(readers)}, or embed "
+            f"with granularity {granularity} into a folder of its own",
             "granularity",
         )
     return settings

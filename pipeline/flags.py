@@ -77,6 +77,7 @@ OTHER_NAMES = {
     "--top_k": "--k",
     "--truncate_dim": "--dim",
     "--use_gpu": "--device",
+    "--vectors": "--granularity",
     "--vocab_file": "--model",
 }
 

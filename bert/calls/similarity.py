@@ -49,7 +49,9 @@ def _vectors(name: str, values: Any) -> np.ndarray:
     try:
         vectors = np.atleast_2d(np.asarray(values, np.float32))
     except (TypeError, ValueError) as error:
-        raise SettingError(name, "must be numbers [vectors, dim] or [dim]") from error
+        raise SettingError(
+            name, "must be vectors, numbers [vectors, dim] or [dim]; encode texts first"
+        ) from error
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
     return vectors

@@ -125,7 +125,8 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     """About how many files of vectors there will be, and their bytes."""
     widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
     vectors, text_bytes = round(figures.vectors.value), round(figures.text_bytes)
-    size, _ = estimated_sizes(vectors, text_bytes, run.options, widths)
+    tokens = round(figures.tokens.value)
+    size, _ = estimated_sizes(vectors, text_bytes, run.options, widths, tokens)
     blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
     parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
     return parts * len(run.text_spec.granularity), size
@@ -173,7 +174,8 @@ def lines_of(found: Estimate) -> Iterator[str]:
     figures = found.figures
     rejected = figures.records.value - figures.documents.value
     yield f"input: {counted(found.files, 'file')}, {found.bytes / 1e6:,.1f} MB"
-    how = "everything was read" if figures.exact else f"{100 * figures.sampled_share:.2g}% was read"
+    share = f"{100 * min(figures.sampled_share, 0.99):.2g}%"
+    how = "everything was read" if figures.exact else f"{share} was read"
     yield (
         f"documents: {figures.documents}, about {counted(round(rejected), 'record')} rejected "
         f"({how}: {counted(figures.sampled_documents, 'document')})"

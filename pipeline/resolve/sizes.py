@@ -102,10 +102,18 @@ def estimated_documents(files: list[InputFile], limit: int | None) -> int:
 
 
 def estimated_sizes(
-    documents: int, text_bytes: int, options: EmbedOptions, widths: Widths
+    documents: int,
+    text_bytes: int,
+    options: EmbedOptions,
+    widths: Widths,
+    tokens: int | None = None,
 ) -> tuple[int, int]:
-    """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps."""
-    tokens = text_bytes // _TEXT_BYTES_A_TOKEN
+    """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps.
+
+    Where nobody counted the `tokens`, they follow from the bytes of the texts.
+    """
+    if tokens is None:
+        tokens = text_bytes // _TEXT_BYTES_A_TOKEN
     kept = text_bytes if options.writes_texts else 0
     examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:

@@ -20,7 +20,8 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 def check_dataflow(options: EmbedOptions, given: BeamFlags) -> None:
     """Refuses flags that conflict or are missing."""
     if places := list(_places(options, given)):
-        raise UsageError("; ".join(places))  # most lack several at first
+        # Most lack several at first.
+        raise UsageError("; ".join([*places, *_packaging(options, given)]))
     for check in (_naming, _network, _accelerators, _devices, _machines, _packaging):
         for problem in check(options, given):
             raise UsageError(problem)
