@@ -182,7 +182,7 @@ images:  ## build the images of workers and templates with Docker (docs/images.m
 		--tag bert-embed-cpu$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
 	docker images --filter reference='bert-embed-cpu*:test'
 
-test-images: .venv/dev images prism  ## run the image as Beam's workers, and compare the output (Docker)
+test-images: .venv/dev images prism flink  ## run the image as Beam's workers, and compare the output (Docker)
 	$(BIN)/python -m pytest tests/images
 
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml

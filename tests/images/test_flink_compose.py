@@ -1,0 +1,99 @@
+"""The cluster of `deploy/flink/compose.yaml`, of which a TaskManager is killed."""
+
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from tests.support.command import ROOT, embed, files, flags_of, record, reports, start
+
+FLINK = ROOT / "deploy" / "flink"
+SETTINGS = {"block_bytes": 4000, "threads": 1}
+pytestmark = pytest.mark.slow
+
+
+def run(*words, env=None):
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def compose(shared):
+    """Runs docker-compose on the file, which is up for the tests of this module."""
+    if shutil.which("docker-compose") is None or run("docker", "version").returncode:
+        pytest.skip("Docker and docker-compose do not answer here: start it, or set DOCKER_HOST")
+    if not (ROOT / "build" / "flink" / "job_server").exists():
+        pytest.skip("build/flink/job_server is not there: `make flink` fetches it")
+    env = {**os.environ, "SHARED": str(shared)}
+
+    def call(*words):
+        return run("docker-compose", "--file", str(FLINK / "compose.yaml"), *words, env=env)
+
+    if call("build", "jobmanager").returncode:
+        pytest.skip("the image cannot be built: it needs `make images`, and FLINK_IMAGE")
+    up = call("up", "--detach", "--no-build")
+    try:
+        assert up.returncode == 0, up.stderr
+        wait(lambda: '"slots-available":2' in overview(), lambda: call("logs").stdout)
+        wait(lambda: "JobService started" in logs(call), lambda: call("logs").stdout)
+        yield call
+    finally:
+        call("down")
+
+
+def overview():
+    try:
+        with urllib.request.urlopen("http://localhost:8081/overview", timeout=5) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+def logs(call):
+    said = call("logs", "job_server")
+    return said.stdout + said.stderr
+
+
+def wait(ready, why, seconds=90):
+    until = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < until, why()
+        time.sleep(0.2)
+
+
+def container_with_worker(call):
+    """The TaskManager on which the job's worker runs."""
+    for name in ("taskmanager-1", "taskmanager-2"):
+        container = call("ps", "--quiet", name).stdout.strip()
+        if "sdk_worker_main" in run("docker", "top", container).stdout:
+            return container
+    raise AssertionError("no worker runs")
+
+
+def test_a_killed_task_manager_changes_no_file(compose, shared, tiny_bundle):
+    corpus, model = shared / "in.txt", shared / "model"
+    corpus.write_text("".join(f"{n} seven stars of the river bank\n" for n in range(20_000)))
+    shutil.copytree(tiny_bundle, model)
+    assert embed(shared / "here", str(model), corpus, **SETTINGS) == 0
+
+    worker = '{"command": "/opt/bert-embed/deploy/flink/worker.sh"}'
+    flags = {**SETTINGS, "config": FLINK / "job.yaml", "environment_config": worker}
+    output = shared / "there"
+    # One of the two has a slot to spare, and takes the work of the other.
+    job = start("embed", *flags_of(output, str(model), corpus, parallelism=1, **flags))
+    wait(lambda: len(reports(output)) > 3, lambda: compose("logs", "--tail=40").stdout)
+    killed = container_with_worker(compose)
+    assert run("docker", "kill", killed).returncode == 0
+    done = len(reports(output))
+    _, errors = job.communicate(timeout=300)
+    assert job.returncode == 0, errors
+    assert done < len(reports(output)), "it was killed in the middle"
+    assert record(output)["status"] == "done"
+    assert files(output) == files(shared / "here")
