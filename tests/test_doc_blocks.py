@@ -72,6 +72,7 @@ ELSEWHERE = {
     ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
     ("deploy/README.md", "python"): "a template, its paths are left out",
     ("deploy/flink/README.md", "python"): "a drawing",
+    ("deploy/flink/README.md", "make images"): "needs Docker: make test-images",
     ("deploy/flink/README.md", "kubectl"): "needs Kubernetes; tests/deploy/test_manifests.py",
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
 }

@@ -36,8 +36,11 @@ def compose(shared):
     def call(*words):
         return run("docker-compose", "--file", str(FLINK / "compose.yaml"), *words, env=env)
 
-    if call("build", "jobmanager").returncode:
-        pytest.skip("the image cannot be built: it needs `make images`, and FLINK_IMAGE")
+    for base in ("bert-embed-cpu:test", os.environ.get("FLINK_IMAGE", "flink:1.19.3-java17")):
+        if run("docker", "image", "inspect", base).returncode:
+            pytest.skip(f"{base} is not there: `make images`, and FLINK_IMAGE or docker pull")
+    built = call("build", "jobmanager")
+    assert built.returncode == 0, built.stderr
     up = call("up", "--detach", "--no-build")
     try:
         assert up.returncode == 0, up.stderr
