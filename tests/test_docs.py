@@ -49,6 +49,8 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--wait",
     "--namespace",  # kubectl
     "--data",  # curl
+    "--detach",  # docker-compose
+    "--file",
 }
 
 
