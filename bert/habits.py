@@ -91,10 +91,13 @@ def keyword_hint(name: str, known: Collection[str]) -> str | None:
 
 
 def missing_attribute(owner: str, name: str) -> AttributeError:
-    """The error for an attribute that an Encoder or Tokenizer does not have.
+    """The error for an attribute that an Encoder, a Tokenizer or this package does not have.
 
     >>> missing_attribute("Tokenizer", "cls_token")
     AttributeError('Tokenizer has no cls_token: it is vocab[cls_id]')
     """
     hint = _ATTRIBUTES[owner].get(name)
-    return AttributeError(f"{owner} has no {name}{f': {hint}' if hint else ''}", name=name)
+    lacks = (
+        f"module 'bert' has no attribute {name!r}" if owner == "bert" else f"{owner} has no {name}"
+    )
+    return AttributeError(f"{lacks}{f': {hint}' if hint else ''}", name=name)

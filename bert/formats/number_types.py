@@ -87,7 +87,9 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
     if dtype == "float16":
         return _of_halves(values)
     if dtype == "bfloat16":
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        wide = values.astype(np.uint32)
+        wide <<= np.uint32(16)  # in place: a second copy costs as much again
+        return wide.view(np.float32)
     if dtype == "int8":
         if scale is None:
             raise InputError("int8 vectors require their column scale, which is missing")

@@ -83,7 +83,7 @@ def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"threads": True}, "threads must be an integer, got True"),
         ({"precision": ["int8"]}, "precision must be one of float32,"),
-        ({"device": None}, "device must be one of auto,"),
+        ({"device": 3}, "device must be one of auto,"),
         ({"prompt": ["a"]}, "prompt must be a str, got ['a']"),
         ({"dense": True}, "dense must be an integer, got True"),
         ({"dense": -1}, "dense must be at least 0, got -1"),

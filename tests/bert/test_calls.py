@@ -309,7 +309,7 @@ def test_similarities_are_cosines(encoder):
     assert encoder.similarity([1, 0], one).shape == (1, 3)
     for wrong, message in (
         ([[1, 2, 3]], "other must be vectors of 2 numbers, got 3"),
-        ([["a", "b"]], r"other must be numbers \[vectors, dim\]"),
+        ([["a", "b"]], r"other must be vectors, numbers \[vectors, dim\]"),
         (np.ones((1, 1, 2)), r"other must be numbers \[vectors, dim\] or \[dim\], got \(1, 1, 2\)"),
     ):
         with pytest.raises(bert.SettingError, match=message):

@@ -32,7 +32,9 @@ def test_attributes_of_others(encoder, name, lead):
     ("name", "lead"), [("SentenceTransformer", r"bert\.load"), ("util", "sim")]
 )
 def test_names_of_other_packages(name, lead):
-    with pytest.raises(AttributeError, match=f"bert has no {name}: call .*{lead}"):
+    with pytest.raises(
+        AttributeError, match=f"module 'bert' has no attribute '{name}': call .*{lead}"
+    ):
         getattr(bert, name)
 
 
