@@ -41,7 +41,8 @@ def test_programs_are_compiled_once_for_all_blocks_and_counted(texts, tmp_path, 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"device": "cuda"}, "--device: invalid choice: 'cuda'"),
+        ({"device": "rocm"}, "--device: invalid choice: 'rocm'"),
+        ({"device": "cuda"}, "--device gpu: TensorFlow sees no GPU on this machine"),
         ({"device": "gpu"}, "--device gpu: TensorFlow sees no GPU on this machine"),
         ({"device": "xla_cpu", "precision": "int8"}, "--precision int8 is for processors"),
         ({"device": "tpu", "precision": "float16"}, "--precision float16 is for GPUs"),
