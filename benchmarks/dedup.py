@@ -4,6 +4,7 @@
 vectors are made by hand: 100 around each centre, a tenth of them nearly repeated. With `--real`
 they are MiniLM's of docstring sentences, which then begin anew with numbers in front. Each side is
 a process that ends with which rows it removes. A sample of the rows is then compared with all rows.
+Peers hold all vectors, so that only ours takes part above 2,000,000.
 """
 
 import argparse
@@ -11,23 +12,28 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-import bert
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences
 from benchmarks.peers import faiss_python, peer_environment, peer_python
 
 _WIDTH, _PER_CENTRE, _FILE_ROWS = 384, 100, 80_000
 _MOST_COMMUNITIES = 200_000  # rows: community_detection, which compares all pairs, takes hours
-_BLOCK = 500  # rows of the sample that are compared at a time
-_OURS = (1, 2, 4)  # clusters in which a vector is compared, at most
+_MOST_HELD = 2_000_000  # rows: 3 GB of float32, which peers hold more than once
+_ROWS, _SAMPLED = 65_536, 2_000  # rows that are compared at a time, and how many of the sample
+_OURS, _DEFAULT = (1, 2, 4), 2  # clusters in which a vector is compared, at most
 _PROBES = 4  # the most of them
 
 
@@ -36,26 +42,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vectors", type=int, default=100_000)
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--output_dtype", choices=("float32", "float16"), default="float32")
     parser.add_argument("--threshold", type=float, default=0.95)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--sample", type=int, default=10_000)
     parser.add_argument("--name", default="dedup", help="under which the result is kept")
     args = parser.parse_args()
     kind = "real" if args.real else "made"
-    source = FOLDER / f"dedup-{kind}-{args.vectors}"
+    source = FOLDER / f"dedup-{kind}-{args.vectors}-{args.output_dtype}"
     if not (source / "run.json").exists():
         shutil.rmtree(source, ignore_errors=True)
-        (_embed if args.real else _make)(source, args.vectors)
+        _apart(_embed if args.real else _make, source, args.vectors, args.output_dtype)
     results = FOLDER / f"{source.name}-results"
     results.mkdir(exist_ok=True)
-    # Not held while the sides run: what a process holds when it starts another counts as its peak.
-    np.save(results / "vectors.npy", _unit(bert.read(source)[1]))
+    if args.vectors <= _MOST_HELD:
+        _apart(_hold, source, args.vectors, results / "vectors.npy")
     spent = measure.in_turn(_sides(source, results, args.threshold, args.vectors), args.rounds)
-    near = _near(np.load(results / "vectors.npy"), args.sample, args.threshold)
+    near = _apart(_near, source, args.vectors, args.sample, args.threshold)
     found, rows = {}, []
     for name, runs in spent.items():
-        removed = np.load(results / f"{name}.npy")
-        fact = _quality(removed, *near)
+        fact = _quality(np.load(results / f"{name}.npy"), *near)
         fact["seconds"] = measure.Figure.of([each.wall for each in runs]).median
         fact["cpu_seconds"] = measure.Figure.of([each.cpu for each in runs]).median
         fact["peak_mib"] = max(each.peak for each in runs) / 2**20
@@ -63,8 +69,8 @@ def main() -> None:
         rows.append([name, *_shown(fact)])
     record = {
         "benchmark": args.name,
-        "data": f"{args.vectors:,} vectors of {_WIDTH} numbers, {kind}; pairs of {args.sample:,} "
-        "of them with all",
+        "data": f"{args.vectors:,} {args.output_dtype} vectors of {_WIDTH} numbers, {kind}; pairs "
+        f"of {args.sample:,} of them with all",
         "threshold": args.threshold,
         "pairs": len(near[0]),
         "results": found,
@@ -73,36 +79,42 @@ def main() -> None:
     measure.report(record, header, rows)
 
 
+def _apart(function: Callable[..., Any], *args: object) -> Any:
+    """Calls in another process: what one holds as it starts another counts as the other's peak."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
 def _shown(fact: dict[str, float]) -> list[str]:
     spent = [f"{fact[name]:.0f}" for name in ("seconds", "cpu_seconds", "peak_mib")]
     shares = [f"{fact[name]:.3%}" for name in ("resolved", "in_vain")]
     return [*spent, f"{fact['removed']:,.0f}", *shares]
 
 
-def _embed(source: Path, count: int) -> None:
+def _embed(source: Path, count: int, dtype: str) -> None:
     texts = FOLDER / f"numbered-{count}.txt"
     texts.write_text("\n".join(numbered_sentences(count)), encoding="utf-8")
     command = [sys.executable, "-m", "pipeline", "embed", f"--input={texts}", f"--output={source}"]
-    subprocess.run([*command, "--precision=int8"], check=True)
+    subprocess.run([*command, "--precision=int8", f"--output_dtype={dtype}"], check=True)
 
 
-def _make(source: Path, count: int) -> None:
-    """Writes vectors as the output of a run."""
-    generator = np.random.default_rng(0)
+def _make(source: Path, count: int, dtype: str) -> None:
+    """Writes vectors as the output of a run; a vector repeats one of its file or an earlier one."""
     shape = (max(count // _PER_CENTRE, 1), _WIDTH)
-    centres = generator.standard_normal(shape, dtype=np.float32)
-    vectors = centres[generator.integers(0, len(centres), count)]
-    vectors += 0.6 * generator.standard_normal(vectors.shape, dtype=np.float32)
-    target, repeated = generator.integers(0, count, (2, count // 10))
-    noise = generator.standard_normal((len(target), _WIDTH), dtype=np.float32)
-    vectors[target] = vectors[repeated] + 0.05 * noise
+    centres = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     (source / "embeddings").mkdir(parents=True)
-    size, files = 0, range(0, count, _FILE_ROWS)
-    for number, at in enumerate(files):
-        some = vectors[at : at + _FILE_ROWS]
+    size, starts = 0, range(0, count, _FILE_ROWS)
+    for number, start in enumerate(starts):
+        vectors = _around(centres, number, min(_FILE_ROWS, count - start))
+        chance = np.random.default_rng([2, number])
+        repeated = _around(centres, int(chance.integers(0, number + 1)), len(vectors))
+        target, origin = chance.integers(0, len(vectors), (2, len(vectors) // 10))
+        noise = chance.standard_normal((len(target), _WIDTH), dtype=np.float32)
+        vectors[target] = repeated[origin] + 0.05 * noise
+        values = pa.array(vectors.ravel().astype(dtype))
         columns = {
-            "id": pa.array([str(row) for row in range(at, at + len(some))]),
-            "embedding": pa.FixedSizeListArray.from_arrays(some.ravel(), _WIDTH),
+            "id": pa.array([str(row) for row in range(start, start + len(vectors))]),
+            "embedding": pa.FixedSizeListArray.from_arrays(values, _WIDTH),
         }
         path = source / "embeddings" / f"part-{number:07d}-00000.parquet"
         pq.write_table(pa.table(columns), path, use_dictionary=False, write_page_checksum=True)
@@ -110,10 +122,35 @@ def _make(source: Path, count: int) -> None:
     record = {
         "run": source.name,
         "status": "done",
-        "vectors": {"shape": [_WIDTH], "output_dtype": "float32", "granularity": ["sentence"]},
-        "written": {"embeddings": {"files": len(files), "bytes": size, "rows": count}},
+        "vectors": {"shape": [_WIDTH], "output_dtype": dtype, "granularity": ["sentence"]},
+        "written": {"embeddings": {"files": len(starts), "bytes": size, "rows": count}},
     }
     (source / "run.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _around(centres: np.ndarray, number: int, rows: int) -> np.ndarray:
+    """The vectors of a file before some of them repeat others."""
+    chance = np.random.default_rng([1, number])
+    vectors = centres[chance.integers(0, len(centres), rows)]
+    vectors += 0.6 * chance.standard_normal(vectors.shape, dtype=np.float32)
+    return vectors
+
+
+def _hold(source: Path, count: int, path: Path) -> None:
+    """Writes all vectors as peers take them, float32 `[count, width]` of unit length."""
+    held = np.lib.format.open_memmap(path, "w+", np.float32, (count, _WIDTH))
+    for start, vectors in _unit_vectors(source):
+        held[start : start + len(vectors)] = vectors
+
+
+def _unit_vectors(source: Path) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the number of a row, and float32 `[some, width]` from there on."""
+    files, start = ds.dataset(sorted((source / "embeddings").glob("*.parquet"))), 0
+    for batch in files.to_batches(columns=["embedding"], batch_size=_ROWS):
+        numbers = batch["embedding"].flatten().to_numpy(zero_copy_only=False)
+        vectors = numbers.reshape(-1, _WIDTH).astype(np.float32)
+        yield start, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        start += len(vectors)
 
 
 def _sides(
@@ -124,7 +161,7 @@ def _sides(
         shutil.rmtree(output, ignore_errors=True)
         command = [sys.executable, "-m", "pipeline", "dedup", source, output]
         spent = measure.run([*command, f"--threshold={threshold}", f"--n_nearest={n_nearest}"])
-        np.save(results / f"ours, {n_nearest} nearest.npy", _removed(output))
+        _apart(_save_removed, output, results / f"ours, {n_nearest} nearest.npy")
         return spent
 
     def peer(name: str, module: str, python: Path, *flags: str) -> measure.Spent:
@@ -132,38 +169,42 @@ def _sides(
         command = [python, "-m", f"benchmarks.sides.{module}", *words, f"--threshold={threshold}"]
         return measure.run([*command, *flags], peer_environment())
 
+    held = count <= _MOST_HELD
     sides: dict[str, Callable[[], measure.Spent]] = {
-        f"ours, {each} nearest": lambda each=each: ours(each) for each in _OURS
+        f"ours, {each} nearest": partial(ours, each) for each in (_OURS if held else (_DEFAULT,))
     }
-    probes = f"--probes={_PROBES}"
-    name = f"faiss IVF, {_PROBES} probes"
-    sides[name] = lambda: peer(name, "faiss_range", faiss_python(), probes)
+    if held:
+        name = f"faiss IVF, {_PROBES} probes"
+        sides[name] = lambda: peer(name, "faiss_range", faiss_python(), f"--probes={_PROBES}")
     if count <= _MOST_COMMUNITIES:
         other = "community_detection"
         sides[other] = lambda: peer(other, other, peer_python())
     return sides
 
 
-def _removed(output: Path) -> np.ndarray:
-    """bool `[rows]`, in the input's order."""
-    clusters = ds.dataset(sorted(output.glob("clusters/*.parquet"))).to_table(["id"])["id"]
-    duplicates = ds.dataset(sorted(output.glob("duplicates/*.parquet"))).to_table(["id"])["id"]
-    return np.isin(clusters.to_numpy(), duplicates.to_numpy())
+def _save_removed(output: Path, path: Path) -> None:
+    """Writes bool `[rows]`, in the input's order."""
+    clusters, duplicates = (
+        ds.dataset(sorted(output.glob(f"{kind}/*.parquet"))).to_table(["id"])["id"]
+        for kind in ("clusters", "duplicates")
+    )
+    np.save(path, pc.is_in(clusters, value_set=duplicates.combine_chunks()).to_numpy())
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def _near(vectors: np.ndarray, sample: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+def _near(source: Path, count: int, sample: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """Every pair of a row of the sample and another row, int64 `[pairs]` each, by all products."""
-    chosen = np.random.default_rng(1).permutation(len(vectors))[:sample]
-    left, right = [], []
-    for at in range(0, len(chosen), _BLOCK):
-        rows = chosen[at : at + _BLOCK]
-        near, other = np.nonzero(vectors[rows] @ vectors.T >= threshold)
-        left.append(rows[near][rows[near] != other])
-        right.append(other[rows[near] != other])
+    chosen = np.sort(np.random.default_rng(1).permutation(count)[:sample])
+    held = np.empty((len(chosen), _WIDTH), np.float32)
+    for start, vectors in _unit_vectors(source):
+        here = slice(*np.searchsorted(chosen, (start, start + len(vectors))))
+        held[here] = vectors[chosen[here] - start]
+    left, right = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for start, vectors in _unit_vectors(source):
+        for at in range(0, len(chosen), _SAMPLED):
+            some, other = np.nonzero(held[at : at + _SAMPLED] @ vectors.T >= threshold)
+            apart = chosen[at + some] != start + other
+            left.append(chosen[at + some[apart]])
+            right.append(start + other[apart])
     return np.concatenate(left), np.concatenate(right)
 
 

@@ -30,6 +30,10 @@ _MODULES = {
     "engines_int8_passages": ("engines", "--precision=int8", "--texts=passages"),
     "dedup_real": ("dedup", "--real", "--name=dedup_real"),
     "dedup_million": ("dedup", "--vectors=1000000", "--name=dedup_million"),
+    "dedup_ten_million": (
+        *("dedup", "--vectors=10000000", "--output_dtype=float16", "--sample=2000"),
+        "--name=dedup_ten_million",
+    ),
     "padding": ("gpu.padding",),
 }  # others are their own
 _QUICK = {
@@ -50,7 +54,8 @@ _WHEN_NAMED = {
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
     **dict.fromkeys(
-        ("dedup", "dedup_real", "dedup_million"), ("--vectors=2000", "--sample=500", "--rounds=1")
+        ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
+        ("--vectors=2000", "--sample=500", "--rounds=1"),
     ),
     "search": ("--vectors=20000", "--dtypes=float32,int8", "--rounds=1"),
     "padding": (),

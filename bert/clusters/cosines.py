@@ -22,7 +22,7 @@ def conditions(vectors: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales float32 `[rows, width]`, all of them `FINE`, to unit length."""
+    """Scales `[rows, width]`, all of them `FINE`, to float32 of unit length."""
     scaled = np.empty(vectors.shape, np.float32)
     for at in range(0, len(vectors), _ROWS):
         wide = vectors[at : at + _ROWS].astype(np.float64)
@@ -36,7 +36,7 @@ def pair_cosines(
     """Computes the cosines of pairs of rows in float64.
 
     Args:
-        left: float32 `[rows, width]`.
+        left: `[rows, width]`.
         left_rows: int64 `[pairs]`, the first vector of each pair.
         right: As `left`.
         right_rows: int64 `[pairs]`, the second.

@@ -21,7 +21,7 @@ class Members:
         rows: int64 `[members]`, numbers of rows, in the input's order.
         keys: float64 `[members]`: of two vectors the one with the smaller key is kept; of equal
             keys the one with the smaller row.
-        vectors: float32 `[members, width]`.
+        vectors: `[members, width]`, of any type that float32 holds.
     """
 
     rows: np.ndarray

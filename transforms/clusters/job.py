@@ -10,12 +10,13 @@ import numpy as np
 from bert.clusters.cosines import conditions
 from bert.clusters.keep import WHICH_TO_KEEP
 from bert.clusters.neighbours import TILE
-from bert.formats.result_files import SENTENCE_COLUMNS, sentence_batches
+from bert.formats.result_files import SENTENCE_COLUMNS, output_dtype, sentence_batches
 from bert.results import has_reports, open_vectors
 from storage.files import open_raw, size_of
 from transforms.clusters.folder import ClusterFolder
 
 _ROWS = 4096  # vectors that are read at a time
+_COPIED = {"float16": "<f2", "ubinary": "<i1"}  # types that hold the vectors, smaller than float32
 _FILE_BITS = 32  # a row's number holds that of its file above its place in the file
 
 
@@ -72,7 +73,8 @@ class ClusterJob:
     @property
     def copy_type(self) -> np.dtype:
         """A vector as it is copied, with its row and the key by which it ranks."""
-        return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", "<f4", (self.width,))])
+        number = _COPIED.get(output_dtype(self.vectors), "<f4")
+        return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", number, (self.width,))])
 
     @property
     def copy_rows(self) -> int:
