@@ -1,4 +1,4 @@
-"""The same result in Cloud Storage, and with worker processes."""
+"""The same result in Cloud Storage, and from other runners."""
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -6,6 +6,8 @@ import pytest
 
 from pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
+from tests.support.command import start
+from tests.support.local_runners import RUNNERS, runner_flags
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +43,11 @@ def test_cloud_storage_gives_the_same(source, wanted, gcs, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_worker_processes_give_the_same(source, wanted, tmp_path):
-    workers = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_other_runners_give_the_same(source, wanted, tmp_path, runner):
     out = tmp_path / "out"
-    assert main(["dedup", str(source), str(out), *FLAGS, *workers]) == 0
+    job = start("dedup", str(source), str(out), *FLAGS, *runner_flags(runner))
+    _, errors = job.communicate(timeout=300)
+    assert job.returncode == 0, errors
     for kind, table in wanted.items():
         pd.testing.assert_frame_equal(pd.read_parquet(out / kind), table)

@@ -10,16 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows, start
+from tests.support.command import embed, files, flags_of, record, rejected, rows, start
+from tests.support.local_runners import RUNNERS, runner_flags
 
 pytestmark = pytest.mark.slow
 
-PRISM = ROOT / "build" / "prism"
-PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
-RUNNERS = {
-    "processes": ("--runner=FnApiRunner", *PROCESSES),
-    "prism": ("--runner=PrismRunner", f"--prism_location={PRISM}"),
-}
 WORKER = "sdk_worker_main"
 SMALL = {"block_bytes": 4000, "threads": 1}
 
@@ -64,9 +59,7 @@ def long_corpus(tmp_path_factory):
 @pytest.fixture(params=RUNNERS)
 def runner(request):
     """Beam's flags for a runner."""
-    if request.param == "prism" and not PRISM.exists():
-        pytest.skip("build/prism is not there: `make prism` builds it where Go is installed")
-    return RUNNERS[request.param]
+    return runner_flags(request.param)
 
 
 def counted(output):

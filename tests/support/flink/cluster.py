@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
+
 from tests.support.flink.handlers import Faults
 from tests.support.servers.gcs import answers, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 _SCRIPTS = ROOT / "deploy" / "flink"
+_JOB = _SCRIPTS / "job.yaml"
 _BUILT = ROOT / "build" / "flink"
 _JARS = str(_BUILT / "job_server")
 _PATIENCE = 240.0  # seconds that anything may take on a busy machine
@@ -128,11 +131,21 @@ class FlinkCluster:
 
     @property
     def flags(self) -> list[str]:
-        """The flags of a job on this cluster."""
+        """The flags of an `embed` job on this cluster."""
+        return [f"--config={_JOB}", *self._own_flags, "--threads=1"]
+
+    @property
+    def beam_flags(self) -> list[str]:
+        """The flags of a job of another command, which has no `--config`."""
+        values = yaml.safe_load(_JOB.read_text("utf-8"))
+        return [*(f"--{name}={value}" for name, value in values.items()), *self._own_flags]
+
+    @property
+    def _own_flags(self) -> list[str]:
         environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix}
         worker = {"command": str(_SCRIPTS / "worker.sh"), "env": environment}
-        flags = [f"--config={_SCRIPTS / 'job.yaml'}", f"--job_endpoint=localhost:{self.job_port}"]
-        return [*flags, f"--environment_config={json.dumps(worker)}", "--threads=1"]
+        endpoint = f"--job_endpoint=localhost:{self.job_port}"
+        return [endpoint, f"--environment_config={json.dumps(worker)}"]
 
     def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
         """`embed` on this cluster, in a process of its own."""
