@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,9 @@ def run_search(given: argparse.Namespace) -> int:
         if problem:
             warn(f"note: {problem}")
     for number, (query, hits) in enumerate(zip(queries, found, strict=True), 1):
+        if given.json:
+            say(_json(query, hits))
+            continue
         if given.queries is not None:
             say(f"query {number}: {excerpt(query, 200)}")
         for rank, hit in enumerate(hits, 1):
@@ -63,6 +67,17 @@ def run_search(given: argparse.Namespace) -> int:
             if hit.text is not None:
                 say(f"             {excerpt(hit.text, 200)}")
     return ExitCode.DONE
+
+
+def _json(query: str, hits: Sequence[Hit]) -> str:
+    """A query and its hits as one line of JSON; docs/output.md says what is in it."""
+    found = []
+    for rank, hit in enumerate(hits, 1):
+        row = {"rank": rank, "score": hit.score, "id": hit.at.id, "text": hit.text}
+        if hit.at.start is not None:
+            row |= {"start": hit.at.start, "stop": hit.at.stop}
+        found.append(row | {"output": hit.folder, "file": hit.file})
+    return json.dumps({"query": query, "hits": found}, ensure_ascii=False)
 
 
 def output_folders(named: Sequence[str]) -> list[str]:

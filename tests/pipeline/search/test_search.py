@@ -60,6 +60,23 @@ def test_the_command_prints_rank_score_and_text(output, capsys):
     assert TEXTS["bread"] in printed
 
 
+def test_json_holds_every_query_with_its_hits(output, tmp_path, capsys):
+    (tmp_path / "queries.txt").write_text("baking\na «boat»\n")
+    words = ["search", str(output), f"--queries={tmp_path / 'queries.txt'}", "--k=2", "--json"]
+    assert main(words) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["query"] for line in lines] == ["baking", "a «boat»"]
+    wanted = search(str(output), ["baking", "a «boat»"], k=2)
+    assert [[hit["score"] for hit in line["hits"]] for line in lines] == [
+        [hit.score for hit in hits] for hits in wanted
+    ]
+    first = lines[1]["hits"][0]
+    assert (first["rank"], first["id"], first["text"]) == (1, "sea", TEXTS["sea"])
+    assert first["output"] == str(output)
+    assert (output / first["file"]).is_file()
+    assert "start" not in first
+
+
 def test_another_model_is_refused(output, tiny_bundle, capsys):
     words = ["search", "--embeddings", str(output), "--query", "x", f"--model={tiny_bundle}"]
     assert main(words) == 2
