@@ -1,5 +1,6 @@
 """Finds where the pages of a Parquet column hold its numbers, and decodes those of a dictionary."""
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _VALUES, _ENCODING, _DEFINITION, _REPETITION = 1, 2, 3, 4
 _CODED = {"FLOAT": _PLAIN, "FIXED_LEN_BYTE_ARRAY": _PLAIN, "INT32": _RLE_DICTIONARY}
 _MOST_BITS = 16
 _LONG_RUN = 504  # numbers: Arrow's longest run of different ones
-_RUNS = 64  # decoded at once: few enough to stay in the processor's cache
+_RUNS = 128  # decoded at once: few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -170,18 +171,27 @@ def _unpacked(packed: np.ndarray, groups: int, bits: int) -> np.ndarray:
         return packed.reshape(-1)
     data = np.zeros(packed.size + 8, np.uint8)
     data[: packed.size] = packed.reshape(-1)
-    values, mask = np.empty((groups, 2), "<u8"), (1 << bits) - 1
-    for half in range(2):  # four numbers, which move to the places of four uint16
+    values = np.empty((groups, 2), "<u8")
+    for half in range(2):  # four numbers, of which two move up, and then one of each two
         byte, shift = divmod(4 * half * bits, 8)
-        four = np.ndarray((groups,), "V8", data, byte, (bits,)).copy().view("<u8")
+        four = np.ndarray((groups,), "<u8", data, byte, (bits,)).copy()
         four >>= np.uint64(shift)
-        spread = four & np.uint64(mask)
-        for number in range(1, 4):
-            moved = four << np.uint64(number * (16 - bits))
-            moved &= np.uint64(mask << 16 * number)
-            spread |= moved
-        values[:, half] = spread
+        for lower, upper, gap in _moves(bits):
+            moved = four << gap
+            moved &= upper
+            four &= lower
+            four |= moved
+        values[:, half] = four
     return values.view("<u2").reshape(-1)
+
+
+@functools.cache
+def _moves(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
+    """Which bits stay, which move, and how far, until numbers of some bits are 16 bits apart."""
+    two, one = (1 << 2 * bits) - 1, (1 << bits) - 1
+    pairs = two, two << 32, 2 * (16 - bits)
+    singles = one | one << 32, one << 16 | one << 48, 16 - bits
+    return [(np.uint64(low), np.uint64(up), np.uint64(gap)) for low, up, gap in (pairs, singles)]
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert.formats.number_types import stored_type, stored_width
+from bert.formats.number_types import restored, stored_type, stored_width
 from bert.formats.parquet_pages import Page, column_pages, dictionary_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMN = "embedding.list.element"
+
+
+def plain_dtype(dtype: str) -> str:
+    """Returns the output type of what `plain_vectors` yields of an output type.
+
+    It gives bfloat16 as float32: to change a dictionary is less work than to change all numbers.
+    """
+    return "float32" if dtype == "bfloat16" else dtype
 
 
 def plain_vectors(
@@ -34,7 +42,8 @@ def plain_vectors(
         width: Numbers of a vector.
 
     Returns:
-        The stored values, `[rows, stored width]` each, valid until the next one is requested.
+        Values as `restored` takes them of `plain_dtype`, `[rows, stored width]` each, valid until
+        the next ones are requested.
     """
     import pyarrow as pa
 
@@ -49,12 +58,12 @@ def plain_vectors(
         pages = column_pages(data.fileno(), file, names.index(_COLUMN), stored)
     if pages is None or sum(page.count for page in pages) != file.metadata.num_rows * size:
         return None
-    return _read(path, pages, stored, size)
+    return _read(path, pages, dtype, size)
 
 
-def _read(path: Path, pages: list[Page], stored: np.dtype, size: int) -> Iterator[np.ndarray]:
+def _read(path: Path, pages: list[Page], dtype: str, size: int) -> Iterator[np.ndarray]:
     most = max((page.count for page in pages), default=0)
-    numbers = np.empty(most + size, stored.newbyteorder("<"))
+    numbers = np.empty(most + size, stored_type(plain_dtype(dtype)).newbyteorder("<"))
     sizes = (page.size for page in pages if page.dictionary is not None)
     coded = memoryview(bytearray(max(sizes, default=0)))
     held = 0  # numbers of a vector that the last page began
@@ -66,13 +75,26 @@ def _read(path: Path, pages: list[Page], stored: np.dtype, size: int) -> Iterato
                 _read_whole(data, numbers[held:stop].view(np.uint8).data)
             else:
                 _read_whole(data, coded[: page.size])
+                values = page.dictionary
+                if dtype != plain_dtype(dtype):
+                    values = restored(values, None, dtype, size)
                 for places in dictionary_places(coded[: page.size], page.count):
-                    numbers[held : held + len(places)] = page.dictionary.take(places)
+                    numbers[held : held + len(places)] = _at(values, places)
                     held += len(places)
             rows = stop // size
             yield numbers[: rows * size].reshape(rows, size)
             held = stop - rows * size
             numbers[:held] = numbers[rows * size : stop]
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Takes values, by Arrow in a third of NumPy's time; IndexError if there is no such place."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if places.max(initial=0) >= len(values):
+        raise IndexError(f"place {places.max()} of {len(values)}")
+    return pc.take(pa.array(values), pa.array(places), boundscheck=False).to_numpy()
 
 
 def _read_whole(data: FileIO, target: memoryview) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert.formats.number_types import output_dtype, restored
 from bert.formats.output_files import KINDS, PIECES
-from bert.formats.plain_vectors import plain_vectors
+from bert.formats.plain_vectors import plain_dtype, plain_vectors
 from bert.formats.vector_coding import (
     Coding,
     check_size,
@@ -212,7 +212,8 @@ def _plain_batches(
         for start in range(0, len(page), rows):
             values = page[start : start + rows]
             own = None if scales is None else scales[first : first + len(values)]
-            yield SentenceVectors([], restored(values, own, coding.dtype, coding.width))
+            dtype = plain_dtype(coding.dtype)
+            yield SentenceVectors([], restored(values, own, dtype, coding.width))
             first += len(values)
 
 
