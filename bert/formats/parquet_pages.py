@@ -21,7 +21,7 @@ _VALUES, _ENCODING, _DEFINITION, _REPETITION = 1, 2, 3, 4
 _CODED = {"FLOAT": _PLAIN, "FIXED_LEN_BYTE_ARRAY": _PLAIN, "INT32": _RLE_DICTIONARY}
 _MOST_BITS = 16
 _LONG_RUN = 504  # numbers: Arrow's longest run of different ones
-_RUNS = 128  # decoded at once: few enough to stay in the processor's cache
+_RUNS = 256  # decoded at once: few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
