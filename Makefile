@@ -182,7 +182,9 @@ images:  ## build the images of workers and templates with Docker (docs/images.m
 		--tag bert-embed-cpu$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
 	docker images --filter reference='bert-embed-cpu*:test'
 
-test-images: .venv/dev images prism flink  ## run the image as Beam's workers, and compare the output (Docker)
+FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)
+test-images: .venv/dev model images prism flink  ## run the image as Beam's workers, and compare the output (Docker)
+	deploy/docker/bases.sh build/image_bases $(FLINK_IMAGE)
 	$(BIN)/python -m pytest tests/images
 
 layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# bases.sh DIR: has Docker hold the three bases that the Dockerfile names. Bases that cannot be
-# pulled get stand-ins of the same names, which are made in DIR (root, debootstrap and Go needed):
-# Debian with the Python 3.11 that $PYTHON names, Beam's boot program, and a launcher that only fails.
+# bases.sh DIR [IMAGE…]: has Docker hold the three bases that the Dockerfile names, and the images.
+# What cannot be pulled gets stand-ins of the same names, which are made in DIR (root, debootstrap and
+# Go needed): Debian with the Python 3.11 that $PYTHON names, Beam's boot program, and a launcher that
+# only fails. That of flink:… is what `make flink` fetched, with this machine's Java.
 set -euo pipefail
 dir=${1:?must name a folder for the stand-ins}
-dockerfile=$(cd "$(dirname "$0")" && pwd)/Dockerfile
+shift
+here=$(cd "$(dirname "$0")" && pwd)
+dockerfile=$here/Dockerfile
 value() { sed -n "s/^ARG $1=//p" "$dockerfile" | head -1; }
 python=$(value PYTHON) beam=$(value BEAM)
 # What stands behind FROM, with the values of its arguments.
 mapfile -t bases < <(sed -nE 's/^FROM ([^ ]+[/:][^ ]*) AS .*/\1/p' "$dockerfile" \
   | sed -E "s/\\$\{PYTHON\}/$python/; s/\\$\{BEAM\}/$beam/; s/\\$\{[A-Z]+_DIGEST\}//")
+bases+=("$@")
 
 missing=()
 for base in "${bases[@]}"; do
@@ -53,7 +57,7 @@ for base in "${missing[@]}"; do
       python_root
       certificates=/etc/ssl/certs/ca-certificates.crt
       tar -C "$dir/root" --exclude=./proc/* --exclude=./sys/* -c . | docker import \
-        -c "ENV SSL_CERT_FILE=$certificates PIP_CERT=$certificates PATH=/usr/local/bin:/usr/bin:/bin" - "$base"
+        -c "ENV SSL_CERT_FILE=$certificates PIP_CERT=$certificates PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin" - "$base"
       ;;
     */beam_python*)
       boot=$dir/beam/opt/apache/beam/boot
@@ -61,6 +65,19 @@ for base in "${missing[@]}"; do
       GOBIN=$dir/go GOFLAGS=-modcacherw go install "github.com/apache/beam/sdks/v2/python/container@v$beam"
       cp "$dir/go/container" "$boot"
       tar -C "$dir/beam" -c . | docker import - "$base"
+      ;;
+    flink:*)
+      flink=$here/../../build/flink/libraries/pyflink java=$(readlink -f "$(command -v java)")
+      [[ -e $flink/bin/bash-java-utils.jar ]] || { echo "bases.sh: make flink fetches Flink" >&2; exit 2; }
+      java=${java%/bin/java}
+      rm -rf "$dir/flink"
+      mkdir -p "$dir/flink/opt/flink/bin" "$dir/flink/opt/java/openjdk"
+      cp -r "$flink/lib" "$dir/flink/opt/flink/"
+      cp "$flink/bin/bash-java-utils.jar" "$dir/flink/opt/flink/bin/"
+      # Debian's links lead to other folders, some to files of packages that are not there.
+      tar -C "$java" -h --exclude-from <(cd "$java" && find . -xtype l) -c . \
+        | tar -C "$dir/flink/opt/java/openjdk" -x
+      tar -C "$dir/flink" -c . | docker import - "$base"
       ;;
     *)
       launcher=$dir/launcher/opt/google/dataflow/python_template_launcher

@@ -3,7 +3,7 @@
 # or a TPU; no leaves TensorFlow out, which only processors can do without.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-requirements=$here/../../requirements.txt
+lock=$here/../../locks/runtime.txt
 device=${1:?} tensorflow=${2:-yes}
 case $device-$tensorflow in
   cpu-yes | cpu-no | gpu-yes | tpu-yes) ;;
@@ -17,25 +17,32 @@ packages() {
   /tmp/uv/bin/uv pip install --python "$(command -v python)" --link-mode copy --compile-bytecode "$@" \
     || python -m pip install --disable-pip-version-check "$@"
 }
-without() { # NAME|NAME… FILE: the pins of all other packages
-  grep -vE "^($1)==" "$2"
+entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others
+  awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' "$lock"
+}
+exactly() { # of|but NAME|NAME…: installs these entries, whose files must have the lock's hashes
+  entries "$@" >/tmp/entries.txt
+  packages --no-deps --no-build-isolation --require-hashes -r /tmp/entries.txt
 }
 
+# What builds the one package that has no wheel.
+exactly of 'setuptools|wheel'
 case $device-$tensorflow in
-  cpu-yes) packages -r "$requirements" ;;
+  cpu-yes) exactly but setuptools ;;
   cpu-no)
-    without 'tensorflow|tensorflow-text|tensorflow-hub|tf-keras|keras|libclang|h5py|astunparse|gast|google-pasta|namex|opt-einsum|optree|termcolor' \
-      "$requirements" > /tmp/rest.txt
-    packages -r /tmp/rest.txt
+    exactly but 'setuptools|tensorflow|tensorflow-text|tensorflow-hub|tf-keras|keras|libclang|h5py|astunparse|gast|google-pasta|namex|opt-einsum|optree|termcolor'
     ;;
-  gpu-yes) packages -r "$here/requirements-gpu.txt" ;;
+  gpu-yes)
+    exactly but setuptools
+    packages -r "$here/requirements-gpu.txt"
+    ;;
   tpu-yes)
-    without 'tensorflow|tensorflow-text|tensorflow-hub|tf-keras' "$requirements" > /tmp/rest.txt
-    packages -r /tmp/rest.txt -r "$here/requirements-tpu.txt"
+    exactly but 'setuptools|tensorflow|tensorflow-text|tensorflow-hub|tf-keras'
+    packages -r "$here/requirements-tpu.txt"
     packages --no-deps -r "$here/requirements-tpu-text.txt"
     ;;
 esac
 [[ $device == tpu ]] || python -m pip check # it would miss the package named tensorflow
 # Only who compiles against them needs these: TensorFlow's headers, and libclang.
 site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-rm -rf /tmp/uv /tmp/rest.txt "$site/tensorflow/include" "$site/clang"
+rm -rf /tmp/uv /tmp/entries.txt "$site/tensorflow/include" "$site/clang"

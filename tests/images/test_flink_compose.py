@@ -1,6 +1,7 @@
 """The cluster of `deploy/flink/compose.yaml`, of which a TaskManager is killed."""
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -11,6 +12,11 @@ import pytest
 from tests.support.command import ROOT, embed, files, flags_of, record, reports, start
 
 FLINK = ROOT / "deploy" / "flink"
+IMAGES = (
+    "bert-embed-cpu:test",
+    os.environ.get("FLINK_IMAGE")
+    or re.findall("^ARG FLINK=(.*)", (FLINK / "Dockerfile").read_text(), re.MULTILINE)[0],
+)
 SETTINGS = {"block_bytes": 4000, "threads": 1}
 pytestmark = pytest.mark.slow
 
@@ -36,9 +42,9 @@ def compose(shared):
     def call(*words):
         return run("docker-compose", "--file", str(FLINK / "compose.yaml"), *words, env=env)
 
-    for base in ("bert-embed-cpu:test", os.environ.get("FLINK_IMAGE", "flink:1.19.3-java17")):
-        if run("docker", "image", "inspect", base).returncode:
-            pytest.skip(f"{base} is not there: `make images`, and FLINK_IMAGE or docker pull")
+    for image in IMAGES:
+        if run("docker", "image", "inspect", image).returncode:
+            pytest.skip(f"Docker has no image {image}: `make test-images` makes or pulls it")
     built = call("build", "jobmanager")
     assert built.returncode == 0, built.stderr
     up = call("up", "--detach", "--no-build")

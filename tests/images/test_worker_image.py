@@ -105,12 +105,17 @@ def finish(job):
     assert job.returncode == 0, errors
 
 
-def test_embed_in_the_image_writes_what_it_writes_outside(tmp_path, tiny_bundle, corpus, expected):
+@pytest.mark.parametrize("user", ["0:0", "1000:1000"])
+def test_embed_in_the_image_writes_what_it_writes_outside(
+    tmp_path, tiny_bundle, corpus, expected, user
+):
     folders = [tmp_path, Path(tiny_bundle), corpus.parent]
+    for folder in folders:
+        folder.chmod(0o777)  # pytest's are its user's alone
     volumes = [word for folder in folders for word in ("-v", f"{folder}:{folder}")]
     flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SETTINGS)
     command = ["--entrypoint", "python", IMAGE, "-m", "pipeline", "embed", *flags]
-    ran = docker("run", "--rm", "--network", "host", "-w", "/", *volumes, *command)
+    ran = docker("run", "--rm", "--network", "host", "-w", "/", "--user", user, *volumes, *command)
     assert ran.returncode == 0, ran.stderr
     assert files(tmp_path / "out") == files(expected)
 
@@ -134,11 +139,11 @@ def test_a_worker_pool_writes_what_the_local_runner_writes(
 def test_containers_of_prism_write_what_the_local_runner_writes(
     tmp_path, tiny_bundle, corpus, expected, job_server, gcs
 ):
-    """Prism mounts no folders, so its containers read and write Cloud Storage."""
+    """Prism mounts no folders, so its containers read and write Cloud Storage; not as root."""
     texts = gcs.put_folder(corpus.parent, "texts", "in")
     settings = "".join(f"ENV {name}={value}\n" for name, value in gcs.environment.items())
     named = f"{IMAGE.partition(':')[0]}:test-storage"
-    built = docker("build", "-t", named, "-", stdin=f"FROM {IMAGE}\n{settings}")
+    built = docker("build", "-t", named, "-", stdin=f"FROM {IMAGE}\nUSER 1000:1000\n{settings}")
     assert built.returncode == 0, built.stderr
     flags = portable(job_server, "DOCKER", named) | {"temp_location": "gs://texts/tmp"}
     try:
