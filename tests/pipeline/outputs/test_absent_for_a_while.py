@@ -51,6 +51,7 @@ def test_an_output_that_becomes_read_only(tmp_path, tiny_bundle, folder, capsys,
     assert len(rows(output)["id"]) == 120
 
 
+@pytest.mark.slow
 def test_an_output_that_becomes_read_only_at_the_very_end(
     tmp_path, tiny_bundle, folder, capsys, monkeypatch
 ):

@@ -84,6 +84,7 @@ def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, one_file, tiny_bu
     assert any(name.startswith("Keys/") for name in grouping), "else this test sees nothing"
 
 
+@pytest.mark.slow
 def test_the_graph_does_not_grow_with_the_files(tmp_path, one_file, many_files, tiny_bundle):
     small = graph(one_file, tmp_path / "a", tiny_bundle).SerializeToString()
     large = graph(many_files, tmp_path / "b", tiny_bundle).SerializeToString()

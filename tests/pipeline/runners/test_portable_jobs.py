@@ -48,6 +48,7 @@ def begun(output, **job):
     (output / "run.json").write_text(json.dumps(found))
 
 
+@pytest.mark.slow
 def test_the_job_is_recorded_and_found_done(tmp_path, tiny_bundle, text, server, capsys):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, text, **portable(server)) == 0

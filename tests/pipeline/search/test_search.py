@@ -19,7 +19,7 @@ TEXTS = {
 }
 
 
-@pytest.fixture(scope="module", params=["parquet", "jsonl"])
+@pytest.fixture(scope="module", params=["parquet", pytest.param("jsonl", marks=pytest.mark.slow)])
 def output(request, minilm, tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
     lines = [json.dumps({"id": name, "text": text}) for name, text in TEXTS.items()]
@@ -109,6 +109,7 @@ def test_tokenize_prints_tokens_ids_and_offsets(capsys, minilm):
     ]
 
 
+@pytest.mark.slow
 def test_several_outputs_are_searched_together(output, tmp_path, capsys):
     lines = [{"id": "loaf", "text": "A loaf of bread."}, {"id": "car", "text": "A new car."}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
