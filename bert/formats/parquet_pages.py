@@ -20,7 +20,7 @@ _VALUES, _ENCODING, _DEFINITION, _REPETITION = 1, 2, 3, 4
 _CODED = {"FLOAT": _PLAIN, "FIXED_LEN_BYTE_ARRAY": _PLAIN, "INT32": _RLE_DICTIONARY}
 _MOST_BITS = 16
 _LONG_RUN = 504  # numbers: Arrow's longest run of different ones
-_RUNS = 64  # decoded at once: few enough to stay in the processor's cache
+_RUNS = 256  # decoded at once: few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,7 @@ def dictionary_places(page: memoryview, count: int) -> Iterator[np.ndarray]:
             runs = data[at : at + most * stride].reshape(most, stride)
             same = (runs[:, : start - at] == runs[0, : start - at]).all(axis=1)
             alike = most if same.all() else int(same.argmin())
-            packed = runs[:alike, start - at :].reshape(-1, bits)
-            values = _unpacked(packed, alike * (run >> 1), bits)[:count]
+            values = _unpacked(runs[:alike, start - at :], bits)[:count]
             at += alike * stride
         else:
             at = start + -(-bits // 8)
@@ -164,24 +163,43 @@ def dictionary_places(page: memoryview, count: int) -> Iterator[np.ndarray]:
         count -= len(values)
 
 
-def _unpacked(packed: np.ndarray, groups: int, bits: int) -> np.ndarray:
-    """Returns the numbers in groups of eight, `bits` bytes each, uint16 `[8 * groups]`."""
+def _unpacked(runs: np.ndarray, bits: int) -> np.ndarray:
+    """Returns the numbers in groups of eight, `bits` bytes each, uint8 or uint16.
+
+    Args:
+        runs: uint8 `[runs, bytes]`.
+        bits: Those of a number.
+    """
     if bits == 8:
-        return packed.reshape(-1)
-    data = np.zeros(packed.size + 8, np.uint8)
-    data[: packed.size] = packed.reshape(-1)
-    values, mask = np.empty((groups, 2), "<u8"), (1 << bits) - 1
-    for half in range(2):  # four numbers, which move to the places of four uint16
+        return runs.reshape(-1)
+    data = np.zeros(runs.size + 8, np.uint8)
+    data[: runs.size].reshape(runs.shape)[:] = runs
+    groups = runs.size // bits
+    if not bits % 4:  # two numbers have whole bytes
+        two = np.ndarray((4 * groups,), "V4", data, 0, (bits // 4,)).copy()
+        return _spread(two.view("<u4"), bits)
+    values = np.empty((groups, 2), "<u8")
+    for half in range(2):
         byte, shift = divmod(4 * half * bits, 8)
         four = np.ndarray((groups,), "V8", data, byte, (bits,)).copy().view("<u8")
-        four >>= np.uint64(shift)
-        spread = four & np.uint64(mask)
-        for number in range(1, 4):
-            moved = four << np.uint64(number * (16 - bits))
-            moved &= np.uint64(mask << 16 * number)
-            spread |= moved
-        values[:, half] = spread
+        four >>= shift
+        values[:, half] = _spread(four, bits).view("<u8")
     return values.view("<u2").reshape(-1)
+
+
+def _spread(words: np.ndarray, bits: int) -> np.ndarray:
+    """Moves the two or four numbers in the lowest bits of each word to the places of uint16."""
+    size = 8 * words.itemsize
+    place = size // 2
+    while place >= 16:  # first two numbers at once, then each
+        taken = bits * place // 16
+        low = sum(((1 << taken) - 1) << first for first in range(0, size, 2 * place))
+        high = words << (place - taken)
+        high &= low << place
+        words &= low
+        words |= high
+        place //= 2
+    return words.view("<u2")
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
