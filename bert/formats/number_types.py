@@ -83,6 +83,23 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
         SettingError: There is no such type.
         InputError: int8 without scales.
     """
+    return scaled(unscaled(values, dtype, width), scale, dtype)
+
+
+def unscaled(values: np.ndarray, dtype: str, width: int) -> np.ndarray:
+    """Turns stored values into numbers, which of int8 lack the factor of their vector.
+
+    Args:
+        values: `[n, stored width]`, as in `Stored`.
+        dtype: One of `OUTPUT_DTYPES`.
+        width: Numbers of a vector.
+
+    Returns:
+        float32 `[n, width]`, of float32 the values themselves.
+
+    Raises:
+        SettingError: There is no such type.
+    """
     check_output_dtype(dtype)
     if dtype == "float16":
         return _of_halves(values)
@@ -90,14 +107,28 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
         wide = values.astype(np.uint32)
         wide <<= np.uint32(16)  # in place: a second copy costs as much again
         return wide.view(np.float32)
-    if dtype == "int8":
-        if scale is None:
-            raise InputError("int8 vectors require their column scale, which is missing")
-        return values * scale.astype(np.float32)[:, None]
     if dtype == "ubinary":
         signs = _signs().take(values, axis=0)  # eight numbers a byte
         return signs.reshape(*values.shape[:-1], 8 * values.shape[-1])[..., :width]
     return values.astype(np.float32, copy=False)
+
+
+def scaled(vectors: np.ndarray, scale: np.ndarray | None, dtype: str) -> np.ndarray:
+    """Multiplies int8 vectors by their scales, in place; returns those of other types as they are.
+
+    Args:
+        vectors: float32 `[n, width]`, as of `unscaled`.
+        scale: float32 `[n]` for int8.
+        dtype: One of `OUTPUT_DTYPES`.
+
+    Raises:
+        InputError: int8 without scales.
+    """
+    if dtype == "int8":
+        if scale is None:
+            raise InputError("int8 vectors require their column scale, which is missing")
+        vectors *= scale.astype(np.float32, copy=False)[:, None]
+    return vectors
 
 
 def stored_type(dtype: str) -> np.dtype:

@@ -1,6 +1,5 @@
 """Finds where the pages of a Parquet column hold its numbers, and decodes those of a dictionary."""
 
-import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -154,8 +153,7 @@ def dictionary_places(page: memoryview, count: int) -> Iterator[np.ndarray]:
             runs = data[at : at + most * stride].reshape(most, stride)
             same = (runs[:, : start - at] == runs[0, : start - at]).all(axis=1)
             alike = most if same.all() else int(same.argmin())
-            packed = runs[:alike, start - at :].reshape(-1, bits)
-            values = _unpacked(packed, alike * (run >> 1), bits)[:count]
+            values = _unpacked(runs[:alike, start - at :], bits)[:count]
             at += alike * stride
         else:
             at = start + -(-bits // 8)
@@ -165,33 +163,43 @@ def dictionary_places(page: memoryview, count: int) -> Iterator[np.ndarray]:
         count -= len(values)
 
 
-def _unpacked(packed: np.ndarray, groups: int, bits: int) -> np.ndarray:
-    """Returns the numbers in groups of eight, `bits` bytes each, uint16 `[8 * groups]`."""
+def _unpacked(runs: np.ndarray, bits: int) -> np.ndarray:
+    """Returns the numbers in groups of eight, `bits` bytes each, uint8 or uint16.
+
+    Args:
+        runs: uint8 `[runs, bytes]`.
+        bits: Those of a number.
+    """
     if bits == 8:
-        return packed.reshape(-1)
-    data = np.zeros(packed.size + 8, np.uint8)
-    data[: packed.size] = packed.reshape(-1)
+        return runs.reshape(-1)
+    data = np.zeros(runs.size + 8, np.uint8)
+    data[: runs.size].reshape(runs.shape)[:] = runs
+    groups = runs.size // bits
+    if not bits % 4:  # two numbers have whole bytes
+        two = np.ndarray((4 * groups,), "V4", data, 0, (bits // 4,)).copy()
+        return _spread(two.view("<u4"), bits)
     values = np.empty((groups, 2), "<u8")
-    for half in range(2):  # four numbers, of which two move up, and then one of each two
+    for half in range(2):
         byte, shift = divmod(4 * half * bits, 8)
-        four = np.ndarray((groups,), "<u8", data, byte, (bits,)).copy()
-        four >>= np.uint64(shift)
-        for lower, upper, gap in _moves(bits):
-            moved = four << gap
-            moved &= upper
-            four &= lower
-            four |= moved
-        values[:, half] = four
+        four = np.ndarray((groups,), "V8", data, byte, (bits,)).copy().view("<u8")
+        four >>= shift
+        values[:, half] = _spread(four, bits).view("<u8")
     return values.view("<u2").reshape(-1)
 
 
-@functools.cache
-def _moves(bits: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
-    """Which bits stay, which move, and how far, until numbers of some bits are 16 bits apart."""
-    two, one = (1 << 2 * bits) - 1, (1 << bits) - 1
-    pairs = two, two << 32, 2 * (16 - bits)
-    singles = one | one << 32, one << 16 | one << 48, 16 - bits
-    return [(np.uint64(low), np.uint64(up), np.uint64(gap)) for low, up, gap in (pairs, singles)]
+def _spread(words: np.ndarray, bits: int) -> np.ndarray:
+    """Moves the two or four numbers in the lowest bits of each word to the places of uint16."""
+    size = 8 * words.itemsize
+    place = size // 2
+    while place >= 16:  # first two numbers at once, then each
+        taken = bits * place // 16
+        low = sum(((1 << taken) - 1) << first for first in range(0, size, 2 * place))
+        high = words << (place - taken)
+        high &= low << place
+        words &= low
+        words |= high
+        place //= 2
+    return words.view("<u2")
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:

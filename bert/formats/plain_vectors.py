@@ -10,27 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert.formats.number_types import restored, stored_type, stored_width
+from bert.formats.number_types import stored_type, stored_width, unscaled
 from bert.formats.parquet_pages import Page, column_pages, dictionary_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMN = "embedding.list.element"
-
-
-def plain_dtype(dtype: str) -> str:
-    """Returns the output type of what `plain_vectors` yields of an output type.
-
-    It gives bfloat16 as float32: to change a dictionary is less work than to change all numbers.
-    """
-    return "float32" if dtype == "bfloat16" else dtype
+_BLOCK = 1 << 17  # numbers at a time: so few stay in the processor's cache
 
 
 def plain_vectors(
     path: Path, file: "pa.parquet.ParquetFile", dtype: str, width: int
 ) -> Iterator[np.ndarray] | None:
-    """Returns the vectors of a file, a page at a time; None if Arrow has to decode them.
+    """Returns the vectors of a file, some at a time; None if Arrow has to decode them.
 
     It has to if they are compressed, of another type, coded by other means than a run's files, or
     some are null.
@@ -42,8 +35,8 @@ def plain_vectors(
         width: Numbers of a vector.
 
     Returns:
-        Values as `restored` takes them of `plain_dtype`, `[rows, stored width]` each, valid until
-        the next ones are requested.
+        float32 `[rows, width]` each, valid until the next one is requested; int8 before it is
+        multiplied by its scales.
     """
     import pyarrow as pa
 
@@ -58,43 +51,56 @@ def plain_vectors(
         pages = column_pages(data.fileno(), file, names.index(_COLUMN), stored)
     if pages is None or sum(page.count for page in pages) != file.metadata.num_rows * size:
         return None
-    return _read(path, pages, dtype, size)
+    coded = [(page, page.dictionary) for page in pages if page.dictionary is not None]
+    if coded:  # as are all pages of a column then
+        return _decoded(path, coded, dtype, width)
+    return _as_stored(path, pages, dtype, width)
 
 
-def _read(path: Path, pages: list[Page], dtype: str, size: int) -> Iterator[np.ndarray]:
-    most = max((page.count for page in pages), default=0)
-    numbers = np.empty(most + size, stored_type(plain_dtype(dtype)).newbyteorder("<"))
-    sizes = (page.size for page in pages if page.dictionary is not None)
-    coded = memoryview(bytearray(max(sizes, default=0)))
-    held = 0  # numbers of a vector that the last page began
+def _as_stored(path: Path, pages: list[Page], dtype: str, width: int) -> Iterator[np.ndarray]:
+    """Reads pages of values."""
+    most, stored = max((page.count for page in pages), default=0), stored_type(dtype)
+    numbers = np.empty(most + width, stored.newbyteorder("<"))
+    held, block = 0, max(1, _BLOCK // width)  # numbers of a vector that the last page began
     with open(path, "rb", buffering=0) as data:
         for page in pages:
             stop = held + page.count
             data.seek(page.first)
-            if page.dictionary is None:
-                _read_whole(data, numbers[held:stop].view(np.uint8).data)
-            else:
-                _read_whole(data, coded[: page.size])
-                values = page.dictionary
-                if dtype != plain_dtype(dtype):
-                    values = restored(values, None, dtype, size)
-                for places in dictionary_places(coded[: page.size], page.count):
-                    numbers[held : held + len(places)] = _at(values, places)
-                    held += len(places)
-            rows = stop // size
-            yield numbers[: rows * size].reshape(rows, size)
-            held = stop - rows * size
-            numbers[:held] = numbers[rows * size : stop]
+            _read_whole(data, numbers[held:stop].view(np.uint8).data)
+            rows = stop // width
+            values = numbers[: rows * width].reshape(rows, width)
+            for first in range(0, rows, block):
+                yield unscaled(values[first : first + block], dtype, width)
+            held = stop - rows * width
+            numbers[:held] = numbers[rows * width : stop]
 
 
-def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Takes values, by Arrow in a third of NumPy's time; IndexError if there is no such place."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if places.max(initial=0) >= len(values):
-        raise IndexError(f"place {places.max()} of {len(values)}")
-    return pc.take(pa.array(values), pa.array(places), boundscheck=False).to_numpy()
+def _decoded(
+    path: Path, pages: list[tuple[Page, np.ndarray]], dtype: str, width: int
+) -> Iterator[np.ndarray]:
+    """Reads pages of places in dictionaries, whose values become numbers only once."""
+    size, each = stored_width(dtype, width), 8 if dtype == "ubinary" else 1
+    block = max(1, _BLOCK // each)
+    numbers = np.empty((block + size, each), np.float32)
+    coded = memoryview(bytearray(max(page.size for page, _ in pages)))
+    held = 0  # values of a vector that the last block began
+    with open(path, "rb", buffering=0) as data:
+        for page, dictionary in pages:
+            data.seek(page.first)
+            _read_whole(data, coded[: page.size])
+            values = unscaled(dictionary[:, None], dtype, each)
+            for places in dictionary_places(coded[: page.size], page.count):
+                if places.max() >= len(values):
+                    raise ValueError("a place is not in the dictionary")
+                for first in range(0, len(places), block):
+                    some = places[first : first + block]
+                    stop = held + len(some)
+                    # "raise" would write into a buffer first.
+                    values.take(some, axis=0, out=numbers[held:stop], mode="wrap")
+                    rows = stop // size
+                    yield numbers[: rows * size].reshape(rows, size * each)[:, :width]
+                    held = stop - rows * size
+                    numbers[:held] = numbers[rows * size : stop]
 
 
 def _read_whole(data: FileIO, target: memoryview) -> None:

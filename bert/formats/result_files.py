@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.formats.number_types import output_dtype, restored
+from bert.formats.number_types import output_dtype, scaled
 from bert.formats.output_files import KINDS, PIECES
-from bert.formats.plain_vectors import plain_dtype, plain_vectors
+from bert.formats.plain_vectors import plain_vectors
 from bert.formats.vector_coding import (
     Coding,
     check_size,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
-_BLOCK = 1 << 19  # bytes of float32 at a time: so few stay in the processor's cache
 SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
 
@@ -140,7 +139,7 @@ def sentence_batches(
         if not check_pages and {"embedding"} <= set(names) <= {"embedding", "scale"}:
             plain = plain_vectors(path, file, coding.dtype, coding.width)
             if plain is not None:
-                yield from _plain_batches(plain, _scales(file), coding)
+                yield from _scaled_batches(plain, _scales(file), coding.dtype)
                 return
         for batch in file.iter_batches(rows, columns=names, use_threads=False):
             yield _sentences({name: batch[name] for name in names}, coding)
@@ -204,17 +203,14 @@ def _sentences(columns: "dict[str, pa.Array]", coding: Coding) -> SentenceVector
     )
 
 
-def _plain_batches(
-    pages: Iterator[np.ndarray], scales: np.ndarray | None, coding: Coding
+def _scaled_batches(
+    plain: Iterator[np.ndarray], scales: np.ndarray | None, dtype: str
 ) -> Iterator[SentenceVectors]:
-    first, rows = 0, max(1, _BLOCK // (4 * coding.width))
-    for page in pages:
-        for start in range(0, len(page), rows):
-            values = page[start : start + rows]
-            own = None if scales is None else scales[first : first + len(values)]
-            dtype = plain_dtype(coding.dtype)
-            yield SentenceVectors([], restored(values, own, dtype, coding.width))
-            first += len(values)
+    first = 0
+    for vectors in plain:
+        own = None if scales is None else scales[first : first + len(vectors)]
+        yield SentenceVectors([], scaled(vectors, own, dtype))
+        first += len(vectors)
 
 
 def _scales(file: "pa.parquet.ParquetFile") -> np.ndarray | None:
