@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.formats.result_files import SentencePlace, read_places, sentence_batches
+from bert.formats.result_files import SentencePlace, read_ids, read_places, sentence_batches
 from bert.results import has_reports, is_remote, vector_files
 from storage.parallel import in_parallel
 
@@ -64,6 +64,21 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
     for hits in found:
         scan.keep(hits)
     return scan.best
+
+
+def ids_among(folder: str, settings: dict[str, Any], ids: set[str]) -> set[str]:
+    """Returns those of some ids whose vectors an output has.
+
+    Args:
+        folder: As `nearest` takes it.
+        settings: Likewise.
+        ids: The ids as text, also where they are numbers.
+    """
+    found: set[str] = set()
+    for path in vector_files(folder, partial=True):
+        for some in read_ids(path, settings):
+            found.update(ids.intersection(map(str, some)))
+    return found
 
 
 class _Scan:

@@ -23,6 +23,7 @@ from bert.formats.vector_coding import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_IDS = 1 << 16  # rows at a time, where only ids are read
 _BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
 SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
@@ -167,6 +168,30 @@ def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> li
     if found.starts is not None and found.stops is not None:
         places += [found.starts.tolist(), found.stops.tolist()]
     return [SentencePlace(*(column[row] for column in places)) for row in rows.tolist()]
+
+
+def read_ids(path: Path, settings: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """Yields the ids of a file of `embeddings/` or `windows/`, some rows at a time.
+
+    Args:
+        path: As `read_sentences` takes it.
+        settings: Likewise.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    if path.suffix != ".parquet":
+        yield read_sentences(path, settings).ids
+        return
+    import pyarrow.parquet as pq
+
+    with (
+        damage_named(path),
+        pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=True) as file,
+    ):
+        check_size(file)
+        for batch in file.iter_batches(_IDS, columns=["id"], use_threads=False):
+            yield batch["id"].to_pylist()
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:

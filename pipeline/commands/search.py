@@ -17,12 +17,13 @@ from bert.bundle.find import resolve_model
 from bert.encoder import Encoder
 from bert.engines.choose import weight_files
 from bert.formats.output_files import RUN_FILE, parse_name
-from bert.nearest import Hit, nearest
+from bert.nearest import Hit, ids_among, nearest
 from bert.results import granular_settings, read_run
 from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
+from pipeline.outputs.continued import later_outputs
 from storage.files import absolute, is_remote, join, list_files, read_bytes
 from storage.globs import is_glob
 from storage.plurals import counted
@@ -153,7 +154,8 @@ def search(
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
-    Queries are embedded with the model and options that the outputs record.
+    Queries are embedded with the model and options that the outputs record. Of a document in
+    several outputs that continue each other (`--skip_existing`) only the newest version is found.
 
     Args:
         folders: Output folder of a run, or of several with vectors of one kind.
@@ -172,14 +174,15 @@ def search(
     outputs = [_opened(folder, model, allow_untrusted) for folder in named]
     _check_comparable(outputs)
     vectors: dict[tuple[int, bool], np.ndarray] = {}
-    found = []
+    of_output = []
     for output in outputs:
         with _record_errors(output.folder), usage_errors():
             settings = output.settings
             key = settings["max_seq_length"], settings.get("precision") == "int8"
             if key not in vectors:
                 vectors[key] = query_vectors(output, queries, prompt)
-            found.append(nearest(output.folder, settings, vectors[key], k))
+            of_output.append(vectors[key])
+    found = _newest_hits(outputs, of_output, k)
     best = _best(found, k)
     with_text = []
     for output in outputs:
@@ -188,6 +191,43 @@ def search(
             record = output.record
             with_text.append(own if record is None else with_texts(own, record, output.folder))
     return _best(with_text, k)
+
+
+def _newest_hits(
+    outputs: Sequence[_Output], queries: Sequence[np.ndarray], k: int
+) -> list[list[list[Hit]]]:
+    """The best hits of each query in each output, without documents that a later output has."""
+    with _record_errors(", ".join(output.folder for output in outputs)):
+        later = later_outputs([output.record for output in outputs])
+    found: list[list[list[Hit]]] = [[] for _ in outputs]
+    wanted = dict.fromkeys(range(len(outputs)), k)
+    while wanted:
+        for number, most in wanted.items():
+            output = outputs[number]
+            with _record_errors(output.folder), usage_errors():
+                found[number] = nearest(output.folder, output.settings, queries[number], most)
+        ids = {
+            str(hit.at.id)
+            for number in wanted
+            if later[number]
+            for hit in itertools.chain.from_iterable(found[number])
+        }
+        again = {
+            number: ids_among(outputs[number].folder, outputs[number].settings, ids)
+            for number in set().union(*(later[number] for number in wanted))
+        }
+        more = {}  # as many as were left out are missing among the best
+        for number, most in wanted.items():
+            old = set().union(*(again[each] for each in later[number]))
+            kept = [[hit for hit in hits if str(hit.at.id) not in old] for hits in found[number]]
+            if any(
+                len(hits) == most and len(left) < k
+                for hits, left in zip(found[number], kept, strict=True)
+            ):
+                more[number] = 4 * most
+            found[number] = kept
+        wanted = more
+    return found
 
 
 def _best(found: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

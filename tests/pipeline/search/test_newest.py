@@ -1,0 +1,64 @@
+"""Of outputs that continue each other, search shows the newest version of each document."""
+
+import json
+
+import pytest
+
+import bert
+from pipeline.commands.search import search
+from tests.support.command import embed
+
+DAYS = {
+    "monday": {1: "the first of all", 2: "two", 3: "three"},
+    "tuesday": {1: "the first, written again", 2: "two", 3: "three"},
+    "wednesday": {1: "the first of all", 2: "two", 3: "three, written again", 4: "four"},
+}
+NEWEST = {(1, "wednesday"), (2, "monday"), (3, "wednesday"), (4, "wednesday")}
+
+
+@pytest.fixture(scope="module", params=["parquet", "jsonl"])
+def days(request, tiny_bundle, tmp_path_factory):
+    """An output a day, each of what the days before it lack, and one that knows of no other."""
+    folder = tmp_path_factory.mktemp("days")
+    flags = {"output_format": request.param, "id_column": "id"}
+    for day, texts in DAYS.items():
+        lines = [json.dumps({"id": number, "text": text}) for number, text in texts.items()]
+        (folder / f"{day}.jsonl").write_text("\n".join(lines))
+        earlier = {"skip_existing": folder} if day != "monday" else {}
+        assert embed(folder / day, tiny_bundle, folder / f"{day}.jsonl", **flags, **earlier) == 0
+    apart = folder / "apart" / "tuesday"
+    assert embed(apart, tiny_bundle, folder / "tuesday.jsonl", **flags) == 0
+    return folder
+
+
+def found(folders, query, k):
+    """Ids and days of the hits."""
+    (hits,) = search([str(folder) for folder in folders], [query], k)
+    return [(int(hit.at.id), hit.folder.rpartition("/")[2]) for hit in hits]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_only_the_newest_version_is_found(days, reverse):
+    folders = sorted((days / day for day in DAYS), reverse=reverse)
+    hits = found(folders, "the first of all", 9)
+    assert len(hits) == len(NEWEST)
+    assert set(hits) == NEWEST
+    assert hits[0] == (1, "wednesday")
+
+
+def test_old_versions_take_no_place_among_the_best(days, tiny_bundle):
+    query = "the first, written again"  # whose best hit is tuesday's, which is old
+    encoder = bert.load(tiny_bundle)
+    texts = [DAYS[day][number] for number, day in sorted(NEWEST)]
+    cosines = encoder.encode(texts) @ encoder.encode(query)
+    best = sorted(zip(-cosines, sorted(NEWEST), strict=True))
+    for k in (1, 2):
+        hits = found([days / day for day in DAYS], query, k)
+        assert hits == [place for _, place in best[:k]]
+
+
+def test_outputs_that_do_not_continue_each_other_show_all(days):
+    assert len(found([days / "monday"], "two", 9)) == 3
+    assert len(found([days / "monday", days / "apart" / "tuesday"], "two", 9)) == 6
+    both = found([days / "monday", days / "tuesday"], "two", 9)
+    assert set(both) == {(1, "tuesday"), (2, "monday"), (3, "monday")}
