@@ -31,6 +31,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--worker_pool",  # Beam's boot program
     "--target",  # docker
     "--network",  # docker
+    "--user",  # docker
     "--format",  # docker
     "--flink_conf_dir",  # Beam's, for Flink's Java side
     "--number_of_execution_retries",
