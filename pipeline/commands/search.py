@@ -23,7 +23,7 @@ from bert.specs import VectorSpec
 from pipeline.console import say, warn
 from pipeline.errors import ExitCode, UsageError, usage_errors
 from pipeline.options import DEFAULTS
-from pipeline.outputs.continued import later_outputs
+from pipeline.outputs.continued import Lineage, later_outputs
 from storage.files import absolute, is_remote, join, list_files, read_bytes
 from storage.globs import is_glob
 from storage.plurals import counted
@@ -136,6 +136,7 @@ class _Output:
     settings: dict[str, Any]
     record: dict[str, Any] | None
     bundle: Bundle
+    lineage: Lineage
 
     @property
     def spec(self) -> VectorSpec:
@@ -197,36 +198,40 @@ def _newest_hits(
     outputs: Sequence[_Output], queries: Sequence[np.ndarray], k: int
 ) -> list[list[list[Hit]]]:
     """The best hits of each query in each output, without documents that a later output has."""
-    with _record_errors(", ".join(output.folder for output in outputs)):
-        later = later_outputs([output.record for output in outputs])
+    later = later_outputs([output.lineage for output in outputs])
     found: list[list[list[Hit]]] = [[] for _ in outputs]
     wanted = dict.fromkeys(range(len(outputs)), k)
     while wanted:
+        every = {}
         for number, most in wanted.items():
             output = outputs[number]
             with _record_errors(output.folder), usage_errors():
-                found[number] = nearest(output.folder, output.settings, queries[number], most)
+                every[number] = nearest(output.folder, output.settings, queries[number], most)
         ids = {
             str(hit.at.id)
-            for number in wanted
+            for number, hits in every.items()
             if later[number]
-            for hit in itertools.chain.from_iterable(found[number])
+            for hit in itertools.chain.from_iterable(hits)
         }
-        again = {
-            number: ids_among(outputs[number].folder, outputs[number].settings, ids)
-            for number in set().union(*(later[number] for number in wanted))
-        }
-        more = {}  # as many as were left out are missing among the best
-        for number, most in wanted.items():
+        again = {}
+        for number in set().union(*(later[each] for each in wanted)):
+            with usage_errors():
+                again[number] = ids_among(outputs[number].folder, outputs[number].settings, ids)
+        for number, hits in every.items():
             old = set().union(*(again[each] for each in later[number]))
-            kept = [[hit for hit in hits if str(hit.at.id) not in old] for hits in found[number]]
+            found[number] = [[hit for hit in some if str(hit.at.id) not in old] for some in hits]
+        best = _best(found, k)
+        # Old versions took the places of others that may be among the best.
+        wanted = {
+            number: 4 * most
+            for number, most in wanted.items()
             if any(
-                len(hits) == most and len(left) < k
-                for hits, left in zip(found[number], kept, strict=True)
-            ):
-                more[number] = 4 * most
-            found[number] = kept
-        wanted = more
+                len(left) < k
+                and len(hits) == most
+                and (len(top) < k or hits[-1].score >= top[-1].score)
+                for hits, left, top in zip(every[number], found[number], best, strict=True)
+            )
+        }
     return found
 
 
@@ -266,7 +271,8 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
                 f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
                 f"in {folder} come from {settings['model']} ({settings['model_source']})"
             )
-    return _Output(folder, settings, record, bundle)
+        lineage = Lineage() if record is None else Lineage.of_record(record)
+    return _Output(folder, settings, record, bundle, lineage)
 
 
 def _check_comparable(outputs: Sequence[_Output]) -> None:
