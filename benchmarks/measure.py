@@ -20,6 +20,10 @@ _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 _INSTRUCTIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16")
 _INSTRUCTIONS += ("amx_int8", "amx_bf16", "asimd", "i8mm", "bf16")
 
+# Containers often have Python keep no bytecode: each process would compile its modules first.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / "build" / "bytecode")
+
 
 @dataclass(frozen=True)
 class Spent:
