@@ -35,6 +35,7 @@ python_root() {
     rm -rf "$dir/root"
     debootstrap --variant=minbase \
       --include=ca-certificates,libffi8,libreadline8,libsqlite3-0,libssl3 bookworm "$dir/root" >&2
+    rm -rf "$dir"/root/var/{cache/apt,lib/apt/lists}/*
     touch "$dir/debian"
   fi
   if [[ ! -e $dir/python ]]; then
