@@ -25,6 +25,7 @@ for tool in debootstrap go "${PYTHON:=python$python}"; do
   command -v "$tool" >/dev/null || { echo "bases.sh: $tool is needed for a stand-in" >&2; exit 2; }
 done
 mkdir -p "$dir"
+dir=$(cd "$dir" && pwd) # as Go wants it
 
 python_root() {
   local home certificates=/etc/ssl/certs/ca-certificates.crt
