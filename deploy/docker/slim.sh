@@ -6,7 +6,7 @@ site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # Beam requires both, for nothing but its transforms on Vertex AI.
 python -m pip uninstall --quiet --yes --root-user-action ignore google-cloud-aiplatform google-genai
 
-# Names of functions, which only debuggers read. Not of *.libs: strip breaks what patchelf has changed.
+# Names of functions, which only debuggers read. Not of *.libs: patchelf changed those, and strip can break them.
 apt-get -qq update
 apt-get -qq install --yes --no-install-recommends binutils >/dev/null
 for package in pyarrow tensorflow tensorflow_text; do
