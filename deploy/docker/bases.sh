@@ -25,6 +25,7 @@ for tool in debootstrap go "${PYTHON:=python$python}"; do
   command -v "$tool" >/dev/null || { echo "bases.sh: $tool is needed for a stand-in" >&2; exit 2; }
 done
 mkdir -p "$dir"
+dir=$(cd "$dir" && pwd) # as Go wants it
 
 python_root() {
   local home certificates=/etc/ssl/certs/ca-certificates.crt
@@ -35,6 +36,7 @@ python_root() {
     rm -rf "$dir/root"
     debootstrap --variant=minbase \
       --include=ca-certificates,libffi8,libreadline8,libsqlite3-0,libssl3 bookworm "$dir/root" >&2
+    rm -rf "$dir"/root/var/{cache/apt,lib/apt/lists}/*
     touch "$dir/debian"
   fi
   if [[ ! -e $dir/python ]]; then
