@@ -153,6 +153,16 @@ def write_bytes(path: str, data: bytes, temporary_folder: str | None = None) -> 
     return write_whole(path, lambda file: file.write(data), temporary_folder)
 
 
+def write_unsynced(
+    path: str, data: bytes, temporary_folder: str | None = None, mode: int = 0o666
+) -> None:
+    """Writes bytes as `write_whole`, but they need not outlive a crash of the machine."""
+    if is_remote(path):
+        _store(path).write(path, io.BytesIO(data))
+    else:
+        local.write_unsynced(path, data, temporary_folder, mode)
+
+
 def sweep_temporary(folder: str) -> int:
     """Removes temporary files that no process will finish; returns how many.
 

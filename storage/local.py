@@ -5,6 +5,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from storage.checksums import crc32c_of as checksum
@@ -113,17 +114,33 @@ def write_whole(
     Raises:
         StorageError: It cannot be written.
     """
-    folder, name = os.path.split(path)
-    temporary = os.path.join(temporary_folder or folder, temporary_name(name))
-    try:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    with _renamed(path, temporary_folder) as temporary:
+        with _created(temporary, mode) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
-        crc32c = checksum(temporary)
+        return size, checksum(temporary)
+
+
+def write_unsynced(path: str, data: bytes, temporary_folder: str | None, mode: int) -> None:
+    """Writes a file as `write_whole`, but waits for no disk; StorageError likewise."""
+    with _renamed(path, temporary_folder) as temporary, _created(temporary, mode) as file:
+        file.write(data)
+
+
+def _created(path: str, mode: int) -> BinaryIO:
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+@contextmanager
+def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
+    """A temporary name for a file that gets its own one when it is complete, or is removed."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(temporary_folder or folder, temporary_name(name))
+    try:
+        yield temporary
         os.replace(temporary, path)
-        return size, crc32c
     except BaseException as error:
         if os.path.exists(temporary):
             os.remove(temporary)

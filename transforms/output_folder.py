@@ -32,6 +32,7 @@ from storage.files import (
     sizes_in,
     sweep_temporary,
     write_bytes,
+    write_unsynced,
     write_whole,
 )
 from storage.parallel import in_parallel
@@ -201,10 +202,13 @@ class OutputFolder:
         write_bytes(self.report(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
-        """Keeps the compressed text of a part until the run is complete."""
+        """Keeps the compressed text of a part until the run is complete.
+
+        It need not outlive the machine: a continued run writes it again.
+        """
         make_folder(join(self.path, _TEXTS))
         state = join(self.path, STATE)
-        write_whole(self.text(block, part), lambda out: out.write(data), state, _PRIVATE_MODE)
+        write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
 
     def remove_texts(self) -> None:
         """Removes the texts of parts.

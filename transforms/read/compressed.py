@@ -1,12 +1,11 @@
 """Decompresses files and checks that every byte belongs to a complete stream."""
 
 import bz2
-import gzip
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import zstandard
+from isal import igzip, isal_zlib
 
 from storage.errors import InputError
 
@@ -40,7 +39,13 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
             if length >= size:
                 yield b"".join(held)
                 held, length = [], 0
-    except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError, EOFError, _DamagedError) as error:
+    except (
+        igzip.BadGzipFile,
+        isal_zlib.error,
+        zstandard.ZstdError,
+        EOFError,
+        _DamagedError,
+    ) as error:
         raise InputError(f"{path} is damaged {compression} data: {error}") from error
     if length:
         yield b"".join(held)
@@ -51,7 +56,7 @@ class _DamagedError(Exception):
 
 
 def _gzip_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
-    with gzip.open(raw) as file:
+    with igzip.open(raw) as file:
         while piece := file.read(size):
             yield piece
 

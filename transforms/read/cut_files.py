@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import zstandard
+import pyarrow as pa
 
 from storage.files import is_remote, open_listed, read_bytes
 from storage.parallel import in_parallel
@@ -19,7 +19,7 @@ from transforms.read.parts import ReadPart, end_mark
 from transforms.read.tables.csv_records import CsvRecords, read_csv_parts
 from transforms.records.spec import BlockSpec
 
-_LEVEL = 1  # of zstd: as small as gzip, in less time than it takes to read gzip
+_CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def cut_file(
     def store(item: tuple[CutPart, bytes]) -> CutPart:
         cut, data = item
         if stored and data:
-            folder.write_text(first.number, cut.part.number, zstandard.compress(data, _LEVEL))
+            folder.write_text(
+                first.number, cut.part.number, pa.compress(data, codec=_CODEC, asbytes=True)
+            )
         return cut
 
     several = stored and is_remote(folder.path)
@@ -131,4 +133,4 @@ def _data(spec: BlockSpec, cut: FileCut, part: CutPart, records: Lines | CsvReco
     stored = read_bytes(path)
     if stored is None:
         raise FileNotFoundError(f"{path} is gone; the same command writes it again")
-    return zstandard.decompress(stored)
+    return pa.decompress(stored, part.size, codec=_CODEC, asbytes=True)
