@@ -38,14 +38,18 @@ def _about(results: Mapping[str, Any]) -> str:
 
 
 def _cells(results: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yields what is compared with what, and the ratio to the peer at its best."""
+    """Yields what is compared with what, and the ratio to each peer at its best."""
     for name, what in _WHOLE.items():
+        if name not in results:
+            continue
         sides = _sides(results, name)
         for precision, ours in {"float32": "ours", "int8": "ours, int8"}.items():
-            for peer, begin in _PEERS.items():
-                found = [each["ours_is"][ours] for side, each in sides if side.startswith(begin)]
-                if found:
-                    yield (f"{what}, {precision}", peer), f"{min(found):.2f} x"
+            best = [
+                min(each["ours_is"][ours] for side, each in sides if side.startswith(peer))
+                for peer in _PEERS.values()
+            ]
+            row = (f"{what}, {precision}", " and ".join(_PEERS))
+            yield row, " and ".join(f"{ratio:.2f} x" for ratio in best)
     for name, what in _ENGINES.items():
         found = [(each["ours_is"], side) for side, each in _sides(results, name)]
         peers = [each for each in found if each[1] not in _REFERENCES]

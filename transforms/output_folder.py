@@ -1,4 +1,4 @@
-"""Defines OutputFolder, the only owner of the names, patterns and paths of a run's output."""
+"""Defines OutputFolder: where a run's files lie, how they get there, which files are its own."""
 
 import os
 import re
@@ -142,13 +142,13 @@ class OutputFolder:
 
     @contextmanager
     def held(self, alone: bool = False) -> Iterator[None]:
-        """Holds a local output for a command that writes there, or `alone` removes what is there.
+        """Locks a local output for as long as a command writes there.
 
-        Commands of one run may write together. The lock ends with its process; file systems without
-        locks are not held.
+        Several commands may write at once; one that removes what is there must be `alone`. The
+        lock ends with its process. A file system without locks, and gs://, is not locked.
 
         Raises:
-            InputError: Another command of this machine holds it, and one of the two alone.
+            InputError: Another command of this machine is there, and one of the two must be alone.
         """
         if is_remote(self.path):
             yield

@@ -17,8 +17,8 @@ class AnyShape:
     """Pads a batch to its longest row, for engines that run every shape equally well.
 
     Attributes:
-        budget: Maximum number of tokens of a batch, padding included; at least 1. A longer row is
-            a batch of its own.
+        budget: Maximum number of tokens of a batch of several rows, padding included; at least 1.
+            A row that is longer is a batch by itself.
         equal: Whether the rows of a batch are equally long.
     """
 
@@ -93,7 +93,7 @@ def pad_rows(
     if longest == 0:
         return np.zeros(mask.shape, np.int32), mask
     values = np.ascontiguousarray(values, np.int32)
-    # Takes each row with the values after it as one piece; `mask` sets the others to zero below.
+    # Copies `longest` values from each row's start; `mask` sets those of later rows to zero below.
     ends = len(values) - longest
     pieces = np.ndarray((ends + 1,), f"V{longest * 4}", values, strides=(4,))
     padded = pieces[np.minimum(starts, ends)].view(np.int32).reshape(mask.shape)

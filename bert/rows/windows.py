@@ -35,7 +35,7 @@ def window_tokens(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
     """Returns how many tokens of a text fit a window.
 
     Raises:
-        SettingError: Not more than `stride`, so that windows would never advance.
+        SettingError: Those are not more than `stride`, so the windows would never advance.
     """
     longest = _longest_window(max_seq_length, prompt_tokens)
     if not 0 <= stride < longest:
@@ -70,7 +70,7 @@ def build_windows(
     stride: int,
     prompt_tokens: int = 0,
 ) -> tuple[Rows, Windows]:
-    """Builds `[CLS] prompt tokens [SEP]` rows that cover each text from start to end.
+    """Builds rows of `[CLS]`, the prompt, tokens of the text, `[SEP]`; they cover each text whole.
 
     A text that fits is one row. Neighbouring rows of a longer text share `stride` tokens.
 

@@ -170,8 +170,8 @@ class _Loader:
     ) -> dict[str, Any]:
         """Loads groups of files, a job each, unless the table already holds their rows.
 
-        If a job under the name of this load is finished, either its record was not written or its
-        rows were removed since; the table decides.
+        A finished job of this load's name without a record has two possible causes: the record was
+        not written, or the rows were removed since. What the table holds decides.
         """
         earlier = recorded or {"job": None}
         if earlier["job"] and has_rows_of(self.target, earlier["job"], earlier["modified"]):

@@ -64,7 +64,7 @@ class Lines:
         return _piece_of(self, 0, end + 1, 0), _piece_of(self, end + 1, len(self.data), most)
 
     def with_data(self, data: bytes) -> "Lines":
-        """The same lines with these bytes: theirs, or none while they are stored elsewhere."""
+        """The same lines with their bytes, or with none while the bytes are stored elsewhere."""
         return replace(self, data=data)
 
     @property

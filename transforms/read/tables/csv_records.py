@@ -79,7 +79,7 @@ class CsvRecords:
         return first, rest
 
     def with_data(self, data: bytes) -> "CsvRecords":
-        """The same records with these bytes: theirs, or none while they are stored elsewhere."""
+        """The same records with their bytes, or with none while the bytes are stored elsewhere."""
         if self.too_large:
             return self
         starts = np.append(0, RecordCutter(delimiter_of(self.path)).ends(data))
@@ -138,7 +138,7 @@ def read_records(
 
 @dataclass(frozen=True)
 class _Whole:
-    """Whole records: their bytes, where each ends, and as in `CsvRecords` facts of the last one."""
+    """Whole records: their bytes, where each ends, and of the last one what `CsvRecords` says."""
 
     data: bytes
     ends: np.ndarray
@@ -198,7 +198,7 @@ def _without_large(data: bytes, ends: np.ndarray) -> Iterator[_Whole]:
 
 
 def _without_split_quotes(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces that end in no quote, which may be half a pair, and hold a whole byte order mark."""
+    """The same bytes, cut so that no pair of quotes and no byte order mark is divided."""
     held = b""
     for piece in pieces:
         held += piece
