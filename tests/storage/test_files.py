@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from storage.errors import StorageError
 from storage.files import (
     create_exclusive,
     list_files,
@@ -18,19 +19,24 @@ from storage.files import (
     sweep_temporary,
     temporary_name,
     write_bytes,
+    write_unsynced,
 )
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("write", "step"),
+    [(write_bytes, "fsync"), (write_bytes, "replace"), (write_unsynced, "replace")],
+)
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, write, step):
     path = tmp_path / "a.txt"
     write_bytes(str(path), b"old")
 
-    def full(_):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_bytes(str(path), b"new")
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(StorageError, match=r"a\.txt cannot be written: No space left"):
+        write(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.txt"]
 
