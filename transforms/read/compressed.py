@@ -13,6 +13,7 @@ from storage.errors import InputError
 _ZSTD_PIECE = 1 << 11
 _BZIP2_PIECE = 1 << 16
 _CUT = "it ends in the middle of a stream"
+_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
 
 def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Iterator[bytes]:
@@ -41,7 +42,7 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
                 held, length = [], 0
     except (
         igzip.BadGzipFile,
-        isal_zlib.error,
+        _IsalError,
         zstandard.ZstdError,
         EOFError,
         _DamagedError,

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from storage.checksums import crc32c_of_bytes
+from storage.errors import StorageError
 from storage.files import is_remote, open_listed, read_bytes
 from storage.parallel import in_parallel
 from transforms.output_folder import OutputFolder
@@ -29,10 +31,12 @@ class CutPart:
     Attributes:
         part: The part; its records have no bytes.
         size: How many bytes they had.
+        crc32c: Of what is stored of them; "" if nothing is.
     """
 
     part: ReadPart[Any]
     size: int
+    crc32c: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,11 @@ def cut_file(
 
     def store(item: tuple[CutPart, bytes]) -> CutPart:
         cut, data = item
-        if stored and data:
-            folder.write_text(
-                first.number, cut.part.number, pa.compress(data, codec=_CODEC, asbytes=True)
-            )
-        return cut
+        if not stored or not data:
+            return cut
+        small = pa.compress(data, codec=_CODEC, asbytes=True)
+        folder.write_text(first.number, cut.part.number, small)
+        return replace(cut, crc32c=crc32c_of_bytes(small))
 
     several = stored and is_remote(folder.path)
     for each in in_parallel(store, found()) if several else map(store, found()):
@@ -133,4 +137,6 @@ def _data(spec: BlockSpec, cut: FileCut, part: CutPart, records: Lines | CsvReco
     stored = read_bytes(path)
     if stored is None:
         raise FileNotFoundError(f"{path} is gone; the same command writes it again")
+    if crc32c_of_bytes(stored) != part.crc32c:
+        raise StorageError(f"{path} is not as it was written; the same command writes it again")
     return pa.decompress(stored, part.size, codec=_CODEC, asbytes=True)

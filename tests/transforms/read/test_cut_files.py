@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.errors import StorageError
 from tests.support.command import embed, files, record, reports, rows
 from transforms.output_folder import OutputFolder
 from transforms.plan.cut import plan_blocks
@@ -69,6 +70,24 @@ def test_a_file_cut_once_gives_each_reader_its_parts(
     done = dict.fromkeys(done)
     cut = cut_file(readers, output, part_docs, block_bytes, done)
     assert read(cut, done, part_docs, block_bytes) == read(readers, done, part_docs, block_bytes)
+
+
+def test_a_stored_text_that_changed_is_refused_by_name(tmp_path):
+    path = tmp_path / "in.txt.gz"
+    path.write_bytes(gzip.compress(LINES))
+    specs = list(plan_blocks(input_files([str(path)]), 1 << 12, read_through=True))
+    cut = cut_file(specs, OutputFolder(str(tmp_path / "out")), 1000, 1 << 12, {})
+    for text in (tmp_path / "out/_state/texts").iterdir():
+        data = bytearray(text.read_bytes())
+        data[len(data) // 2] ^= 1
+        text.write_bytes(data)
+        with pytest.raises(StorageError, match=f"{text} is not as it was written"):
+            read(cut, {}, 1000, 1 << 12)
+        data[len(data) // 2] ^= 1
+        text.write_bytes(data)
+    whole = read(specs, {}, 1000, 1 << 12)
+    assert len(whole) > 20
+    assert read(cut, {}, 1000, 1 << 12) == whole
 
 
 class Counted:
