@@ -1,10 +1,11 @@
 """Reads and tokenizes a sample of a run's input."""
 
+import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -205,15 +206,21 @@ def _sum(parts: list[Measured], size: float, times: int) -> Measured:
     return total
 
 
-class _Little:
+class _Little(io.RawIOBase):
     """Gives a decompressor no more bytes than it needs, so that the file's position says what."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
 
-    def read(self, size: int = -1) -> bytes:
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         """At most a kilobyte."""
-        return self._raw.read(_LITTLE if size < 0 else min(size, _LITTLE))
+        data = self._raw.read(min(len(buffer), _LITTLE))
+        buffer[: len(data)] = data
+        return len(data)
 
     def tell(self) -> int:
         """Of the stored file."""
