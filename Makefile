@@ -169,7 +169,7 @@ build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
 		$$(build/export-venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/runtime.pth
 	@touch $@
 
-test-export: build/export-venv/made  ## open exports with faiss, LanceDB, PostgreSQL, … (own environment)
+test-export: build/export-venv/made  ## open exports with faiss, LanceDB, PostgreSQL, …; use s3:// (own environment)
 	build/export-venv/bin/python -m pytest tests/export_readers
 
 # Bases that cannot be pulled get stand-ins. TENSORFLOW=no makes images without TensorFlow, MODEL=minilm adds that model.

@@ -131,7 +131,9 @@ def _checked(folder: _Folder, partial: bool) -> tuple[str, bool]:
 
 
 def is_remote(folder: _Folder) -> bool:
-    """Returns whether a run's folder is in Cloud Storage."""
+    """Returns whether a run's folder is in Cloud Storage; InputError if in another store."""
+    if isinstance(folder, str) and "://" in folder and not folder.startswith(SCHEME):
+        raise InputError(f"{folder}: vectors are read from {SCHEME} and this machine; copy it here")
     return isinstance(folder, str) and folder.startswith(SCHEME)
 
 

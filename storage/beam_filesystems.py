@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.value_provider import RuntimeValueProvider
 
 from storage.checksums import crc32c_of_bytes
 from storage.errors import StorageError
@@ -13,6 +14,10 @@ from storage.file_info import FileInfo
 from storage.globs import fixed_folder, glob_matcher, is_glob
 
 _KIND = "application/octet-stream"
+
+# Where no flag of Beam's was given, s3:// takes everything from the environment, but wants options.
+if RuntimeValueProvider.runtime_options is None:
+    RuntimeValueProvider.set_runtime_options({})
 
 
 def list_files(pattern: str) -> list[FileInfo]:
@@ -29,9 +34,22 @@ def list_files(pattern: str) -> list[FileInfo]:
 
 
 def _matching(patterns: list[str]) -> Iterator[FileInfo]:
-    for match in FileSystems.match(patterns):
+    try:
+        found = FileSystems.match(patterns)
+    except BeamIOError as error:
+        raise StorageError(f"{patterns[0]} cannot be listed: {_cause(error)}") from error
+    for match in found:
         for each in match.metadata_list:
             yield FileInfo(each.path, each.size_in_bytes, each.last_updated_in_seconds or 0.0)
+
+
+def _cause(error: Exception) -> str:
+    """What the store said, without the sentences that Beam puts around it."""
+    while isinstance(error, BeamIOError) and error.exception_details:
+        error = next(iter(error.exception_details.values()))
+    if "boto3" in str(error):
+        return "s3:// needs boto3 (pip install boto3)"
+    return str(error)
 
 
 def stat(path: str) -> FileInfo:
@@ -61,7 +79,7 @@ def read(path: str) -> bytes | None:
         with open_object(path) as file:
             return file.read()
     except BeamIOError as error:
-        raise StorageError(f"{path} cannot be read: {error}") from error
+        raise StorageError(f"{path} cannot be read: {_cause(error)}") from error
 
 
 def checksum(path: str) -> str:
@@ -73,9 +91,16 @@ def checksum(path: str) -> str:
 
 
 def write(path: str, buffer: io.BytesIO) -> None:
-    """Writes a file as a whole."""
-    with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
-        file.write(buffer.getbuffer())
+    """Writes a file as a whole.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    try:
+        with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
+            file.write(buffer.getbuffer())
+    except Exception as error:  # each file system has its own kind
+        raise StorageError(f"{path} cannot be written: {_cause(error)}") from error
 
 
 def create(path: str, data: bytes) -> bool:
