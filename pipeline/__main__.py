@@ -18,7 +18,11 @@ def run() -> None:
         code = ExitCode.DONE
     if code == ExitCode.INTERRUPTED:
         # The interpreter would wait for a worker thread in the middle of a block. Its files are
-        # whole or absent, so the process can end now.
+        # whole or absent, so the process can end now. That thread may have marked its block since
+        # the run's markers were removed.
+        from transforms.crash_markers import end_markers  # an early Ctrl-C has not loaded it
+
+        end_markers()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

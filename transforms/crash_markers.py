@@ -211,7 +211,7 @@ def _remove_later(path: str) -> None:
         else:
             try:
                 _pool.submit(_remove, path, written)
-            except RuntimeError:  # the process ends, no new thread can start: `_remove_all` follows
+            except RuntimeError:  # the process ends, no new thread can start: `end_markers` follows
                 return
         del _mine[path]
 
@@ -226,8 +226,11 @@ def _remove(path: str, written: Future | None = None) -> None:
 
 
 @atexit.register
-def _remove_all() -> None:
-    """Removes the markers when a process ends without a crash, also after an error or Ctrl-C."""
+def end_markers() -> None:
+    """Removes the markers when a process ends without a crash, also after an error or Ctrl-C.
+
+    Threads that begin a block later write none.
+    """
     global _ended
     with _lock:
         _ended = True
