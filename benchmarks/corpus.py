@@ -7,7 +7,7 @@ import importlib.util
 import random
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 FOLDER = Path("build/bench")
@@ -38,10 +38,14 @@ def english_sentences(count: int) -> list[str]:
 
 def numbered_sentences(count: int) -> Iterator[str]:
     """Yields `count` different lines: all sentences, then all again with a number in front."""
-    sentences = every_sentence()
+    return numbered(every_sentence(), count)
+
+
+def numbered(texts: Sequence[str], count: int) -> Iterator[str]:
+    """Yields `count` different texts: these, then these again with a number in front."""
     for row in range(count):
-        turn, at = divmod(row, len(sentences))
-        yield f"{turn}. {sentences[at]}" if turn else sentences[at]
+        turn, at = divmod(row, len(texts))
+        yield f"{turn}. {texts[at]}" if turn else texts[at]
 
 
 def passages(count: int) -> list[str]:

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import measure, null_model
-from benchmarks.corpus import FOLDER, TEXTS, write_lines
-from benchmarks.null_model import BLOCKS, line_file
+from benchmarks.corpus import FOLDER, TEXTS, numbered, write_lines
+from benchmarks.null_model import BLOCKS
 from benchmarks.peers import minilm_folder, peer_environment, peer_python
 
 OURS = {"float32": "ours", "int8": "ours, int8"}
@@ -37,7 +37,7 @@ _PEERS = {
     f"{ENCODE}, batches of 128": ("sentence_transformers_encode", "--batch=128"),
 }
 _SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
-_NULL_SENTENCES, _NULL_SMALL = 200_000, 1000
+_NULL_ROWS = {"sentences": (200_000, 1000), "passages": (20_000, 1000)}
 _WORK = FOLDER / "end_to_end"
 
 Side = Callable[[], measure.Spent]
@@ -56,21 +56,22 @@ def main() -> None:
     texts[PADDED] = text_file(args.texts, args.count // _SLOW)
     if args.texts != "sentences":
         del texts[PADDED]  # it would cut them
-    sides = every_side(texts, text_file(args.texts, args.small))
-    if args.texts == "sentences":
-        sides |= null_sides()
+    sides = every_side(texts, text_file(args.texts, args.small)) | null_sides(
+        args.texts, texts[ours[0]]
+    )
     spent = measure.in_turn(sides, args.rounds)
     results = {
         name: figures(spent[name], spent[_startup(name)], int(text.stem) - args.small)
         for name, text in texts.items()
     }
-    null = null_cpu(spent) if BLOCKS in spent else None
+    whole, small = _NULL_ROWS[args.texts]
+    null = null_cpu(spent, whole - small)
     for name, result in results.items():
         result["ours_is"] = {
             each: round(results[each]["sentences_per_second"] / result["sentences_per_second"], 3)
             for each in ours
         }
-        if name in ours and null is not None:
+        if name in ours:
             result["overhead"] = round(null / (result["cpu_seconds_per_1000"] - null), 4)
     run_json = output_of(ours[0], texts[ours[0]]) / "run.json"
     record = {
@@ -98,19 +99,26 @@ def every_side(texts: dict[str, Path], small: Path) -> dict[str, Side]:
     return sides
 
 
-def null_sides() -> dict[str, Side]:
-    """Returns our pipeline without a model, on many sentences and on few."""
-    return {
-        BLOCKS: partial(null_model.embed, BLOCKS, line_file(_NULL_SENTENCES)),
-        _startup(BLOCKS): partial(null_model.embed, BLOCKS, line_file(_NULL_SMALL)),
-    }
+def null_sides(kind: str, text: Path) -> dict[str, Side]:
+    """Returns our pipeline without a model, on many texts and on few.
+
+    Args:
+        kind: One of `TEXTS`.
+        text: The file of what the other sides embed; its texts are repeated with a number.
+    """
+    texts = text.read_text(encoding="utf-8").splitlines()
+    sides: dict[str, Side] = {}
+    for name, count in zip((BLOCKS, _startup(BLOCKS)), _NULL_ROWS[kind], strict=True):
+        file = write_lines(text.parent / f"null/{count}.txt", numbered(texts, count))
+        sides[name] = partial(null_model.embed, BLOCKS, file)
+    return sides
 
 
-def null_cpu(spent: dict[str, list[measure.Spent]]) -> float:
-    """Returns the CPU seconds that our pipeline takes for 1,000 sentences without a model."""
+def null_cpu(spent: dict[str, list[measure.Spent]], count: int) -> float:
+    """Returns the CPU seconds of our pipeline for 1,000 of `count` texts, without a model."""
     pairs = zip(spent[BLOCKS], spent[_startup(BLOCKS)], strict=True)
     seconds = measure.Figure.of([(whole - start).cpu for whole, start in pairs]).median
-    return 1000 * seconds / (_NULL_SENTENCES - _NULL_SMALL)
+    return 1000 * seconds / count
 
 
 def _startup(name: str) -> str:

@@ -19,10 +19,9 @@ def run() -> None:
     if code == ExitCode.INTERRUPTED:
         # The interpreter would wait for a worker thread in the middle of a block. Its files are
         # whole or absent, so the process can end now. That thread may have marked its block since
-        # the run's markers were removed.
-        from transforms.crash_markers import end_markers  # an early Ctrl-C has not loaded it
-
-        end_markers()
+        # the run's markers were removed; a process that has not loaded markers has no such thread.
+        if markers := sys.modules.get("transforms.crash_markers"):
+            markers.end_markers()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

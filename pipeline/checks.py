@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from bert.formats.output_files import BEAM_RAG
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
+from transforms.bigquery.client import SCHEME
 
 _OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
 
@@ -107,6 +108,11 @@ def _given(options: EmbedOptions, *names: str) -> Iterator[str]:
 
 
 def _check_output_table(options: EmbedOptions) -> None:
+    if options.output.startswith(SCHEME):
+        raise UsageError(
+            f"--output {options.output} is no folder: give --output_format bigquery and the table "
+            "with --output_table"
+        )
     if not options.loads_table:
         for flag in _given(options, "output_table", "table_schema", "write_disposition"):
             raise UsageError(f"{flag} requires --output_format bigquery")

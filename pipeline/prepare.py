@@ -141,9 +141,9 @@ def planned_run(options: EmbedOptions) -> EmbedRun:
     total = sum(file.text_bytes for file in source.files)
     whole = options.document == "file"
     accelerated = options.device in ("gpu", "tpu")
-    patterns = tuple(map(absolute, options.input))
+    named = source.table and source.table.request.table
     request = PlanRequest(
-        patterns=(str(source.table.request.table),) if source.table else patterns,
+        patterns=(str(named),) if named else tuple(map(absolute, options.input)),
         input_format=options.input_format,
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
         limit=options.limit,

@@ -1,4 +1,4 @@
-"""Lists, reads and writes files, on this machine, in Cloud Storage or in another store of Beam."""
+"""Lists, reads and writes files: on this machine, in Cloud Storage (gs://) or in S3 (s3://)."""
 
 import importlib
 import io
@@ -19,10 +19,11 @@ from storage.local import REPLACED, TEMPORARY, temporary_name
 
 _TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
 _DAY = 24 * 3600.0
+_STORES = {"gs": "gcs", "s3": "s3"}  # the modules of the addresses that begin so
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an address of a store, such as gs:// or s3://.
+    """Whether a path is the address of something in a store, such as gs:// or s3://.
 
     >>> is_remote("gs://bucket/a.txt"), is_remote("/tmp/a.txt")
     (True, False)
@@ -32,15 +33,31 @@ def is_remote(path: str) -> bool:
 
 def _store(path: str) -> Any:
     """The module that reads and writes such paths; imported late, local runs need no other."""
-    if not is_remote(path):
-        return local
-    kind = "gcs" if path.startswith("gs://") else "beam_filesystems"
-    return importlib.import_module(f"storage.{kind}")
+    return importlib.import_module(f"storage.{_kind(path)}") if is_remote(path) else local
+
+
+def _kind(address: str) -> str:
+    """The name of the module for such addresses."""
+    scheme = address.partition("://")[0]
+    if scheme not in _STORES:
+        known = " and ".join(f"{each}://" for each in _STORES)
+        raise InputError(
+            f"{address}: files are read and written on this machine, {known}; "
+            f"mount {scheme}:// as a folder, or copy"
+        )
+    return _STORES[scheme]
 
 
 def absolute(path: str) -> str:
-    """A local path as absolute path, `~` resolved; a URL as it is."""
-    return path if is_remote(path) else local.absolute(path)
+    """A local path as absolute path, `~` resolved; an address as it is.
+
+    Raises:
+        InputError: An address of a store that is not known.
+    """
+    if not is_remote(path):
+        return local.absolute(path)
+    _kind(path)
+    return path
 
 
 def join(folder: str, name: str) -> str:

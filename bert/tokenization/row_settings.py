@@ -109,12 +109,12 @@ class RowSettings:
         >>> RowSettings("do_not_pad", "longest_first", 8, None, 3).lengths(4, 4)
         (2, 3)
         """
-        room = self.max_length - self.special
-        if self.truncation == "do_not_truncate" or first + second <= room:
+        most = self.max_length - self.special
+        if self.truncation == "do_not_truncate" or first + second <= most:
             return first, second
         if self.truncation == "longest_first":
-            return _longest_first(first, second, room)
-        kept = room - (second if self.truncation == "only_first" else first)
+            return _longest_first(first, second, most)
+        kept = most - (second if self.truncation == "only_first" else first)
         if kept < min(second, 1):
             raise SettingError(
                 "max_length",
@@ -151,12 +151,12 @@ class RowSettings:
         return library.constant(array.astype(np.int32))
 
 
-def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Returns the lengths to which two texts are cut, the longer one first."""
+def _longest_first(first: int, second: int, most: int) -> tuple[int, int]:
+    """Returns the lengths of two texts cut to `most` together, the longer one first."""
     short, long = sorted((first, second))
-    long = max(short, room - short)
-    if short + long > room:
-        short, long = room // 2, room - room // 2
+    long = max(short, most - short)
+    if short + long > most:
+        short, long = most // 2, most - most // 2
     return (long, short) if first > second else (short, long)
 
 

@@ -1,6 +1,5 @@
 """Finds the earlier outputs that --skip_existing names, and checks that their vectors match."""
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import orjson
 from bert.formats.result_files import METADATA_KEY
 from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
-from storage.files import absolute, is_remote, join, list_files, names_in, open_raw, read_bytes
+from storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
 from transforms.bigquery.earlier_table import table_facts, table_name
 from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
@@ -39,13 +38,12 @@ def earlier_outputs(
 
 def _places(named: str, output: str) -> Iterator[str]:
     """Folders of runs, or the one table."""
+    if (table := table_name(named)) is not None:
+        yield table
+        return
     path = absolute(named).rstrip("/")
     if path == output.rstrip("/"):
         raise UsageError(f"--skip_existing {named} is the --output of this run")
-    table = table_name(named)
-    if table is not None and (is_remote(named) or not os.path.exists(path)):
-        yield table
-        return
     if _is_output(path):
         yield path
         return

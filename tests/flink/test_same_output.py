@@ -8,7 +8,17 @@ import pytest
 
 from pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
-from tests.support.command import data_files, embed, files, flags_of, record, rejected, rows, start
+from tests.support.command import (
+    data_files,
+    embed,
+    files,
+    finish,
+    flags_of,
+    record,
+    rejected,
+    rows,
+    start,
+)
 from tests.support.flink.jobs import counted
 from tests.support.rounding import MINILM, assert_near
 
@@ -62,9 +72,7 @@ def test_duplicates_are_those_of_the_local_runner(tmp_path, cluster):
     flags = ("--eps=0.1", "--n_clusters=6")
     here, there = tmp_path / "here", tmp_path / "there"
     assert main(["dedup", str(source), str(here), *flags]) == 0
-    job = start("dedup", str(source), str(there), *flags, *cluster.beam_flags)
-    _, errors = job.communicate(timeout=300)
-    assert job.returncode == 0, errors
+    finish(start("dedup", str(source), str(there), *flags, *cluster.beam_flags))
     for kind in ("clusters", "duplicates"):
         ours, theirs = (
             [path.read_bytes() for path in data_files(out, kind)] for out in (here, there)

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from tests.support.command import ROOT, embed, files, flags_of, record, reports, start
+from tests.support.command import ROOT, embed, files, finish, flags_of, record, reports, start
 
 FLINK = ROOT / "deploy" / "flink"
 IMAGES = (
@@ -101,8 +101,7 @@ def test_a_killed_task_manager_changes_no_file(compose, shared, tiny_bundle):
     killed = container_with_worker(compose)
     assert run("docker", "kill", killed).returncode == 0
     done = len(reports(output))
-    _, errors = job.communicate(timeout=300)
-    assert job.returncode == 0, errors
+    finish(job)
     assert done < len(reports(output)), "it was killed in the middle"
     assert record(output)["status"] == "done"
     assert files(output) == files(shared / "here")

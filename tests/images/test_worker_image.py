@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import ROOT, embed, files, flags_of, rows, start
+from tests.support.command import ROOT, embed, files, finish, flags_of, rows, start
 from tests.support.daily import DAYS, write_day, write_settings
 from tests.support.servers.gcs import free_port
 
@@ -99,11 +99,6 @@ def portable(job_server, kind, config):
         "environment_config": config,
         **SETTINGS,
     }
-
-
-def finish(job):
-    _, errors = job.communicate(timeout=400)
-    assert job.returncode == 0, errors
 
 
 @pytest.mark.parametrize("user", ["0:0", "1000:1000"])

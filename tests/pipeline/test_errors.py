@@ -105,6 +105,20 @@ def test_input_that_names_nothing(tmp_path, tiny_bundle, capsys):
     assert_one_sentence(capsys.readouterr(), f"--input {tmp_path}/*.txt names no file")
 
 
+@pytest.mark.parametrize("address", ["hdfs://nodes/a", "azfs://account/a", "https://host/a.txt"])
+def test_addresses_of_other_stores(tmp_path, tiny_bundle, text, capsys, address):
+    said = f"{address}: files are read and written on this machine, gs:// and s3://"
+    assert embed(tmp_path / "out", tiny_bundle, address) == 2
+    assert_one_sentence(capsys.readouterr(), said)
+    assert embed(address, tiny_bundle, text) == 2
+    assert_one_sentence(capsys.readouterr(), said)
+
+
+def test_a_table_as_folder(tiny_bundle, text, capsys):
+    assert embed("bq://project.texts.vectors", tiny_bundle, text) == 2
+    assert_one_sentence(capsys.readouterr(), "give --output_format bigquery and the table")
+
+
 def test_input_of_another_format(tmp_path, tiny_bundle, capsys):
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "a.pdf") == 2

@@ -40,6 +40,13 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def finish(job: subprocess.Popen[str]) -> str:
+    """Waits for a command that must succeed; returns what it wrote to stderr."""
+    _, errors = job.communicate(timeout=400)
+    assert job.returncode == 0, errors
+    return errors
+
+
 def data_files(output: Path, kind: str = "embeddings") -> list[Path]:
     """The files of one folder of an output, in the input's order."""
     return sorted(output.glob(f"{kind}/part-*"))

@@ -12,7 +12,7 @@ from storage.errors import InputError, StorageError
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
-_SCHEME = "bq://"
+SCHEME = "bq://"
 _DOMAIN = r"(?:[a-z0-9][a-z0-9.-]*\.[a-z]+:)?"  # of projects older than organizations
 _PROJECT = rf"{_DOMAIN}[a-z][a-z0-9-]{{1,28}}[a-z0-9]"
 _DATASET = r"[A-Za-z0-9_]{1,1024}"
@@ -93,7 +93,7 @@ def table_name(text: str, flag: str) -> TableName:
     >>> table_name("my-project:texts.news$20260131", "--output_table").destination
     'my-project.texts.news$20260131'
     """
-    found = _NAME.fullmatch(text.removeprefix(_SCHEME))
+    found = _NAME.fullmatch(text.removeprefix(SCHEME))
     if found is None:
         raise InputError(
             f"{flag} {text!r} is not a table: write project:dataset.table, letters, digits and _ "
@@ -108,7 +108,7 @@ def looks_like_table(text: str) -> bool:
     >>> looks_like_table("my-project:texts.news"), looks_like_table("news.2026.txt")
     (True, False)
     """
-    if text.startswith(_SCHEME):
+    if text.startswith(SCHEME):
         return True
     if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:
         return False

@@ -351,7 +351,8 @@ def test_what_the_table_has_is_skipped(bigquery, dataset, corpus, tiny_bundle, t
     assert load(tmp_path / "1", tiny_bundle, corpus, table) == 0
     with corpus.open("a") as file:
         file.write('{"id": "k4", "text": "a new text"}\n')
-    assert load(tmp_path / "2", tiny_bundle, corpus, table, skip_existing=table) == 0
+    address = f"bq://test-project.{dataset}.v"
+    assert load(tmp_path / "2", tiny_bundle, corpus, address, skip_existing=address) == 0
     counts = record(tmp_path / "2")["counts"]
     assert (counts["embedded"], counts["skipped"]) == (1, 4)
     found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")

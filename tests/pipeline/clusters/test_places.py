@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
-from tests.support.command import start
+from tests.support.command import finish, start
 from tests.support.local_runners import RUNNERS, runner_flags
 
 pytestmark = pytest.mark.slow
@@ -46,8 +46,6 @@ def test_cloud_storage_gives_the_same(source, wanted, gcs, capsys):
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_other_runners_give_the_same(source, wanted, tmp_path, runner):
     out = tmp_path / "out"
-    job = start("dedup", str(source), str(out), *FLAGS, *runner_flags(runner))
-    _, errors = job.communicate(timeout=300)
-    assert job.returncode == 0, errors
+    finish(start("dedup", str(source), str(out), *FLAGS, *runner_flags(runner)))
     for kind, table in wanted.items():
         pd.testing.assert_frame_equal(pd.read_parquet(out / kind), table)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.cli import main
-from tests.support.command import embed, files, flags_of, record, rows, start, stray
+from tests.support.command import embed, files, finish, flags_of, record, rows, start, stray
 from transforms.output_folder import OutputFolder
 
 pytestmark = pytest.mark.slow
@@ -158,8 +158,7 @@ def test_two_jobs_at_once_do_no_harm(tmp_path, corpus, tiny_bundle, uninterrupte
     command = ["embed", *flags_of(output, tiny_bundle, corpus, **SMALL)]
     jobs = [start(*command), start(*command)]
     for job in jobs:
-        _, errors = job.communicate(timeout=300)
-        assert job.returncode == 0, errors
+        finish(job)
     assert files(output) == uninterrupted
     assert record(output)["status"] == "done"
     assert record(output)["counts"]["embedded"] == LINES

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.command import embed, files, flags_of, record, rejected, rows, start
+from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
 from tests.support.local_runners import RUNNERS, runner_flags
 
 pytestmark = pytest.mark.slow
@@ -71,9 +71,7 @@ def counted(output):
 
 def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, tiny_bundle, runner):
     output = tmp_path / "out"
-    job = start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL), *runner)
-    _, errors = job.communicate(timeout=300)
-    assert job.returncode == 0, errors
+    errors = finish(start("embed", *flags_of(output, tiny_bundle, corpus, **SMALL), *runner))
     assert "Traceback" not in errors
     assert files(output) == files(expected)
     assert counted(output) == counted(expected)
@@ -116,9 +114,7 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     assert "Traceback" not in errors
     assert record(output)["status"] == "failed"
     done = len(list(output.glob("_state/blocks/0*")))
-    again = start("embed", *flags)
-    _, errors = again.communicate(timeout=300)
-    assert again.returncode == 0, errors
+    finish(start("embed", *flags))
     assert record(output)["counts"]["embedded"] == len(rows(output)["id"]) == 6500
     assert record(output)["counts"]["parts_reused"] == done
 

@@ -9,7 +9,7 @@ import pytest
 import bert
 from pipeline.cli import main
 from tests.pipeline.outputs.test_resume import wait_for_reports
-from tests.support.command import embed, files, flags_of, record, rejected, rows, start
+from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
 
 pytestmark = pytest.mark.slow
 
@@ -145,8 +145,7 @@ def test_two_jobs_at_once_do_no_harm(gcs, url, corpus, local, tiny_bundle):
     command = ["embed", *flags_of(f"{address}/out", tiny_bundle, url, **SMALL)]
     jobs = [start(*command), start(*command)]
     for job in jobs:
-        _, errors = job.communicate(timeout=300)
-        assert job.returncode == 0, errors
+        finish(job)
     assert_same(folder / "out", local, url, corpus)
     assert record(folder / "out")["status"] == "done"
 

@@ -1,4 +1,4 @@
-"""Lists, reads and writes files of Beam's other file systems, such as s3:// and hdfs://."""
+"""Lists, reads and writes objects of Amazon S3, and of what speaks its protocol, through Beam."""
 
 import io
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from storage.globs import fixed_folder, glob_matcher, is_glob
 
 _KIND = "application/octet-stream"
 
-# Where no flag of Beam's was given, s3:// takes everything from the environment, but wants options.
+# Where no flag of Beam's was given, the environment has everything, but Beam wants options.
 if RuntimeValueProvider.runtime_options is None:
     RuntimeValueProvider.set_runtime_options({})
 
@@ -83,7 +83,7 @@ def read(path: str) -> bytes | None:
 
 
 def checksum(path: str) -> str:
-    """The CRC32C of a file's bytes, in base64; reads them, as these file systems do not keep it."""
+    """The CRC32C of a file's bytes, in base64; reads them, as Beam does not ask for it."""
     data = read(path)
     if data is None:
         raise FileNotFoundError(path)
@@ -99,7 +99,7 @@ def write(path: str, buffer: io.BytesIO) -> None:
     try:
         with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
             file.write(buffer.getbuffer())
-    except Exception as error:  # each file system has its own kind
+    except Exception as error:  # boto3's own, which Beam does not wrap here
         raise StorageError(f"{path} cannot be written: {_cause(error)}") from error
 
 
