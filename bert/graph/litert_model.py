@@ -65,6 +65,10 @@ class _Encoder:
 
     def __init__(self, graph: Graph, config: BertConfig, tensors: _Tensors, int8: bool) -> None:
         self._graph, self._config, self._tensors, self._int8 = graph, config, tensors, int8
+        # In how many products a layer computes query, key and value. In int8 each would make `x`
+        # int8 anew; in float32, XNNPACK computes three in 0.96 of the time of one, with the same
+        # bits.
+        self._products = 1 if int8 else 3
         self._last_axis = graph.numbers(-1)
         self._flat = graph.numbers(-1, config.hidden_size)
         self._epsilon = graph.constant(np.array(config.layer_norm_eps, np.float32))
@@ -73,7 +77,7 @@ class _Encoder:
         graph, config = self._graph, self._config
         ids, types = (graph.input(name, [-1, -1], "int32") for name in ("input_ids", "type_ids"))
         shape = graph.add("SHAPE", ids, options=schema.ShapeOptionsT(2), shape=[2], dtype="int32")
-        heads = 3 * config.num_attention_heads
+        heads = 3 * config.num_attention_heads // self._products
         split = graph.numbers(heads, config.hidden_size // config.num_attention_heads)
         join = schema.ConcatenationOptionsT()
         by_head = graph.add("CONCATENATION", shape, split, options=join, shape=[4], dtype="int32")
@@ -162,13 +166,8 @@ class _Encoder:
         graph, config = self._graph, self._config
         heads = config.num_attention_heads
         width = config.hidden_size // heads
-        fused = fused_attention(self._tensors, name, width)
-        x = _product(graph, fused, "qkv", x, self._int8)
-        x = graph.add("RESHAPE", x, by_head, shape=[-1, -1, 3 * heads, width])
-        x = graph.add("TRANSPOSE", x, graph.numbers(2, 0, 1, 3), shape=[3 * heads, -1, -1, width])
-        first, split = graph.constant(np.array(0, np.int32)), schema.SplitOptionsT(3)
+        query, key, value = self._query_key_value(name, x, by_head)
         by_token, by_pair = [heads, -1, -1, width], [heads, -1, -1, -1]
-        query, key, value = graph.add("SPLIT", first, x, options=split, outputs=3, shape=by_token)
         product = schema.BatchMatMulOptionsT(adjY=True)
         scores = graph.add("BATCH_MATMUL", query, key, options=product, shape=by_pair)
         if distances is not None:
@@ -180,6 +179,25 @@ class _Encoder:
             "TRANSPOSE", mixed, graph.numbers(1, 2, 0, 3), shape=[-1, -1, heads, width]
         )
         return graph.add("RESHAPE", mixed, self._flat, shape=[-1, config.hidden_size])
+
+    def _query_key_value(self, name: str, x: int, by_head: int) -> list[int]:
+        """Adds the three products of a layer, each `[heads, batch, length, head width]`."""
+        graph, heads = self._graph, self._config.num_attention_heads
+        width = self._config.hidden_size // heads
+        fused = fused_attention(self._tensors, name, width)
+        computed = 3 * heads // self._products
+        products = []
+        parts = (np.split(fused[f"qkv/{part}"], self._products, -1) for part in ("kernel", "bias"))
+        for kernel, bias in zip(*parts, strict=True):
+            y = _product(graph, {"y/kernel": kernel, "y/bias": bias}, "y", x, self._int8)
+            y = graph.add("RESHAPE", y, by_head, shape=[-1, -1, computed, width])
+            order = graph.numbers(2, 0, 1, 3)
+            products.append(graph.add("TRANSPOSE", y, order, shape=[computed, -1, -1, width]))
+        if len(products) == 3:
+            return products
+        first, split = graph.constant(np.array(0, np.int32)), schema.SplitOptionsT(3)
+        shape = [heads, -1, -1, width]
+        return list(graph.add("SPLIT", first, *products, options=split, outputs=3, shape=shape))
 
     def _product(self, name: str, x: int) -> int:
         return _product(self._graph, self._tensors, name, x, self._int8)
