@@ -171,11 +171,6 @@ class BertConfig(_Sizes):
             )
 
     @property
-    def num_hidden_states(self) -> int:
-        """The number of layers plus one, for the embeddings."""
-        return self.num_hidden_layers + 1
-
-    @property
     def segments(self) -> int:
         """How many segment ids rows may have; without segment embeddings they change nothing."""
         return self.type_vocab_size or 2

@@ -306,7 +306,7 @@ class Encoder(RowEncoder):
         self.bundle.check(spec)
         text_spec, done, cut = self._text_spec(call.texts), [], 0
         for piece in in_pieces(columns, call.form.progress):
-            layout, vectors = self._encode(spec, text_spec, call, piece)
+            layout, vectors = self._encode(spec, text_spec, call, piece, sum(map(len, done)))
             assert vectors.sentences is not None
             done.append(vectors.sentences)
             cut += int(layout.truncated.sum())
@@ -357,9 +357,14 @@ class Encoder(RowEncoder):
         )
 
     def _encode(
-        self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns
+        self,
+        spec: VectorSpec,
+        text_spec: TextSpec,
+        call: CallSettings,
+        columns: Columns,
+        number: int = 0,
     ) -> tuple[Layout, GranularVectors]:
-        """Embeds texts, which may be empty."""
+        """Embeds texts, which may be empty; `number` is that of the first, for messages."""
         documents = tokenize_documents(
             self.tokenizer, offsets=text_spec.needs_tokens, prompt=text_spec.prompt, **columns
         )
@@ -369,8 +374,8 @@ class Encoder(RowEncoder):
         ):
             raise SettingError(
                 "texts",
-                f"number {int(np.argmax(too_long))} is longer than {text_spec.max_seq_length} "
-                "tokens; set long_text to truncate or window",
+                f"number {number + int(np.argmax(too_long))} is longer than "
+                f"{text_spec.max_seq_length} tokens; set long_text to truncate or window",
                 "long_text",
             )
         rows, layout = lay_out(documents, text_spec, self.tokenizer)
@@ -382,7 +387,7 @@ class Encoder(RowEncoder):
             texts = every if layout.windows is None else layout.windows.document
             failed = len(set(texts[list(embedded.failed)].tolist()))
             raise RuntimeError(
-                f"{counted(failed, 'text')} failed, the first is {texts[row]}: {reason}"
+                f"{counted(failed, 'text')} failed, the first is {number + texts[row]}: {reason}"
             )
         return layout, vectors
 

@@ -44,6 +44,9 @@ def quiet_start() -> Iterator[None]:
 def without_notes() -> Iterator[None]:
     """Leaves known notes out of stderr of this process; all other output is shown at once."""
     with _lock:
+        if sys.stderr is None:  # closed by whoever started the process
+            yield
+            return
         command = [sys.executable, "-I", "-S", "-c", _FILTER]
         try:
             shown = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0)

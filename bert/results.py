@@ -97,7 +97,8 @@ def _read_batches(
     check_pages = not has_reports(folder)
     for path in vector_files(folder, partial=partial):
         for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):
-            yield part.ids, part.vectors.reshape(-1, *settings["shape"])
+            vectors = np.require(part.vectors, requirements="W")  # as `read` returns them
+            yield part.ids, vectors.reshape(-1, *settings["shape"])
 
 
 def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:

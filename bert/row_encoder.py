@@ -89,6 +89,12 @@ class RowEncoder:
         """Another process loads the model anew."""
         return _loaded_again, (type(self), (self.bundle, *self._given), self._max_seq_length)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RowEncoder":
+        """Returns an encoder with the same model in memory; scikit-learn copies often."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
     def embed_rows(
         self,
         input_ids: np.ndarray,

@@ -6,6 +6,7 @@ object, lists a folder with all below it, and can neither read a given generatio
 object only if it does not exist.
 """
 
+import errno
 import functools
 import io
 import os
@@ -29,8 +30,11 @@ FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
 PATIENCE = 180.0  # seconds of retries where it has answered before
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
 _FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _CODED = "gzip"
 _BUFFER = 64 << 10
+# Errors of the local file that a download goes to.
+_OF_THIS_MACHINE = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS)
 _AHEAD, _MOST_AHEAD = 2 * _BUFFER, 8 << 20  # the rest of a line costs no request of its own
 
 _Result = TypeVar("_Result")
@@ -313,8 +317,11 @@ def _new_client(process: int, server: str, beam: bool, acts_as: str | None) -> "
 
     credentials, project = None, None
     if not server:
-        with suppress(DefaultCredentialsError):
+        try:
             credentials, project = google.auth.default()
+        except DefaultCredentialsError as error:
+            if os.environ.get(_CREDENTIALS):
+                raise InputError(f"{_CREDENTIALS}: {error}") from error
     if beam:
         from apache_beam.io.gcp.gcsio import create_storage_client
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -357,6 +364,8 @@ def translate_errors(path: str, done: str) -> Iterator[None]:
             f"{path} cannot be {done}: its bytes arrive damaged again and again"
         ) from error
     except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, OSError) as e:
+        if isinstance(e, OSError) and e.errno in _OF_THIS_MACHINE:
+            raise
         raise StorageError(
             f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
             f"({type(e.__cause__ or e).__name__}), try again later"

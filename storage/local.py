@@ -5,12 +5,14 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from stat import S_ISREG
 from typing import BinaryIO
 
 from storage.checksums import crc32c_of as checksum
 from storage.errors import InputError, SettingError, StorageError
 from storage.file_info import FileInfo
+from storage.globs import fixed_folder, glob_matcher
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
 # What to do when the input is not what it was when the run began: the run cannot be continued.
@@ -29,23 +31,42 @@ def list_files(pattern: str) -> list[FileInfo]:
         paths = list(_walk(path))
     elif os.path.exists(path):
         paths = [path]
+    elif "**" in path:  # glob would follow a link that leads back, again and again
+        folder, matches = fixed_folder(path) or "/", glob_matcher(path)
+        hidden = "/." in path.removeprefix(folder)
+        paths = [each for each in _walk(folder, hidden) if matches(each)]
     else:
         paths = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
     return [_checked(each) for each in sorted(set(paths))]
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
+    """Files in a folder and below, each folder once; with `hidden` also those that begin with `.`.
+
+    Raises:
+        SettingError: A folder cannot be listed.
+    """
     seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(parent)
         if real in seen:  # a link that leads back
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        # In order: of two links to the same folder the first one counts.
+        folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
         for name in names:
-            if not name.startswith("."):
+            if hidden or not name.startswith("."):
                 yield os.path.join(parent, name)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # removed meanwhile
+        raise SettingError(
+            "input",
+            f"{error.filename} cannot be listed ({error.strerror}): make it readable, or name the "
+            "input by a glob that leaves it out",
+        ) from error
 
 
 def _checked(path: str) -> FileInfo:
@@ -54,13 +75,14 @@ def _checked(path: str) -> FileInfo:
         path.encode("utf-8")
     except UnicodeEncodeError as error:
         raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
-    if not os.path.exists(path):
+    if not os.path.exists(path) and os.path.islink(path):
         raise SettingError("input", f"{path} is a broken link")
-    if not os.path.isfile(path):
+    found = os.stat(path)
+    if not S_ISREG(found.st_mode):
         raise SettingError(
             "input", f"{path} is not a regular file; write its content to a file first"
         )
-    return stat(path)
+    return _info(path, found)
 
 
 def stat(path: str) -> FileInfo:
@@ -188,7 +210,11 @@ def _open_exclusive(path: str, data: bytes) -> bool:
 
 def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder, none if it does not exist; a link counts as itself."""
-    return [_info(each.path, each.stat(follow_symlinks=False)) for each in _entries(folder)]
+    found = []
+    for each in _entries(folder):
+        with suppress(FileNotFoundError):  # another process renamed or removed it meanwhile
+            found.append(_info(each.path, each.stat(follow_symlinks=False)))
+    return found
 
 
 def names_in(folder: str) -> list[str]:
@@ -205,7 +231,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 def delete(paths: list[str]) -> None:
     """Removes files, of a link the link itself; one that does not exist is no error."""
     for path in paths:
-        if os.path.lexists(path):
+        with suppress(FileNotFoundError, NotADirectoryError):
             os.remove(path)
 
 

@@ -1,5 +1,6 @@
 """Lists, reads and writes objects of Amazon S3, and of what speaks its protocol, through Beam."""
 
+import glob
 import io
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -117,7 +118,7 @@ def create(path: str, data: bytes) -> bool:
 
 def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder."""
-    return list(_matching([folder.rstrip("/") + "/*"]))
+    return list(_matching([glob.escape(folder.rstrip("/")) + "/*"]))
 
 
 def delete(paths: list[str]) -> None:

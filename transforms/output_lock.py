@@ -17,16 +17,20 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
     The file is made with its folder, and removed by the last that holds it. The lock ends with its
     process. Where there are no locks, nothing is held, and it gives True.
     """
-    file = _opened(path)
-    if file is None:
-        yield True
-        return
-    with file:
-        how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    while True:
+        file = _opened(path)
+        if file is None:
+            yield True
+            return
         taken = _locked(file, how)
         if not taken:  # perhaps only `is_locked` of another process, for a moment
             time.sleep(_MOMENT)
             taken = _locked(file, how)
+        if not taken or _is_there(file, path):
+            break
+        file.close()  # the last holder removed it after it was opened here
+    with file:
         try:
             yield taken
         finally:
@@ -55,6 +59,14 @@ def _opened(path: str) -> BinaryIO | None:
         return open(path, "ab")
     except OSError:  # what writes there later says why it cannot
         return None
+
+
+def _is_there(file: BinaryIO, path: str) -> bool:
+    """Whether an open file is the one that has this path now."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _locked(file: BinaryIO, how: int) -> bool:

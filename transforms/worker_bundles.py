@@ -93,10 +93,12 @@ def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
     try:
         with activity("fetching the model"):
             made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
-    except PermissionError as error:
+    except OSError as error:
+        if error.errno is None:  # of the store
+            raise
         raise InputError(
             f"{kept}: models cannot be kept there ({error.strerror or error}), set "
-            "BERT_EMBED_CACHE to a folder that can be written"
+            "BERT_EMBED_CACHE to a folder that can be written and has enough space"
         ) from error
     return kept
 

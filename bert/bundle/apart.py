@@ -37,7 +37,8 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
     """
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
-        [sys.executable, "-m", __name__],
+        # -P: the current folder may hold a package of this name, such as a clone of Google's bert.
+        [sys.executable, "-P", "-m", __name__],
         input=pickle.dumps((function, arguments, options)),
         env={**environment_apart(), "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,

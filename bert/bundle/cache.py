@@ -16,7 +16,9 @@ from storage.errors import InputError
 def cache_folder() -> Path:
     """Returns the folder of imported models."""
     chosen = os.environ.get("BERT_EMBED_CACHE")
-    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "bert-embed"
+    if chosen:
+        return Path(os.path.expanduser(chosen)).absolute()
+    return Path.home() / ".cache" / "bert-embed"
 
 
 @contextmanager

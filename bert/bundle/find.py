@@ -57,14 +57,14 @@ def _bundle_folder(model: str, allow: bool) -> Path:
         return Path(ensure_minilm())
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest, allow_untrusted=allow))
-    place = Path(model).absolute()
+    place = Path(os.path.expanduser(model)).absolute()
     if model.startswith(HUB_SCHEME) or not place.exists():
         return _from_name(model, allow)
     if (place / METADATA).is_file():
         return place
     archive = place.is_file() and place.name.endswith(ARCHIVES)
     if not archive:
-        _check_folder(place, model)
+        _check_folder(place)
     return cached_import(
         _listing(place), lambda dest: import_apart(place, dest, allow_untrusted=allow)
     )
@@ -106,9 +106,10 @@ def _unknown(model: str) -> SettingError:
     )
 
 
-def _check_folder(folder: Path, model: str) -> None:
+def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise _unknown(model)
+        kinds = " or ".join(ARCHIVES)
+        raise SettingError("model", f"must be a folder or a {kinds}, {folder} is another file")
     if not any((folder / name).is_file() for name in MARKERS):
         raise SettingError(
             "model",

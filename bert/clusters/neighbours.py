@@ -1,6 +1,6 @@
 """Finds pairs of near vectors within a cluster, by matrix products of one tile after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,20 +113,14 @@ def find_pairs(
     for number in range(tiles):
         members = members_of(number)
         search = _Search(members, threshold, None if wanted is None else wanted(members.rows))
-        for earlier in _while_active(search, number):
+        for earlier in range(number):
+            if not search.active.any():  # no vector has room for neighbours
+                break
             search.compare(members_of(earlier))
         search.compare_within()
         pairs += search.pairs
         full.append(search.full)
     return Found(join_pairs(pairs), np.concatenate(full))
-
-
-def _while_active(search: "_Search", stop: int) -> Iterator[int]:
-    """Numbers of tiles, as long as a vector has room for neighbours."""
-    for number in range(stop):
-        if not search.active.any():
-            return
-        yield number
 
 
 class _Search:

@@ -90,8 +90,8 @@ def find_device(precision: str, device: str) -> str:
     if precision == "bfloat16" and found == "cpu" and not _has_flag(_BFLOAT16):
         raise SettingError(
             "precision",
-            f"bfloat16 requires a processor with avx512_bf16 or amx_bf16 ({CPUINFO}), this one has "
-            "neither and would be slower than in float32; take precision int8",
+            f"bfloat16 requires a processor with one of {', '.join(_BFLOAT16)}, {CPUINFO} names "
+            "none, and it would be slower than float32; take precision int8",
             "precision",
         )
     return found
@@ -145,8 +145,14 @@ def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
     return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
 
 
-def weight_files(bundle: Bundle, precision: str, device: str) -> list[str]:
-    """Returns the names of the bundle's weights that `load_engine` reads on this machine."""
+def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
+    """Returns the names of the bundle's weights that `load_engine` reads on this machine.
+
+    Raises:
+        SettingError: This machine or this model does not support precision or device.
+    """
+    device = torch_device(device)
+    check_model(precision, bundle, device)  # before anything is fetched
     found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
     if choose_engine(bundle, precision, found) == "litert":
         return [LITERT[precision]]

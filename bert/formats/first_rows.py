@@ -10,19 +10,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from bert.formats.number_types import (
-    INTEGER_DTYPES,
-    output_dtype,
-    restored,
-    stored_type,
-    stored_width,
-)
-from bert.formats.vector_coding import damage_named
-from storage.errors import InputError
+from bert.formats.number_types import output_dtype
+from bert.formats.vector_coding import Coding, damage_named, decoded_examples
 
 _BATCH = 256  # rows of Parquet at a time: whole texts are in memory until they are cut
 _BUFFER = 1 << 20  # bytes of a file at a time
 _NUMBERS = ("embedding", "scale")
+_IN_EXAMPLES: dict[str, type] = {"id": bytes, "text": bytes, "start": int, "stop": int}
 
 
 @dataclass
@@ -59,16 +53,18 @@ def first_rows(
     Raises:
         InputError: The file is damaged.
     """
-    dtype, width = output_dtype(settings), math.prod(settings["shape"])
+    coding = Coding(output_dtype(settings), math.prod(settings["shape"]))
     read = _from_parquet
     if ".tfrecord" in name:
         read = _from_records
     elif name.endswith(".jsonl"):
         read = _from_lines
     with damage_named(name):
-        found = list(read(file, name, dtype, width, rows, columns))
+        found = list(read(file, name, coding, rows, columns))
         vectors = [each.vectors for each in found]
-        joined = FirstRows(np.concatenate(vectors) if vectors else np.empty((0, width), "f4"))
+        joined = FirstRows(
+            np.concatenate(vectors) if vectors else np.empty((0, coding.width), "f4")
+        )
         for column in found[0].columns if found else ():
             values = chain.from_iterable(each.columns[column] for each in found)
             joined.columns[column] = [_cut(value, most_letters) for value in values]
@@ -80,7 +76,7 @@ def _cut(value: Any, most_letters: int) -> Any:
 
 
 def _from_parquet(
-    file: BinaryIO, name: str, dtype: str, width: int, rows: int, columns: Sequence[str]
+    file: BinaryIO, name: str, coding: Coding, rows: int, columns: Sequence[str]
 ) -> Iterator[FirstRows]:
     import pyarrow.parquet as pq
 
@@ -88,56 +84,37 @@ def _from_parquet(
         there = [each for each in (*_NUMBERS, *columns) if each in table.schema_arrow.names]
         for batch in table.iter_batches(min(rows, _BATCH), columns=there, use_threads=False):
             some = batch.slice(0, rows)
-            # to_numpy would import pandas where it is installed: a third of a second.
-            values = np.from_dlpack(some["embedding"].flatten())
-            scale = np.from_dlpack(some["scale"]) if "scale" in there else None
-            numbers = values.reshape(len(some), stored_width(dtype, width))
+            scale = some["scale"] if "scale" in there else None
             others = {each: some[each].to_pylist() for each in there if each not in _NUMBERS}
-            yield FirstRows(restored(numbers, scale, dtype, width), others)
+            yield FirstRows(coding.of_column(some["embedding"], scale), others)
             rows -= len(some)
             if not rows:
                 return
 
 
 def _from_lines(
-    file: BinaryIO, name: str, dtype: str, width: int, rows: int, columns: Sequence[str]
+    file: BinaryIO, name: str, coding: Coding, rows: int, columns: Sequence[str]
 ) -> Iterator[FirstRows]:
     lines = [orjson.loads(line) for line in islice(file, rows)]
     if not lines:
         return
-    # JSON holds the integers of these types, and the numbers themselves of all others.
-    coded = dtype if dtype in INTEGER_DTYPES else "float32"
-    values = np.array([line["embedding"] for line in lines], stored_type(coded))
-    scale = np.array([line["scale"] for line in lines], "f4") if "scale" in lines[0] else None
+    scales = [line.get("scale") for line in lines]
     others = {each: [line[each] for line in lines] for each in columns if each in lines[0]}
-    yield FirstRows(restored(values, scale, coded, width), others)
+    yield FirstRows(coding.of_lists([line["embedding"] for line in lines], scales), others)
 
 
 def _from_records(
-    file: BinaryIO, name: str, dtype: str, width: int, rows: int, columns: Sequence[str]
+    file: BinaryIO, name: str, coding: Coding, rows: int, columns: Sequence[str]
 ) -> Iterator[FirstRows]:
-    from bert.formats.tf_example import decode_records
     from bert.formats.tfrecord import unframed
 
     opened: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
     pieces = unframed(iter(lambda: opened.read(_BUFFER), b""))
     records = [each.data for each in islice(chain.from_iterable(pieces), rows)]
-    texts = [each for each in columns if each in ("id", "text")]
-    places = [each for each in columns if each in ("start", "stop")]
-    kinds: dict[str, type] = dict.fromkeys(texts, bytes) | dict.fromkeys(places, int)
-    kinds |= {"scale": float, "embedding": float if dtype == "float32" else bytes}
-    found, readable = decode_records([each or b"" for each in records], kinds)
-    if len(readable) < len(records):
-        raise InputError("a record is not a tf.train.Example, or its checksum differs")
-    values = found["embedding"].values
-    if dtype != "float32":
-        little = stored_type(dtype).newbyteorder("<")
-        values = np.frombuffer(b"".join(values.tolist()), little)
-    scale = found["scale"].values if len(found["scale"].values) else None
-    others: dict[str, list[Any]] = {}
-    for each in texts + places:
-        kept = found[each].values.tolist()
+    kinds = {each: kind for each, kind in _IN_EXAMPLES.items() if each in columns}
+    vectors, found = decoded_examples(records, coding, kinds)
+    others = {}
+    for each, kept in found.items():
         if len(kept) == len(records):
-            others[each] = [one.decode() if isinstance(one, bytes) else one for one in kept]
-    numbers = values.reshape(len(records), stored_width(dtype, width))
-    yield FirstRows(restored(numbers, scale, dtype, width), others)
+            others[each] = [one.decode() if kinds[each] is bytes else one for one in kept.tolist()]
+    yield FirstRows(vectors, others)

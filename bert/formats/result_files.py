@@ -74,7 +74,7 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
 
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
-        settings: The run's settings of its vectors: `shape`, `output_dtype`.
+        settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`.
 
     Raises:
         InputError: The file is damaged.
@@ -84,7 +84,7 @@ def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
         if path.suffix == ".parquet":
             return _sentence_table(path, coding)
         if ".tfrecord" in path.name:
-            return _sentence_records(path, coding)
+            return _sentence_records(path, coding, settings.get("id_type", "string"))
         return _sentence_lines(json_lines(path), coding)
 
 
@@ -244,11 +244,12 @@ def _scales(file: "pa.parquet.ParquetFile") -> np.ndarray | None:
     return np.from_dlpack(file.read(["scale"], use_threads=False)["scale"].combine_chunks())
 
 
-def _sentence_records(path: Path, coding: Coding) -> SentenceVectors:
+def _sentence_records(path: Path, coding: Coding, id_type: str) -> SentenceVectors:
     vectors, columns = example_columns(path, coding, {"id": bytes, "start": int, "stop": int})
     places = [columns[name].astype(np.int32) for name in ("start", "stop")]
+    ids = [each.decode() for each in columns["id"].tolist()]
     return SentenceVectors(
-        [each.decode() for each in columns["id"].tolist()],
+        ids if id_type == "string" else list(map(int, ids)),
         vectors,
         *(places if len(places[0]) else ()),
     )

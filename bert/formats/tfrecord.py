@@ -60,16 +60,6 @@ def _bytes_of(numbers: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
 
 
-def framed(records: Iterable[bytes]) -> bytes:
-    """Returns records as the bytes of a file."""
-    parts = []
-    for data in records:
-        length = struct.pack("<Q", len(data))
-        parts += [length, struct.pack("<I", masked_crc(length))]
-        parts += [data, struct.pack("<I", masked_crc(data))]
-    return b"".join(parts)
-
-
 def unframed(pieces: Iterable[bytes]) -> Iterator[list[Record]]:
     """Yields the records of a file, those that each piece of it completes.
 

@@ -1,6 +1,7 @@
 """Decodes the stored numbers of a run's files, and says which file is damaged."""
 
 import gzip
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _MOST_BYTES = 8 << 30
 _DAMAGE = (
     ArithmeticError,
     AttributeError,
+    EOFError,
     LookupError,
     MemoryError,
     NotImplementedError,
@@ -29,6 +31,7 @@ _DAMAGE = (
     RecursionError,
     TypeError,
     ValueError,
+    zlib.error,
 )
 
 
@@ -126,13 +129,21 @@ def example_columns(
         float32 `[records, width]`, and the values of each further feature, which are empty where
         the records do not have it.
     """
-    from bert.formats.tf_example import decode_records
     from bert.formats.tfrecord import unframed
 
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
     records = [record.data for some in unframed([data]) for record in some]
+    return decoded_examples(records, coding, kinds)
+
+
+def decoded_examples(
+    records: Sequence[bytes | None], coding: Coding, kinds: Mapping[str, type]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Decodes records as `example_columns` does; None is one whose checksum differs."""
+    from bert.formats.tf_example import decode_records
+
     if None in records:
         raise InputError("a checksum differs")
     floats = coding.dtype == "float32"

@@ -63,7 +63,7 @@ class BertEncoder(tf.Module):
     def hidden_states(
         self,
         input_ids: tf.Tensor,
-        mask: tf.Tensor | None,
+        mask: tf.Tensor,
         type_ids: tf.Tensor,
         highest: int | None = None,
     ) -> list[tf.Tensor]:
@@ -71,8 +71,7 @@ class BertEncoder(tf.Module):
 
         Args:
             input_ids: int32 `[batch, length]`.
-            mask: int32 `[batch, length]`, 1 for tokens, 0 for padding, which is at the end;
-                None where nothing is padded.
+            mask: int32 `[batch, length]`, 1 for tokens, 0 for padding, which is at the end.
             type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second; models
                 without segment embeddings do not read it.
             highest: The last layer to compute; None is all.
@@ -97,20 +96,15 @@ class BertEncoder(tf.Module):
         whole = [batch, length, self.config.hidden_size]
         return [tf.reshape(tf.cast(state, tf.float32), whole) for state in states]
 
-    def _added_scores(
-        self, mask: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
-    ) -> tf.Tensor | None:
+    def _added_scores(self, mask: tf.Tensor, batch: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         """Computes what every layer adds to its scores, once for all of them."""
-        added = None
-        if mask is not None:
-            added = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
-            added = tf.broadcast_to(added, [batch, length, length])
+        added = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
+        added = tf.broadcast_to(added, [batch, length, length])
         if self.relative is None:
             return added
         place = tf.range(length) + (self.config.max_position_embeddings - 1)
         distances = tf.gather(self.relative, place[None, :] - tf.range(length)[:, None], axis=1)
-        distances = tf.expand_dims(distances, 1)
-        return distances if added is None else distances + added
+        return tf.expand_dims(distances, 1) + added
 
     def compute_in(self, dtype: tf.DType) -> None:
         """Stores the weights of all products in `dtype`, and computes these in it.
@@ -218,7 +212,7 @@ class _Layer(tf.Module):
         self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
 
     def __call__(
-        self, x: tf.Tensor, added_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, added_scores: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         attended = self.attention_output(self._attention(x, added_scores, batch, length))
         x = self.attention_norm(attended + tf.cast(x, attended.dtype))
@@ -226,13 +220,13 @@ class _Layer(tf.Module):
         return self.output_norm(inner + tf.cast(x, inner.dtype))
 
     def _attention(
-        self, x: tf.Tensor, added_scores: tf.Tensor | None, batch: tf.Tensor, length: tf.Tensor
+        self, x: tf.Tensor, added_scores: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
     ) -> tf.Tensor:
         # With heads first they are split without a copy. LiteRT is slow with five dimensions.
         split = tf.reshape(self.qkv(x), [batch, length, 3 * self._heads, self._head_width])
         query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-        weights = tf.nn.softmax(scores if added_scores is None else scores + added_scores)
+        weights = tf.nn.softmax(scores + added_scores)
         weights = tf.cast(weights, value.dtype)
         mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
         # With the shape of x itself TensorFlow can add x within the product.

@@ -15,7 +15,7 @@ def model_outputs(
     spec: VectorSpec,
     output_spec: OutputSpec,
     input_ids: tf.Tensor,
-    mask: tf.Tensor | None,
+    mask: tf.Tensor,
     type_ids: tf.Tensor,
     special_ids: tuple[int, int],
     prompt_tokens: int = 0,
@@ -27,8 +27,7 @@ def model_outputs(
         spec: How vectors are computed.
         output_spec: Which vectors.
         input_ids: int32 `[batch, length]`, with [CLS] and [SEP].
-        mask: int32 `[batch, length]`, 1 for tokens, 0 for padding at the end; None where nothing
-            is padded.
+        mask: int32 `[batch, length]`, 1 for tokens, 0 for padding at the end.
         type_ids: int32 `[batch, length]`.
         special_ids: Ids of [CLS] and [SEP]. Text never has these ids, because the tokenizer splits
             off brackets; so a token with one of them is a special token.
@@ -53,7 +52,6 @@ def model_outputs(
     if spec.pooling == "pooler":
         pooled = encoder.pooled(states[-1])
     else:
-        mask = tf.ones_like(input_ids) if mask is None else mask
         special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
         counted = counted_tokens(mask, special, spec, prompt_tokens)
         chosen = [states[number] for number in numbers]

@@ -1,6 +1,5 @@
 """Imports a google-research BERT checkpoint (TensorFlow 1) into a bundle."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -142,8 +141,9 @@ def _latest(folder: Path) -> str:
     """Returns the latest checkpoint by the folder's file `checkpoint`, "" if there is none."""
     state = folder / "checkpoint"
     text = state.read_text("utf-8", errors="replace") if state.is_file() else ""
-    found = re.search(r'^model_checkpoint_path: (".*")$', text, re.MULTILINE)
-    return Path(json.loads(found[1])).name if found else ""
+    # TensorFlow escapes letters in the names of folders, which are not needed.
+    found = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, np.ndarray]:

@@ -115,6 +115,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     """
     stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
     root = folder / (stem or "model")  # google-research's names say the casing
+    root.mkdir()  # an archive without a member makes no folder
     try:
         with (
             gzip.open(archive) as stored,

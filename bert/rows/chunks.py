@@ -77,7 +77,9 @@ def _ranges(
     words = _bounded(np.flatnonzero(~inside), len(inside), most)
     if units is None:
         units = words
-    within = [words[(words > units[one]) & (words < units[one + 1])] for one in long.tolist()]
+    after = np.searchsorted(words, units[long], side="right").tolist()
+    upto = np.searchsorted(words, units[long + 1]).tolist()
+    within = [words[first:last] for first, last in zip(after, upto, strict=True)]
     if spec.fills_chunks:
         borders = np.sort(np.concatenate([units, *within]))
         return _columns(packed(borders, most, spec.chunk_overlap, finer))

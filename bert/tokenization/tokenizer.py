@@ -142,12 +142,17 @@ class Tokenizer(TextTokenizer):
     ) -> str | list[str]:
         """Returns the vocabulary's entry for an id, or their list for several.
 
+        Args:
+            ids: int `[tokens]`, or one id.
+            skip_special_tokens: Whether to leave special tokens out of a list.
+
         Raises:
             SettingError: An id is not in the vocabulary.
         """
-        kept = self._kept(ids, skip_special_tokens)
-        found = self.tokens(kept)
-        return found if isinstance(ids, Iterable) else found[0]
+        if isinstance(ids, Iterable):
+            return self.tokens(self._kept(ids, skip_special_tokens))
+        switch("skip_special_tokens", skip_special_tokens)
+        return self.tokens([ids])[0]
 
     def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> int | list[int]:
         """Returns the id of a token, or those of several; [UNK]'s for one that is none."""

@@ -54,7 +54,7 @@ def _write_apart(folder: OutputFolder) -> None:
         OSError: It failed.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "report", folder.path],
+        [sys.executable, "-P", "-m", "pipeline", "report", folder.path],
         env=environment_apart(),
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ from pipeline.errors import UsageError
 from pipeline.options import EmbedOptions
 from storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
 from transforms.bigquery.earlier_table import table_facts, table_name
+from transforms.examples.settings import are_settings
 from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
 from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
 from transforms.records.same_vectors import difference
@@ -58,7 +59,7 @@ def _places(named: str, output: str) -> Iterator[str]:
 
 def _holds_examples(folder: str) -> bool:
     """Whether `tokenize` wrote the folder, which holds no vectors to compare with."""
-    return read_bytes(join(folder, SETTINGS_FILE)) is not None
+    return are_settings(read_bytes(join(folder, SETTINGS_FILE)))
 
 
 def _is_output(folder: str) -> bool:

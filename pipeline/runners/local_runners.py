@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
+from bert.bundle.apart import environment_apart
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULT_RUNNER, EmbedOptions
 from pipeline.runners.beam_flags import (
@@ -108,7 +109,10 @@ def _run(
     options: PipelineOptions, work: Callable[[beam.Pipeline], None], done: "Future[None]"
 ) -> None:
     give_no_worker_command(options)
-    command = f"trap '' INT; exec {shlex.quote(sys.executable)} -m {_WORKER}"
+    # -P: the current folder may hold a package named like one of ours.
+    path = shlex.quote(environment_apart()["PYTHONPATH"])
+    python = shlex.quote(sys.executable)
+    command = f"trap '' INT; export PYTHONPATH={path}; exec {python} -P -m {_WORKER}"
     environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:

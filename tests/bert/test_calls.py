@@ -87,7 +87,8 @@ def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
     again = pickle.loads(pickle.dumps(encoder))
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
     encoder.max_seq_length = 16
-    assert copy.deepcopy(encoder).max_seq_length == 16
+    copied = copy.deepcopy(encoder)
+    assert (copied.max_seq_length, copied._runner) == (16, encoder._runner), "it shares the model"
     encoder.max_seq_length = encoder.bundle.max_seq_length
     with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
         encoder.truncate_dim = 8

@@ -59,6 +59,12 @@ def test_settings_of_a_call_win_over_the_models(encoder):
     assert_near(loaded.encode(TEXTS), encoder.encode(TEXTS, pooling="cls"))
 
 
+def test_a_text_that_is_refused_is_counted_from_the_first_one(encoder):
+    texts = ["a"] * 1_100 + ["money " * 70]
+    with pytest.raises(bert.SettingError, match="texts number 1100 is longer than 64 tokens"):
+        encoder.encode(texts, long_text="reject", show_progress_bar=True)
+
+
 def test_long_texts_are_cut(encoder):
     vectors = encoder.encode(["money " * 5, "money " * 4], max_seq_length=6)
     assert_near(vectors[0], vectors[1])

@@ -161,6 +161,14 @@ def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch
     assert re.fullmatch(r"(\r0% · starting · 0:0\d){2,}\n", stream.getvalue())
 
 
+def test_pieces_of_an_output_can_be_changed(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    pipeline.embed(input=tmp_path / "in.txt", output=tmp_path / "out", model=tiny_bundle)
+    ((_, vectors),) = bert.read_batches(tmp_path / "out")
+    vectors /= 2
+    np.testing.assert_array_equal(2 * vectors, bert.read(tmp_path / "out")[1])
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
     (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))

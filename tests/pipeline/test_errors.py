@@ -209,8 +209,19 @@ def test_linked_folders_are_read_once(tmp_path, tiny_bundle):
     (tmp_path / "in").mkdir()
     os.symlink(tmp_path / "real", tmp_path / "in" / "link")
     os.symlink(tmp_path / "in", tmp_path / "in" / "back")
+    for number, named in enumerate(("in", "in/**", "in/**/*.txt")):
+        out = tmp_path / f"out{number}"
+        assert embed(out, tiny_bundle, tmp_path / named) == 0
+        assert rows(out)["id"] == [f"{tmp_path}/in/link/a.txt:0"]
+
+
+def test_a_file_of_somebody_else_named_like_ours_is_input(tmp_path, tiny_bundle):
+    inside = tmp_path / "in" / "part"
+    inside.mkdir(parents=True)
+    (inside / "examples.json").write_text('{"text": "one"}\n')
+    (inside / "b.jsonl").write_text('{"text": "two"}\n')
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in") == 0
-    assert rows(tmp_path / "out")["id"] == [f"{tmp_path}/in/link/a.txt:0"]
+    assert rows(tmp_path / "out")["id"] == [f"{inside}/b.jsonl:0", f"{inside}/examples.json:0"]
 
 
 def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):

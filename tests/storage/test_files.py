@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from storage import local
 from storage.errors import StorageError
 from storage.files import (
     create_exclusive,
@@ -113,6 +116,37 @@ def test_the_sweep_takes_what_nobody_will_finish(tmp_path):
         os.utime(tmp_path / name, (time.time() - 90_000,) * 2)
     assert sweep_temporary(str(tmp_path)) == 2
     assert sorted(os.listdir(tmp_path)) == sorted([mine, "tmp-mine.txt", ".tmp-mine"])
+
+
+def test_a_folder_that_may_not_be_listed_is_refused():
+    """As another user: root may list everything."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # that another user may enter
+        os.chmod(folder, 0o755)
+        Path(folder, "a.txt").write_text("one\n")
+        os.mkdir(locked := os.path.join(folder, "locked"), 0o000)
+        script = (
+            "import os, sys; from storage.files import list_files\n"
+            "if os.getuid() == 0: os.setuid(65534)\n"
+            "print([each.path for each in list_files(sys.argv[1])])"
+        )
+        for named, ends in ((folder, 1), (f"{folder}/**", 1), (f"{folder}/*.txt", 0)):
+            done = subprocess.run(
+                [sys.executable, "-c", script, named], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == ends, done.stderr
+            said = done.stderr if ends else done.stdout
+            assert (f"{locked} cannot be listed (Permission denied)" if ends else "a.txt") in said
+
+
+def test_what_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("")
+    entries = local._entries(str(tmp_path))
+    (tmp_path / "a").unlink()
+    monkeypatch.setattr(local, "_entries", lambda _: entries)
+    assert [each.path for each in local.list_folder(str(tmp_path))] == [str(tmp_path / "b")]
+    local.delete([str(tmp_path / "a"), str(tmp_path / "b" / "c"), str(tmp_path / "b")])
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_that_is_not_there_reads_as_none(tmp_path):

@@ -42,6 +42,15 @@ class ExampleSettings:
         return orjson.dumps(row, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
+def are_settings(data: bytes | None) -> bool:
+    """Whether a file holds settings, of any version; others may give theirs the same name."""
+    try:
+        row = orjson.loads(data or b"")
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(row, dict) and {"format", "tokenizer", "prompt_tokens"} <= row.keys()
+
+
 def settings_from_json(data: bytes) -> ExampleSettings:
     """Reads what `to_json` gave.
 

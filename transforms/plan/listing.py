@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from storage.errors import SettingError
-from storage.files import FileInfo, join, list_files
+from storage.files import FileInfo, join, list_files, read_bytes
+from transforms.examples.settings import are_settings
 from transforms.output_folder import SETTINGS_FILE
 from transforms.plan.limit import limit_files
 from transforms.plan.own_output import check_no_output
@@ -34,6 +35,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
     *(".hdf5", ".feather", ".arrow"),
 }
+_MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
@@ -143,13 +145,19 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     """Leaves out the record and reports of runs that wrote examples."""
     ends = "/" + SETTINGS_FILE
     folders = tuple(
-        each.path.removesuffix(SETTINGS_FILE) for each in files if each.path.endswith(ends)
+        each.path.removesuffix(SETTINGS_FILE)
+        for each in files
+        if each.path.endswith(ends) and _are_settings(each)
     )
     return [
         each
         for each in files
         if ".tfrecord" in each.path.rsplit("/", 1)[-1] or not each.path.startswith(folders)
     ]
+
+
+def _are_settings(file: FileInfo) -> bool:
+    return file.size < _MOST_SETTINGS and are_settings(read_bytes(file.path))
 
 
 def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> InputFile:

@@ -105,7 +105,7 @@ def _without_leftovers(
     if left:
         _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
-    return {name: size for name, size in found.items() if name not in left}
+    return {name: found[name] for name in found.keys() - left}
 
 
 def _part_of(name: str) -> tuple[int, int]:

@@ -82,6 +82,27 @@ def test_an_unknown_model_is_refused(tmp_path, monkeypatch, name, message):
         resolve_model(name)
 
 
+def test_a_file_that_is_no_archive_is_refused_as_such(tmp_path):
+    (tmp_path / "m.zip").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"must be a folder or a \.tar\.gz or \.tgz, .*/m\.zip is"):
+        resolve_model(str(tmp_path / "m.zip"))
+
+
+def test_a_tilde_is_the_home_folder(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(source.parent))
+    monkeypatch.setenv("BERT_EMBED_CACHE", "~/kept")
+    bundle = resolve_model(f"~/{source.name}")
+    assert bundle.path.startswith(f"{source.parent}/kept/")
+
+
+def test_a_package_of_the_current_folder_does_not_hide_ours(source, cache, monkeypatch):
+    for name in ("bert", "storage"):
+        (source.parent / name).mkdir()
+        (source.parent / name / "__init__.py").write_text("")
+    monkeypatch.chdir(source.parent)
+    assert resolve_model(str(source)).source == str(source)
+
+
 def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bert.bundle.bundle import read_bundle
+from bert.bundle.files import LITERT
 from bert.engines import choose as engine
 from bert.engines.choose import check_machine, check_model
+from storage.errors import SettingError
 from tests.support.command import embed, rows
 
 
@@ -43,7 +45,9 @@ def test_bfloat16_is_refused_where_it_would_be_slower(
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "--precision bfloat16 requires a processor with avx512_bf16 or amx_bf16" in said
+    assert (
+        "--precision bfloat16 requires a processor with one of avx512_bf16, amx_bf16, bf16" in said
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -51,6 +55,13 @@ def test_a_machine_that_does_not_tell_its_processor_has_no_bfloat16(tmp_path, mo
     monkeypatch.setattr(engine, "CPUINFO", tmp_path / "none")
     with pytest.raises(ValueError, match="requires a processor"):
         check_machine("bfloat16")
+
+
+def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    assert engine.weight_files(bundle, "float32", None) == [LITERT["float32"]]
+    with pytest.raises(SettingError, match="device must be one of"):
+        engine.weight_files(bundle, "float32", "gpuu")
 
 
 def test_bfloat16_runs_from_text_to_files(processor, tmp_path, tiny_bundle):

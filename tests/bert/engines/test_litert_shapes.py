@@ -63,7 +63,7 @@ def test_lengths_of_the_default_model_equal_tensorflow(minilm):
             np.int32
         )
         found = hidden_states(engine, spec, ids, ids * 0)
-        states = reference.hidden_states(ids, None, ids * 0)
+        states = reference.hidden_states(ids, np.ones_like(ids), ids * 0)
         wanted = np.stack([states[layer].numpy() for layer in spec.layers])
         assert_near(found, wanted, MINILM)
 

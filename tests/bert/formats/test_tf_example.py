@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.formats.tf_example import Bytes, Floats, Ints, decode_records, each, encode_records
-from bert.formats.tfrecord import framed, masked_crc, unframed
+from bert.formats.tfrecord import masked_crc, unframed
 from bert.ragged import splits_of
+from tests.support.tfrecords import framed
 
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
 

@@ -87,6 +87,9 @@ def test_the_checkpoint_is_chosen_by_name_or_is_the_latest(tmp_path):
     assert find_checkpoint(folder, "model.ckpt-10").endswith("model.ckpt-10")
     (folder / "checkpoint").write_text(first)
     assert find_checkpoint(folder, None).endswith("model.ckpt-10")
+    escaped = r'model_checkpoint_path: "/home/m\303\274ller/model.ckpt-20"'  # as TensorFlow has it
+    (folder / "checkpoint").write_text(escaped)
+    assert find_checkpoint(folder, None).endswith("model.ckpt-20")
     with pytest.raises(ValueError, match=r"must be one of model\.ckpt-10, model\.ckpt-20 in .*got"):
         find_checkpoint(folder, "model.ckpt-30")
     (folder / "checkpoint").unlink()

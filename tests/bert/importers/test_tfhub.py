@@ -280,8 +280,10 @@ def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
         import_model(str(damaged), str(tmp_path / "bundle"))
     (tmp_path / "folder" / "weights").unlink()
     empty = pack(tmp_path / "folder", tmp_path / "empty.tar.gz")
-    with pytest.raises(ValueError, match=r"must hold one of bundle\.json, .* none of them"):
-        import_model(str(empty), str(tmp_path / "bundle"))
+    tarfile.open(tmp_path / "nothing.tar.gz", "w:gz").close()
+    for archive in (empty, tmp_path / "nothing.tar.gz"):
+        with pytest.raises(ValueError, match=r"must hold one of bundle\.json, .* none of them"):
+            import_model(str(archive), str(tmp_path / "bundle"))
 
 
 def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, monkeypatch):

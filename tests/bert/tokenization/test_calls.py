@@ -124,6 +124,7 @@ def test_tokens_and_ids(tokenizer):
     ]  # fmt: skip
     assert tokenizer.convert_ids_to_tokens(5000) == "knight"
     assert tokenizer.convert_ids_to_tokens([101, 5000, 0], skip_special_tokens=True) == ["knight"]
+    assert tokenizer.convert_ids_to_tokens(101, skip_special_tokens=True) == "[CLS]"
     assert tokenizer.convert_tokens_to_ids("no entry") == 100
     assert tokenizer.convert_tokens_to_ids(["[CLS]", "knight"]) == [101, 5000]
     assert tokenizer.vocab_size == len(tokenizer) == len(tokenizer.get_vocab()) == 30522

@@ -140,9 +140,12 @@ def test_a_place_that_is_not_there_is_refused(finished, tmp_path, capsys):
     assert expected in capsys.readouterr().err
 
 
-def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "flags", [{}, {"output_format": "tfrecord", "compression": "gzip"}], ids=["parquet", "gzip"]
+)
+def test_a_damaged_file_is_named(corpus, tiny_bundle, tmp_path, capsys, flags):
     output = tmp_path / "out"
-    assert embed(output, tiny_bundle, corpus) == 0
+    assert embed(output, tiny_bundle, corpus, **flags) == 0
     (file,) = sentence_files(output)
     file.write_bytes(file.read_bytes()[:-9])
     assert main(["report", str(output)]) == 2

@@ -1,6 +1,8 @@
 """Vectors in TFRecord files: tf.data reads them, and so do bert.read and search."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
@@ -28,6 +30,17 @@ def examples(folder, compression="", **features):
 
 def one(kind):
     return tf.io.FixedLenFeature([], kind)
+
+
+def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, tiny_bundle):
+    texts = ["the bank", "river", "the bank"]
+    pq.write_table(pa.table({"id": [7, 8, 9], "text": texts}), tmp_path / "in.parquet")
+    flags = {"output_format": "tfrecord"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **flags) == 0
+    assert bert.read(tmp_path / "out")[0] == [7, 8, 9]
+    assert main(["dedup", f"{tmp_path}/out", f"{tmp_path}/apart", "--n_clusters=1"]) == 0
+    removed = pq.read_table(tmp_path / "apart" / "duplicates")
+    assert removed.select(["id", "kept_id"]).to_pylist() == [{"id": 9, "kept_id": 7}]
 
 
 @pytest.mark.parametrize("dtype", OUTPUT_DTYPES)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.bundle.bundle import read_bundle
-from bert.formats.tfrecord import framed, unframed
+from bert.formats.tfrecord import unframed
 from bert.graph.load import load_tokenizer
 from bert.specs import TextSpec
 from storage.files import stat
+from tests.support.tfrecords import framed
 from transforms.examples.check import ExampleReading
 from transforms.examples.decode import document_begins, example_block
 from transforms.examples.encode import example_bytes

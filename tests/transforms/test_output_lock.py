@@ -1,0 +1,29 @@
+"""An output has one holder alone, or several together."""
+
+import os
+
+from transforms import output_lock
+from transforms.output_lock import is_locked, lock_held
+
+
+def test_one_alone_keeps_others_out(tmp_path):
+    path = str(tmp_path / "state" / "lock")
+    with lock_held(path, alone=True) as first, lock_held(path, alone=False) as second:
+        assert (first, second, is_locked(path)) == (True, False, True)
+    with lock_held(path, alone=False) as first, lock_held(path, alone=False) as second:
+        assert (first, second) == (True, True)
+    assert (os.path.exists(path), is_locked(path)) == (False, False)
+
+
+def test_a_file_that_the_last_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    path, opened, removed = str(tmp_path / "lock"), output_lock._opened, []
+
+    def opened_too_early(place):
+        file = opened(place)
+        if not removed:
+            removed.append(os.remove(place))
+        return file
+
+    monkeypatch.setattr(output_lock, "_opened", opened_too_early)
+    with lock_held(path, alone=True) as first, lock_held(path, alone=True) as second:
+        assert (first, second) == (True, False)
