@@ -304,7 +304,8 @@ class Encoder(RowEncoder):
         call = CallSettings.of_texts(settings, self.device)
         spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
         self.bundle.check(spec)
-        text_spec, done, cut = self._text_spec(call.texts), [], 0
+        text_spec, cut = self._text_spec(call.texts), 0
+        done: list[np.ndarray] = []
         for piece in in_pieces(columns, call.form.progress):
             layout, vectors = self._encode(spec, text_spec, call, piece, sum(map(len, done)))
             assert vectors.sentences is not None

@@ -55,6 +55,15 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+@contextmanager
+def record_errors(folder: str) -> Iterator[None]:
+    """Raises UsageError where the run.json of a folder lacks what every run writes."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
+
+
 def flag_message(error: BaseException) -> str:
     """Returns an error's message, with dashes before the settings that it names.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+_MOST = (1 << 63) - 1  # what run.json can hold
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -33,14 +35,20 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+def _whole(text: str) -> int:
+    if (number := int(text)) > _MOST:
+        raise argparse.ArgumentTypeError(f"must be at most {_MOST:,}, got {text!r}")
+    return number
+
+
 def _share(text: str) -> str:
     if text.endswith("%") and float(text[:-1]) > 100:
         raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
     return text
 
 
-POSITIVE = Checked("0*[1-9][0-9]*", "a whole number of at least 1", int)
-AT_LEAST_ZERO = Checked("[0-9]+", "a whole number, 0 or more", int)
+POSITIVE = Checked("0*[1-9][0-9]*", "a whole number of at least 1", _whole)
+AT_LEAST_ZERO = Checked("[0-9]+", "a whole number, 0 or more", _whole)
 LAYERS = Checked(r"-?\d+(,-?\d+)*", "numbers with commas, such as -1,-2", _numbers)
 BLOCKS = Checked(
     r"\d+(,\d+)*", "block numbers with commas", lambda text: tuple(sorted(set(_numbers(text))))

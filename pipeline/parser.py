@@ -248,6 +248,8 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
     """
     words: list[str] = []
     for word in arguments:
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            raise UsageError(f"{word!r} is not UTF-8")
         name, given, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
             name = name.replace("-", "_")
@@ -328,7 +330,10 @@ def check_beam_flags(
     alone: str = "repeat --input for each file, or put a glob in quotes",
 ) -> None:
     """Refuses flags that neither this program nor Beam has; `alone` says what to do with words."""
-    if not options.beam_args or options.is_portable:
+    if not options.beam_args:
+        return
+    if options.is_portable:  # its runner may have further flags; wrong values are refused
+        _beam_parser().parse_known_args(list(options.beam_args))
         return
     flags = list(parser._option_string_actions)
     names = [word.partition("=")[0] for word in options.beam_args if word.startswith("-")]

@@ -27,9 +27,10 @@ _PATTERNS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|$)", re.S), HIDDEN),
 )
 # In a signed address (?X-Goog-Signature=…), a connection string (AccountKey=…), a header, or JSON
-# in a message ("client_secret": "…"). In a sentence, "key: …" or "credentials: …" may be harmless.
+# in a message ("client_secret": "…"). In a sentence, "key: …" or "credentials: …" may be harmless,
+# and "/key=5/" in a path is a partition.
 _ASSIGNED = re.compile(
-    rf"(?i)(?<![\w.-])(-*{_PLAIN_NAME}(?=['\"]?\s*[=:])|-*{_SECRET_NAME}(?==|['\"]\s*:))"
+    rf"(?i)(?<![\w./-])(-*{_PLAIN_NAME}(?=['\"]?\s*[=:])|-*{_SECRET_NAME}(?==|['\"]\s*:))"
     r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"}\]]+)"
 )
 

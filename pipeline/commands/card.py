@@ -12,7 +12,7 @@ from pipeline.console import say
 from pipeline.errors import ExitCode, UsageError
 from pipeline.outputs.card import card, croissant
 from storage.files import join, write_bytes
-from transforms.output_folder import CARD, CROISSANT, parse_name
+from transforms.output_folder import CARD, CROISSANT, EXAMPLES, parse_name
 
 
 def run_card(given: argparse.Namespace) -> int:
@@ -31,7 +31,8 @@ def run_card(given: argparse.Namespace) -> int:
     name = given.name or os.path.basename(folder.path.rstrip("/"))
     parsed = filter(None, map(parse_name, folder.data_files()))
     files = {each.kind: f"{each.kind}/*{each.ending}" for each in parsed}
-    files = {kind: files[kind] for kind in record["written"] if kind not in ("rejected", "removed")}
+    others = (EXAMPLES, "rejected", "removed")
+    files = {kind: files[kind] for kind in record["written"] if kind in files.keys() - others}
     schemas = {}
     for granularity in record["vectors"]["granularity"]:
         for path in vector_files(folder.path, granularity):

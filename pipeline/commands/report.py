@@ -10,7 +10,7 @@ from bert.formats.result_files import SentencePlace
 from bert.nearest import Hit
 from bert.results import check_complete, read_run
 from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, usage_errors
+from pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
 from pipeline.report.content import Shown
 from pipeline.report.directions import check_projection
 from pipeline.report.sample import Sample
@@ -40,10 +40,8 @@ def run_report(given: argparse.Namespace) -> int:
         check_complete(path)
         folder = OutputFolder(path, record.get("files", {}).get("examples"))
         shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
-        try:
+        with record_errors(path):
             written = write_page(folder, record, shown, given.output and absolute(given.output))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
     say(f"wrote {written}")
     return ExitCode.DONE
 

@@ -4,8 +4,7 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from bert.nearest import Hit, ids_among, nearest
 from bert.results import granular_settings, read_run
 from bert.specs import VectorSpec
 from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, usage_errors
+from pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
 from pipeline.options import DEFAULTS
 from pipeline.outputs.continued import Lineage, later_outputs
 from storage.files import absolute, is_remote, join, list_files, read_bytes
@@ -107,7 +106,7 @@ def output_folders(named: Sequence[str]) -> list[str]:
 
 
 def read_queries(path: str) -> list[str]:
-    """The lines of a file, a query each; blank ones are skipped with a note.
+    r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note.
 
     Raises:
         UsageError: It cannot be read, or holds no query.
@@ -115,9 +114,10 @@ def read_queries(path: str) -> list[str]:
     with usage_errors():
         data = read_bytes(absolute(path))
     try:
-        lines = (data or b"").decode("utf-8-sig").splitlines()
+        text = (data or b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"--queries {path} is not UTF-8") from error
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     queries = [line for line in lines if line.strip()]
     if not queries:
         raise UsageError(
@@ -177,7 +177,7 @@ def search(
     vectors: dict[tuple[int, bool], np.ndarray] = {}
     of_output = []
     for output in outputs:
-        with _record_errors(output.folder), usage_errors():
+        with record_errors(output.folder), usage_errors():
             settings = output.settings
             key = settings["max_seq_length"], settings.get("precision") == "int8"
             if key not in vectors:
@@ -188,7 +188,7 @@ def search(
     with_text = []
     for output in outputs:
         own = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
-        with _record_errors(output.folder):
+        with record_errors(output.folder):
             record = output.record
             with_text.append(own if record is None else with_texts(own, record, output.folder))
     return _best(with_text, k)
@@ -205,7 +205,7 @@ def _newest_hits(
         every = {}
         for number, most in wanted.items():
             output = outputs[number]
-            with _record_errors(output.folder), usage_errors():
+            with record_errors(output.folder), usage_errors():
                 every[number] = nearest(output.folder, output.settings, queries[number], most)
         ids = {
             str(hit.at.id)
@@ -243,15 +243,6 @@ def _best(found: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
     ]
 
 
-@contextmanager
-def _record_errors(folder: str) -> Iterator[None]:
-    """Turns what a damaged record raises into one sentence."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
-
-
 def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
     """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
@@ -265,7 +256,7 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
         place = model or (record or {}).get("model", {}).get("name") or DEFAULTS["model"]
         needed = partial(weight_files, precision=query_precision(settings), device="cpu")
         bundle = resolve_model(place, allow_untrusted, needed)
-    with _record_errors(folder):
+    with record_errors(folder):
         if bundle.fingerprint != settings["model"]:
             raise UsageError(
                 f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
@@ -347,7 +338,7 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
         spans and (spans[0], spans[1]),
         source["pair_separator"],
     )
-    texts: dict[str, str] = {}
+    texts: dict[tuple[int, int, str], str | None] = {}
     for spec in plan_blocks(files, cut["block_bytes"], source["read_through"]):
         parts = wanted.get(spec.number)
         if parts is None or spec.stripe > 0:
@@ -357,12 +348,15 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
             ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 if document in ids:
-                    texts.setdefault(document, text)
+                    key = spec.number, block.part.number, document
+                    # Of several documents with one id in a part, none can be told from the others.
+                    texts[key] = text if texts.get(key, text) == text else None
     return [[replace(hit, text=_shown(texts, hit)) for hit in hits] for hits in found]
 
 
-def _shown(texts: dict[str, str], hit: Hit) -> str | None:
-    text = texts.get(str(hit.at.id))
+def _shown(texts: Mapping[tuple[int, int, str], str | None], hit: Hit) -> str | None:
+    name = parse_name(hit.file)
+    text = None if name is None else texts.get((name.block, name.part, str(hit.at.id)))
     return None if text is None else text[hit.at.start : hit.at.stop]
 
 

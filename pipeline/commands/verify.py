@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.commands.start import start
 from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError
+from pipeline.errors import ExitCode, UsageError, record_errors
 from pipeline.options import EmbedOptions
 from pipeline.outputs.run_record import mark_incomplete, read_record, written
 from pipeline.prepare import prepare
@@ -26,7 +26,8 @@ def run_verify(given: argparse.Namespace) -> int:
         given: As `parse_verify` gives it.
 
     Returns:
-        DONE if every file is as its run wrote it; FAILED if not: these files are listed.
+        DONE if every file is as its run wrote it; FAILED if not: these files are listed;
+        INTERRUPTED if Ctrl-C ended a repair.
 
     Raises:
         UsageError: There is no run, or it cannot be repaired.
@@ -35,7 +36,10 @@ def run_verify(given: argparse.Namespace) -> int:
     problems = find_problems(folder, record)
     say(*(f"{folder.path}: {problem}" for problem in problems))
     if problems and given.repair:
-        start(prepare_repair(folder, record, problems).options)
+        with folder.held(alone=True):  # no run is at work there
+            run = prepare_repair(folder, record, problems)
+        if (code := start(run.options)) == ExitCode.INTERRUPTED:
+            return code
         folder, record = read_folder(given.output)
         problems = find_problems(folder, record)
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
@@ -62,10 +66,8 @@ def read_folder(output: str) -> tuple[OutputFolder, dict[str, Any]]:
 
 def find_problems(folder: OutputFolder, record: dict[str, Any]) -> list[Problem]:
     """The files that are not as the run wrote them."""
-    try:
+    with record_errors(folder.path):
         return list(output_problems(folder, record))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{folder.record} is not the record of a run: {error!r}") from error
 
 
 def prepare_repair(
@@ -117,4 +119,7 @@ def _options(folder: OutputFolder, record: dict[str, Any]) -> EmbedOptions:
         values["input"] = tuple(record["input"]["patterns"])
     if values.get("tfrecord_output"):
         values["tfrecord_output"] = folder.examples
+    # Not as given: a folder of runs may hold later ones now.
+    earlier = record["input"]["skip_existing"] or ()
+    values["skip_existing"] = tuple(each["output"] for each in earlier)
     return EmbedOptions(**values)

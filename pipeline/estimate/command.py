@@ -19,6 +19,7 @@ from pipeline.estimate.sample import Sample, sample_of
 from pipeline.estimate.speed import Speed, measured_speed
 from pipeline.options import DEFAULT_RUNNER, EmbedOptions
 from pipeline.prepare import planned_run
+from pipeline.resolve.dates import with_dates
 from pipeline.resolve.sizes import Widths, estimated_sizes
 from pipeline.run import EmbedRun
 from pipeline.runners.beam_flags import configure_storage
@@ -75,6 +76,7 @@ def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
         UsageError: The options are wrong, or contradict the input or the model.
         StorageError: A store does not answer.
     """
+    options = with_dates(options)
     check_contradictions(options)
     prices = read_prices(own.prices)
     if options.query is not None or (options.reads_table and options.limit is not None):

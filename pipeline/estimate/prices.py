@@ -120,7 +120,7 @@ def read_prices(path: str | None) -> Prices:
 
 
 def _value(place: str, found: dict[str, Any], name: str) -> Any:
-    if name not in found:
+    if found.get(name) is None:
         raise UsageError(f"--prices {place} has no {name}; copy it from the packaged file")
     return found[name]
 

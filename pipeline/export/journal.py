@@ -9,7 +9,7 @@ import orjson
 from bert.formats.result_rows import Rows
 from pipeline.errors import UsageError
 from pipeline.export.source import START, Position, Source
-from storage.errors import InputError
+from storage.errors import InputError, SettingError
 from storage.files import (
     is_remote,
     join,
@@ -160,7 +160,10 @@ def _export(source: Source) -> dict[str, Any]:
 def entries(dest: str) -> set[str]:
     """Names of all files below a folder, but for hidden ones."""
     above = join(dest, "")
-    return {file.path.removeprefix(above) for file in list_files(above)}
+    try:
+        return {file.path.removeprefix(above) for file in list_files(above)}
+    except SettingError as error:  # which is worded for inputs
+        raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
 def claim(dest: str, journal: str, source: Source, ours: Callable[[str], bool]) -> Progress:

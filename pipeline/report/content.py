@@ -22,6 +22,7 @@ from transforms.output_folder import OutputFolder
 
 Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
 _NEIGHBOURS, _ASKED = 3, 10
+_LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
 _SETTINGS = (
     *("granularity", "shape", "token_shape", "output_dtype", "normalize", "pooling"),
@@ -115,7 +116,8 @@ def _command(kind: str, options: Mapping[str, Any]) -> str:
     for name, value in hide_in(options).items():
         if name not in ("beam_args", "overwrite") and (name, value) != ("output_format", kind):
             words += as_words(name, value)
-    return shlex.join(hide_in_flags([*words, *options.get("beam_args", ())]))
+    line = shlex.join(hide_in_flags([*words, *options.get("beam_args", ())]))
+    return line if len(line) <= _LONGEST_COMMAND else line[:_LONGEST_COMMAND] + " …"
 
 
 def _of_vectors(sample: Sample, record: Mapping[str, Any], shown: Shown) -> dict[str, Any]:

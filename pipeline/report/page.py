@@ -60,6 +60,8 @@ def _fitted(content: dict[str, Any], most: int) -> bytes:
         data = _json(content | {"documents": _cut(documents, width)})
         if len(data) <= most:
             return data
+    if len(documents["ids"]) <= 1:
+        return data
     return _fitted(_every_second(content), most)
 
 

@@ -29,8 +29,14 @@ def parse_config(path: str, text: str) -> dict[str, Any]:
             if depth > 2:
                 raise UsageError(f"{expected}, the value a list at most")
         settings = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except UsageError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or "config" in settings:
         raise UsageError(expected)
+    names = [key.value for key, _ in root.value] if root else []
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"--config {path} names {twice} twice; give several values as a list")
     return settings

@@ -53,7 +53,8 @@ class Widths:
         document = vector_spec.width(bundle.config) if sentence else 0
         step = 0
         if text_spec.chunk is not None:
-            step = (text_spec.chunk_tokens or _SHORT_CHUNK) - text_spec.chunk_overlap
+            most = text_spec.most_chunk_tokens(0) if text_spec.fills_chunks else _SHORT_CHUNK
+            step = max(most - text_spec.chunk_overlap, 1)
         return cls(document, kinds * width, max(kinds, 1) * width, step)
 
 

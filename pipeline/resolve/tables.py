@@ -103,7 +103,8 @@ def _first_rows(options: EmbedOptions, name: TableName | None) -> str:
     Which rows these are is up to BigQuery. They are kept like those of any query, so that the same
     command continues with the same rows.
     """
-    source = f"`{name.path}`" if name else f"({(options.query or '').rstrip().rstrip(';')})"
+    # The query may end with a comment, which only the end of its line ends.
+    source = f"`{name.path}`" if name else f"(\n{(options.query or '').rstrip().rstrip(';')}\n)"
     return f"SELECT * FROM {source} LIMIT {options.limit}"
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apache_beam as beam
@@ -127,8 +127,9 @@ def _end_workers() -> None:
     """Kills the worker processes of this process; no finished block is lost."""
     for path in Path("/proc/self/task").glob("*/children"):
         for child in map(int, path.read_text("ascii").split()):
-            if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
-                os.kill(child, signal.SIGKILL)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                if _WORKER in Path(f"/proc/{child}/cmdline").read_text("utf-8", "replace"):
+                    os.kill(child, signal.SIGKILL)
 
 
 @contextmanager

@@ -67,8 +67,8 @@ def _check(flag: str, address: str, what_to_do: str) -> None:
         raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UsageError(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
 
 

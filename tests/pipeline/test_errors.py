@@ -38,6 +38,8 @@ def text(tmp_path):
         ({"batch_tokens": 0}, "--batch_tokens: must be a whole number of at least 1"),
         ({"max_rejected": "many"}, "--max_rejected: must be a number or a share"),
         ({"num_workers": 4}, "--num_workers is for Dataflow and has no effect here; set --thr"),
+        ({"limit": 10**20}, "--limit: must be at most 9,223,372,036,854,775,807, got"),
+        ({"id_column": "\udcff"}, r"'--id_column=\udcff' is not UTF-8"),
         ({"max_rejected": "200%"}, "--max_rejected: must be at most 100%"),
         ({"zzzz": "1"}, "unknown flag --zzzz; see python -m pipeline embed --help"),
         ({"precision": "int4"}, "--precision: invalid choice"),
@@ -267,6 +269,8 @@ def test_config_errors_name_the_file(tmp_path, text, tiny_bundle, capsys):
         ("normalize: yes please", f"--config {config}: normalize must be true or false"),
         ("[1, 2]", f"--config {config} must hold flags"),
         ("a: [", f"--config {config} is not YAML"),
+        ("output: 2026-02-30", f"--config {config} is not YAML"),
+        ("input: a\ninput: b", f"--config {config} names input twice"),
         ("layrs: 1", f"--config {config}: unknown flag --layrs; did you mean --layers?"),
     ]:
         config.write_text(content)

@@ -22,6 +22,8 @@ _NAME = re.compile(
     rf"(?P<project>{_PROJECT})[:.](?P<dataset>{_DATASET})\.(?P<table>{_TABLE})"
     rf"(?:\$(?P<partition>{_DECORATOR}))?"
 )
+# A missing file must not be reported as a missing table: my-notes.2026.txt.
+_FILE_ENDING = re.compile(r"\.(txt|jsonl?|ndjson|csv|tsv|parquet|tfrecord|gz|bz2|zst)$")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
@@ -112,8 +114,7 @@ def looks_like_table(text: str) -> bool:
         return True
     if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:
         return False
-    # A missing file must not be reported as a missing table: a.jsonl.gz, notes.old.txt.
-    return ":" in text or "-" in text.split(".")[0]
+    return ":" in text or ("-" in text.split(".")[0] and _FILE_ENDING.search(text) is None)
 
 
 def check_column(name: str, flag: str) -> str:

@@ -21,7 +21,15 @@ def table_name(text: str) -> str | None:
     >>> table_name("bq://my-project.texts.vectors"), table_name("build/out")
     ('my-project:texts.vectors', None)
     """
-    return str(bigquery.table_name(text, "--skip_existing")) if looks_like_table(text) else None
+    if not looks_like_table(text):
+        return None
+    name = bigquery.table_name(text, "--skip_existing")
+    if name.partition:
+        raise InputError(
+            f"--skip_existing {text} names a partition, which cannot be compared alone: name the "
+            "table, or the output folder of the run that filled the partition"
+        )
+    return str(name)
 
 
 def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:

@@ -16,6 +16,7 @@ from transforms.records.spec import BlockSpec, InputFile, Slice
 from transforms.records.tokens import TokenBlock
 
 _PIECE = 1 << 20  # bytes read at a time
+_COUNTED = 1024  # documents in memory while they are counted
 # The bytes that an example has about without its text, and at most for each byte of its text.
 _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
@@ -126,7 +127,7 @@ def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` documents; returns it and how many it then has."""
     spec = whole_file(replace(file, records=limit))
     found = sum(
-        int(begins.sum()) for _, begins, _ in _document_runs(spec, limit, 1 << 62, windows=True)
+        int(begins.sum()) for _, begins, _ in _document_runs(spec, _COUNTED, 1 << 62, windows=True)
     )
     return replace(file, records=found), found
 

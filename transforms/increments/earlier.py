@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from bert.formats.output_files import vector_kinds
-from storage.errors import InputError, SettingError
+from storage.errors import InputError, SettingError, StorageError
 from storage.files import open_raw
 from transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
 from transforms.increments.keys import EarlierKeys
@@ -154,7 +154,11 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
     read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
     try:
         yield from read(file.path)
-    except (pa.ArrowException, KeyError, TypeError, orjson.JSONDecodeError) as error:
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, KeyError, TypeError, orjson.JSONDecodeError) as error:
+        if getattr(error, "errno", None) is not None:  # of the file system, not of Arrow
+            raise
         raise InputError(
             f"--skip_existing: {file.path} is damaged; remove it and its documents are embedded "
             "again"

@@ -56,8 +56,8 @@ class FaissExport:
         self.lists = _number_of_lists(source)
         self._work = join(self._dest, _WORK)
 
-    def run(self) -> None:
-        """Writes all files, the index last."""
+    def run(self) -> bool:
+        """Writes all files, the index last; returns whether its lists are in a file beside it."""
         shutil.rmtree(self._work, ignore_errors=True)  # of an export that was killed
         os.makedirs(self._work)
         filler = _Filler(self, self._trained())
@@ -74,6 +74,7 @@ class FaissExport:
         write_bytes(join(self._dest, _INFOS), orjson.dumps(infos, option=orjson.OPT_INDENT_2))
         os.replace(path, join(self._dest, _INDEX))
         shutil.rmtree(self._work)
+        return bool(filler.parts)
 
     def vectors(self, batch: Rows) -> np.ndarray:
         """What the index holds: float32 of unit length, or the packed bits."""
@@ -239,10 +240,11 @@ def export_faiss(source: Source) -> bool:
         source,
         lambda name: name in {*names, _LISTS} or name.startswith(f"{_WORK}/"),
     )
-    if progress.done and names <= entries(dest):
+    apart = {_LISTS} if (progress.more or {}).get("lists") else set()
+    if progress.done and names | apart <= entries(dest):
         return False
     prepare_folders(dest, names)
     write_progress(journal, source, Progress())
-    export.run()
-    write_progress(journal, source, Progress(done=True))
+    lists = export.run()
+    write_progress(journal, source, Progress(done=True, more={"lists": lists}))
     return True

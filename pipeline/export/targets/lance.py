@@ -101,7 +101,7 @@ def _opened(database: Any, name: str) -> Any:
 def _check_folder(dest: str) -> None:
     """Refuses a folder that is no database."""
     for name in sorted(os.listdir(dest)) if os.path.isdir(dest) else []:
-        if not name.endswith((_FOLDER, f".{JOURNAL}")):
+        if not name.startswith(".") and not name.endswith((_FOLDER, f".{JOURNAL}")):
             raise UsageError(f"{dest} holds {name}, which is no table of LanceDB; choose another")
 
 

@@ -74,10 +74,10 @@ class PgvectorExport:
                 self._copy(cutter, count)
                 rows += count
                 self._note(rows, cutter.position)
-        self._make_index()
-        self._execute(
-            "UPDATE {} SET done = true WHERE table_name = %s", _PROGRESS, self._source.options.table
-        )
+        finish = "UPDATE {} SET done = true WHERE table_name = %s AND NOT done"
+        with self._connection.transaction():  # of two commands one makes the index
+            if self._execute(finish, _PROGRESS, self._source.options.table).rowcount:
+                self._make_index()
         return True
 
     def _claimed(self) -> tuple[int, Position, bool]:
@@ -181,13 +181,12 @@ class PgvectorExport:
         operators = _KINDS[exported_dtype(self._source.dtype)][-1]
         rows = self._source.rows  # as pgvector advises: a list for 1000 rows, later the root
         lists = max(1, rows // 1000) if rows <= 1_000_000 else math.isqrt(rows)
-        name = f"{self._source.options.table.rpartition('.')[2]}_embedding_idx"
         more = f" WITH (lists = {lists})" if method == "ivfflat" else ""
+        # The server chooses a name that no other table's index has.
         self._connection.execute(
             self._sql.SQL(
-                f"CREATE INDEX IF NOT EXISTS {{}} ON {{}} USING {method} (embedding {operators})"
-                + more
-            ).format(self._sql.Identifier(name), self._table)
+                f"CREATE INDEX ON {{}} USING {method} (embedding {operators}){more}"
+            ).format(self._table)
         )
 
     def _execute(self, statement: str, table: str, *values: Any) -> Any:

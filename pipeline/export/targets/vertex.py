@@ -108,7 +108,7 @@ def export_vertex(source: Source) -> bool:
         UsageError: A column is missing or has a type that the field cannot hold, or ids are there
             twice.
     """
-    twice = source.record.get("duplicate_ids", 0)
+    twice = source.record.get("duplicate_ids", {}).get("ids", 0)
     if twice:
         raise UsageError(
             f"{source.options.source} has {counted(twice, 'id')} more than once, Vector Search "

@@ -37,6 +37,7 @@ def test_a_table_that_says_nothing_of_its_vectors_is_refused(
     for table, message in (
         ("test-project:others.v", "does not describe its vectors"),
         ("test-project:others.none", "there is no such project, dataset or table"),
+        ("test-project:others.v$20260131", "names a partition, which cannot be compared alone"),
     ):
         code = embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", skip_existing=table)
         assert code == 2

@@ -157,9 +157,12 @@ def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys, fla
 
 
 def test_ids_that_the_rules_forbid_are_refused(tmp_path, capsys):
-    twice = finished_run(tmp_path / "twice", [3], duplicate_ids=2)
+    found = {"ids": 2, "surplus": 2, "examples": []}  # as --check_ids has it
+    twice = finished_run(tmp_path / "twice", [3], duplicate_ids=found)
     assert export(twice, tmp_path / "root", "vertex") == 2
     assert "has 2 ids more than once" in capsys.readouterr().err
+    once = finished_run(tmp_path / "once", [3], duplicate_ids=found | {"ids": 0, "surplus": 0})
+    assert export(once, tmp_path / "once_root", "vertex") == 0
     broken = finished_run(tmp_path / "broken", [3])
     with_removed(broken, "two\nlines")
     assert export(broken, tmp_path / "root", "vertex") == 2

@@ -36,6 +36,7 @@ def test_a_run_reads_and_writes_the_folders_of_its_day(tmp_path, tiny_bundle, ca
     found = record(tmp_path / year)
     assert found["counts"]["embedded"] == 1
     assert found["options"]["output"] == str(tmp_path / year)
+    assert main(["estimate", "--seconds=0", *flags]) == 0
     capsys.readouterr()
     assert embed(tmp_path / "{date}", tiny_bundle, tmp_path) == 2
     assert "give {date} a format, such as {date:%Y/%m/%d}" in capsys.readouterr().err

@@ -141,10 +141,24 @@ def rows_of(path):
     return pq.read_table(path)["id"].to_pylist()
 
 
-def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys):
+def cut(data):
+    return data[:100]
+
+
+def flip(data):
+    at = len(data) // 3
+    return data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
+
+
+def break_footer(data):
+    return data[:-40] + bytes(32) + data[-8:]
+
+
+@pytest.mark.parametrize("damage", [cut, flip, break_footer])
+def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys, damage):
     _, day2 = days
     path = next(one.glob("embeddings/part-*"))
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(damage(path.read_bytes()))
     assert embed(tmp_path / "two", tiny_bundle, day2, skip_existing=one) == 1
     assert f"{path} is damaged; remove it" in capsys.readouterr().err
 

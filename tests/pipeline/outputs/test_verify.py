@@ -256,5 +256,22 @@ def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny
 
 
 def test_what_is_no_output_is_refused(tmp_path, capsys):
-    assert main(["verify", str(tmp_path)]) == 2
-    assert "is not the output of a run" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    for command, place in (("verify", ""), ("verify", "file"), ("watch", "file"), ("card", "file")):
+        assert main([command, str(tmp_path / place)]) == 2
+        assert "is not the output of a run" in capsys.readouterr().err
+
+
+def test_an_increment_is_repaired_against_the_runs_of_its_day(corpus, tiny_bundle, tmp_path):
+    runs = tmp_path / "runs"
+    for day, lines in enumerate((10, 20, 30)):
+        path = tmp_path / f"in{day}.jsonl"
+        rows = [{"id": n, "text": f"text {n}"} for n in range(lines)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        earlier = {"skip_existing": runs} if day else {}
+        assert embed(runs / f"day{day}", tiny_bundle, path, **earlier) == 0
+    (file,) = (runs / "day1" / "embeddings").glob("part-*")
+    kept = file.read_bytes()
+    file.unlink()
+    assert main(["verify", str(runs / "day1"), "--repair"]) == 0
+    assert file.read_bytes() == kept

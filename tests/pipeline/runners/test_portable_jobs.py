@@ -10,6 +10,8 @@ import pytest
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
+import pipeline
+from pipeline.errors import UsageError
 from pipeline.runners.job_errors import explains_itself, lost_connection, root_message
 from tests.support.command import ROOT, embed, flags_of, record, rows, start
 
@@ -196,3 +198,15 @@ def test_an_error_of_a_worker_keeps_its_traceback():
     assert root_message(error) == "KeyError: 'x'"
     assert not explains_itself(error)
     assert lost_connection(error) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"runner": "PortableRunner", "job_endpoint": "my..host:80"}, "does not answer"),
+        ({"runner": "FlinkRunner", "flink_master": "a:1", "parallelism": "x"}, "--parallelism"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(tmp_path, tiny_bundle, text, flags, message):
+    with pytest.raises(UsageError, match=message):
+        pipeline.embed(input=text, output=tmp_path / "out", model=tiny_bundle, **flags)

@@ -161,6 +161,10 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
     ]
     assert main([*words, "--query=a"]) == 2
     assert "--query conflicts with --queries" in capsys.readouterr().err
+    (tmp_path / "queries.txt").write_text("bread\u2028and\x0cbutter\r\nsea\r\n", newline="")
+    assert main([*words, "--json"]) == 0
+    asked = [json.loads(line)["query"] for line in capsys.readouterr().out.splitlines()]
+    assert asked == ["bread\u2028and\x0cbutter", "sea"]
     (tmp_path / "queries.txt").write_text("one\n\n")
     assert main(words) == 0
     assert "note: 1 blank line of" in capsys.readouterr().err

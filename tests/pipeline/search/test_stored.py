@@ -117,6 +117,18 @@ def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):
         search(str(tmp_path / "out"), ["baking"], k=1, prompt="name:passage")[0]
 
 
+def test_documents_of_one_id_keep_their_own_texts(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,text\n1,bread and butter\n2,ships at sea\n")
+    (tmp_path / "in" / "b.csv").write_text("id,text\n1,a boat on the ocean\n2,baking a loaf\n")
+    for block_bytes, texts in ((30, ["a boat on the ocean", "ships at sea"]), (10_000, [None] * 2)):
+        out = tmp_path / str(block_bytes)
+        assert embed(out, "minilm", tmp_path / "in", block_bytes=block_bytes) == 0
+        hits = search(str(out), ["a boat on the sea"], k=2)[0]
+        # In one part it cannot be told which of the two texts is the hit's.
+        assert [hit.text for hit in hits] == texts
+
+
 def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
     (tmp_path / "in.txt").write_text("Bake the bread. || In the oven.\nSail away. || At dawn.\n")
     arguments = {"pair_separator": " || "}

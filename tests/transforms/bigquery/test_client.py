@@ -50,11 +50,9 @@ def test_a_name_that_passes_is_safe_within_backticks(text):
 def test_projects_of_domains_and_files():
     name = table_name("example.com:my-project:d.t", "--input")
     assert name.path == "example.com:my-project.d.t"
-    assert [looks_like_table(each) for each in ("a.b.gz", "dir/p:d.t", "bq://p")] == [
-        False,
-        False,
-        True,
-    ]
+    names = {"a.b.gz": False, "dir/p:d.t": False, "bq://p": True, "my-project.d.t": True}
+    names |= {"news-2026.jsonl.gz": False, "my-data.train.txt": False, "my-project:d.txt": True}
+    assert {each: looks_like_table(each) for each in names} == names
 
 
 @given(ROWS, st.integers(1, 7), st.integers(1, 5), st.randoms())

@@ -23,7 +23,7 @@ from transforms.read.text import INVALID_UTF8, positions
 from transforms.records.rejected import BLANK_LINE, BadRecordError
 from transforms.records.spec import BlockSpec, InputFile, Slice
 
-_INTEGER = re.compile(r"[0-9]+")
+_INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 
 
 @dataclass(frozen=True)

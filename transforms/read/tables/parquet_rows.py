@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.errors import InputError
+from storage.errors import InputError, StorageError
 from storage.file_info import FileInfo
 from storage.files import open_listed
 from transforms.read.columns import Columns
@@ -92,6 +92,8 @@ def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
     try:
         with open_listed(info) as raw:
             yield pq.ParquetFile(raw, page_checksum_verification=True)
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{info.path} cannot be read as Parquet: {error}") from error
 
