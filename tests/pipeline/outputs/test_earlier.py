@@ -1,5 +1,6 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
+import io
 import json
 import shutil
 
@@ -145,16 +146,20 @@ def cut(data):
     return data[:100]
 
 
-def flip(data):
-    at = len(data) // 3
+def flip_an_id(data):
+    import pyarrow.parquet as pq
+
+    column = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)
+    at = column.data_page_offset + column.total_compressed_size // 2
     return data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
 
 
 def break_footer(data):
-    return data[:-40] + bytes(32) + data[-8:]
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    return data[:start] + b"\xff" * 32 + data[start + 32 :]
 
 
-@pytest.mark.parametrize("damage", [cut, flip, break_footer])
+@pytest.mark.parametrize("damage", [cut, flip_an_id, break_footer])
 def test_a_damaged_file_is_named(tmp_path, days, one, tiny_bundle, capsys, damage):
     _, day2 = days
     path = next(one.glob("embeddings/part-*"))

@@ -122,14 +122,11 @@ def test_chunks_are_continued_verified_searched_and_not_embedded_again(
     assert 'chunk is "sentence" there and "paragraph" here' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("overlap", [4, 32])
-def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(
-    tmp_path, tiny_bundle, capsys, overlap
-):
+def test_chunks_that_overlap_are_read_in_blocks_of_the_usual_size(tmp_path, tiny_bundle, capsys):
     (tmp_path / "in.txt").write_text("the bank of the river\n" * 1000)
-    flags = {"chunk": "tokens", "chunk_overlap": overlap, "dry_run": True}
+    flags = {"chunk": "tokens", "chunk_overlap": 32, "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    assert "in 1 block" in capsys.readouterr().err
+    assert "in 1 block\n" in capsys.readouterr().out
 
 
 def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
