@@ -329,7 +329,7 @@ class Encoder(RowEncoder):
         text_spec = self._text_spec(
             call.texts, granularity=(kind,), word_pooling=word_pooling, normalize_tokens=normalize
         )
-        layout, vectors = self._encode(spec, text_spec, call, columns)
+        layout, vectors = self._encode(spec, text_spec, call, columns, 0)
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return layout, vectors, shape
 
@@ -358,14 +358,9 @@ class Encoder(RowEncoder):
         )
 
     def _encode(
-        self,
-        spec: VectorSpec,
-        text_spec: TextSpec,
-        call: CallSettings,
-        columns: Columns,
-        number: int = 0,
+        self, spec: VectorSpec, text_spec: TextSpec, call: CallSettings, columns: Columns, at: int
     ) -> tuple[Layout, GranularVectors]:
-        """Embeds texts, which may be empty; `number` is that of the first, for messages."""
+        """Embeds texts, which may be empty; `at` is the first one's number, for messages."""
         documents = tokenize_documents(
             self.tokenizer, offsets=text_spec.needs_tokens, prompt=text_spec.prompt, **columns
         )
@@ -375,7 +370,7 @@ class Encoder(RowEncoder):
         ):
             raise SettingError(
                 "texts",
-                f"number {number + int(np.argmax(too_long))} is longer than "
+                f"number {at + int(np.argmax(too_long))} is longer than "
                 f"{text_spec.max_seq_length} tokens; set long_text to truncate or window",
                 "long_text",
             )
@@ -388,7 +383,7 @@ class Encoder(RowEncoder):
             texts = every if layout.windows is None else layout.windows.document
             failed = len(set(texts[list(embedded.failed)].tolist()))
             raise RuntimeError(
-                f"{counted(failed, 'text')} failed, the first is {number + texts[row]}: {reason}"
+                f"{counted(failed, 'text')} failed, the first is {at + texts[row]}: {reason}"
             )
         return layout, vectors
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bert
+from bert.engines.choose import load_engine
 from bert.importers.huggingface import import_huggingface
 from bert.specs import VectorSpec
 from tests.support.models.sentence_transformers import write_sentence_transformers
@@ -87,11 +88,23 @@ def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
     again = pickle.loads(pickle.dumps(encoder))
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
     encoder.max_seq_length = 16
-    copied = copy.deepcopy(encoder)
-    assert (copied.max_seq_length, copied._runner) == (16, encoder._runner), "it shares the model"
+    assert copy.deepcopy(encoder).max_seq_length == 16
     encoder.max_seq_length = encoder.bundle.max_seq_length
     with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
         encoder.truncate_dim = 8
+
+
+def test_a_copy_shares_the_loaded_model(tiny_bundle):
+    loads = []
+
+    def load(*arguments):
+        loads.append(load_engine(*arguments))
+        return loads[-1]
+
+    encoder = bert.Encoder(tiny_bundle, load_engine=load)
+    copied = copy.deepcopy({"model": encoder})["model"]
+    np.testing.assert_array_equal(copied.encode(TEXTS), encoder.encode(TEXTS))
+    assert len(loads) == 1
 
 
 @pytest.mark.parametrize(

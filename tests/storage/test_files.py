@@ -141,9 +141,9 @@ def test_a_folder_that_may_not_be_listed_is_refused():
 def test_what_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name).write_text("")
-    entries = local._entries(str(tmp_path))
+    entries = sorted(os.scandir(tmp_path), key=lambda each: each.name)
     (tmp_path / "a").unlink()
-    monkeypatch.setattr(local, "_entries", lambda _: entries)
+    monkeypatch.setattr(os, "scandir", lambda _: entries)
     assert [each.path for each in local.list_folder(str(tmp_path))] == [str(tmp_path / "b")]
     local.delete([str(tmp_path / "a"), str(tmp_path / "b" / "c"), str(tmp_path / "b")])
     assert os.listdir(tmp_path) == []

@@ -1,8 +1,8 @@
 """An output has one holder alone, or several together."""
 
+import builtins
 import os
 
-from transforms import output_lock
 from transforms.output_lock import is_locked, lock_held
 
 
@@ -16,14 +16,14 @@ def test_one_alone_keeps_others_out(tmp_path):
 
 
 def test_a_file_that_the_last_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    path, opened, removed = str(tmp_path / "lock"), output_lock._opened, []
+    path, opened, removed = str(tmp_path / "lock"), builtins.open, []
 
-    def opened_too_early(place):
-        file = opened(place)
-        if not removed:
+    def opened_too_early(place, *mode):
+        file = opened(place, *mode)
+        if place == path and not removed:
             removed.append(os.remove(place))
         return file
 
-    monkeypatch.setattr(output_lock, "_opened", opened_too_early)
+    monkeypatch.setattr(builtins, "open", opened_too_early)
     with lock_held(path, alone=True) as first, lock_held(path, alone=True) as second:
         assert (first, second) == (True, False)
