@@ -11,7 +11,7 @@ from bert.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
 from bert.bundle.cache import cache_folder, made_once
 from bert.bundle.files import METADATA
 from storage.errors import InputError
-from storage.files import copy_file, is_remote, join, list_files, read_bytes
+from storage.files import copy_file, is_remote, join, list_files
 from storage.parallel import in_parallel
 from transforms.activity import activity
 
@@ -23,15 +23,16 @@ _COPIES = 4  # at once: each is held in memory
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
     """Copies a bundle to `<temp_location>/bundles/<fingerprint>-<format>`, once, for workers.
 
-    `bundle.json` is copied last and shows that the copy is complete. A complete copy of any run is
-    used as it is.
+    `bundle.json` is copied last. A copy of any run is used as it is if every file is there; a
+    bucket's lifecycle rule may have removed some.
 
     Returns:
         The copy's address.
     """
     folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
-    if read_bytes(join(folder, METADATA)) is None:
-        names = sorted(bundle.files)
+    there = {each.path for each in list_files(join(folder, ""))}
+    names = sorted(bundle.files)
+    if not there.issuperset(join(folder, name) for name in [*names, METADATA]):
         for _ in in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES):
             pass
         _copy(bundle, METADATA, folder)

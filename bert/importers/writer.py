@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from bert.bundle.bundle import Bundle, read_bundle, write_metadata
-from bert.bundle.files import VOCABULARY
+from bert.bundle.files import SAVED_MODEL, VOCABULARY
 from bert.graph.load import load_encoder
 from bert.self_test import probe_outputs, write_probe
 from storage.errors import InputError
+
+# What TensorFlow reads of a SavedModel's folder.
+_SAVED_MODEL = frozenset({SAVED_MODEL, "fingerprint.pb", "variables", "assets"})
 
 
 def write_bundle(
@@ -66,7 +69,7 @@ def _written_encoder(
 ) -> Any:
     """Writes the SavedModel and the files for LiteRT; returns the encoder."""
     if saved_model is not None:
-        shutil.copytree(saved_model, bundle.path, dirs_exist_ok=True)
+        _copy_saved_model(os.fspath(saved_model), bundle.path)
         return load_encoder(bundle)
     from bert.graph.export import save
     from bert.graph.litert_model import write_litert
@@ -76,6 +79,15 @@ def _written_encoder(
     encoder = BertEncoder(bundle.config, tensors, bundle.has_pooler, bundle.dense)
     save(encoder, bundle.path)
     return encoder
+
+
+def _copy_saved_model(source: str, dest: str) -> None:
+    """Copies the files of a SavedModel; what else is in its folder may be `dest` itself."""
+
+    def others(folder: str, names: list[str]) -> set[str]:
+        return set(names) - _SAVED_MODEL if folder == source else set()
+
+    shutil.copytree(source, dest, dirs_exist_ok=True, ignore=others)
 
 
 def _publish(temporary: str, bundle: Bundle) -> Bundle:

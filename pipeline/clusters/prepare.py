@@ -12,12 +12,13 @@ from bert.formats.output_files import KINDS, RUN_FILE
 from bert.results import granular_settings, read_run, vector_names
 from pipeline.clusters.arguments import ClusterOptions
 from pipeline.errors import UsageError, usage_errors
+from pipeline.outputs.disk import check_folder, nearest_folder
 from pipeline.runners.beam_flags import configure_storage
 from pipeline.runners.dataflow import for_dataflow
 from pipeline.runners.local_runners import check_local_runner
 from pipeline.runners.portable_jobs import check_job_server
 from pipeline.runners.worker_model import runs_here
-from storage.files import absolute, check_writable, is_remote
+from storage.files import absolute, is_remote
 from storage.plurals import counted
 from transforms.clusters.job import ClusterJob, VectorFile
 
@@ -139,21 +140,12 @@ def check_disk(run: ClusterRun) -> None:
         UsageError: It cannot, or has not.
     """
     output = run.job.output
-    if is_remote(output):
-        check_writable(output)
-        return
-    existing = output
-    while not os.path.exists(existing):
-        existing = os.path.dirname(existing)
-    if not os.path.isdir(existing):
+    if os.path.isfile(output):
         raise UsageError(f"{run.options.output} is a file; give a folder for the result")
-    try:
-        check_writable(existing)
-    except OSError as error:
-        raise UsageError(
-            f"{run.options.output} cannot be written: {error.strerror or error}"
-        ) from error
-    free = shutil.disk_usage(existing).free
+    check_folder(run.options.output, output)
+    if is_remote(output):
+        return
+    free = shutil.disk_usage(nearest_folder(output)).free
     if runs_here(run.options.job) and run.copy_bytes > free:
         raise UsageError(
             f"{run.options.output} has {free / 1e9:.1f} GB free, but copies of {run.job.rows:,} "

@@ -74,6 +74,16 @@ class Source:
             "files": names and xxh3_64_hexdigest(names),
         }
 
+    def check_added(self, *columns: str) -> None:
+        """Refuses columns that the target adds and the output has."""
+        for name in columns:
+            if name in self.schema.names:
+                raise UsageError(
+                    f"--to {self.options.target} writes a column {name}, which the output has from "
+                    "--extra_columns: choose another target, or give the column another name in "
+                    "the input"
+                )
+
     def batches(self, start: Position = START) -> Iterator[tuple[Rows, Position]]:
         """Yields rows in the input's order, each batch with the position after it.
 

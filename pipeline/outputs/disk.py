@@ -24,7 +24,7 @@ def check_output(run: EmbedRun, example_bytes: int) -> None:
         path = absolute(options.tfrecord_output)
         folders.append(("tfrecord_output", options.tfrecord_output, path, example_bytes))
     for flag, given, path, _ in folders:
-        _check_writable(f"--{flag} {given}", path)
+        check_folder(f"--{flag} {given}", path)
     record = read_record(run.output)
     begun = record is not None and record["run"] == run.fingerprint
     if begun or run.earlier:  # an increment may be a small part of the estimate
@@ -34,7 +34,7 @@ def check_output(run: EmbedRun, example_bytes: int) -> None:
     for flag, given, path, size in folders:
         if is_remote(path):
             continue
-        existing = _nearest_folder(path)
+        existing = nearest_folder(path)
         disk = os.stat(existing).st_dev
         needed[disk] += size
         free = shutil.disk_usage(existing).free + freed
@@ -46,18 +46,28 @@ def check_output(run: EmbedRun, example_bytes: int) -> None:
             )
 
 
-def _check_writable(flag: str, folder: str) -> None:
+def check_folder(name: str, folder: str) -> None:
+    """Checks that a folder that may not exist yet can be written; creates nothing.
+
+    Args:
+        name: The folder in the message, with its flag if it has one.
+        folder: Absolute.
+
+    Raises:
+        UsageError: It cannot be written.
+        StorageError: The store does not answer at this moment.
+    """
     try:
-        check_writable(folder if is_remote(folder) else _nearest_folder(folder))
+        check_writable(folder if is_remote(folder) else nearest_folder(folder))
     except StorageError:
         raise
     except OSError as error:
         why = error if is_remote(folder) else error.strerror or error
-        raise UsageError(f"{flag} cannot be written: {why}") from error
+        raise UsageError(f"{name} cannot be written: {why}") from error
 
 
-def _nearest_folder(folder: str) -> str:
-    """The folder, or the nearest one above it that exists."""
+def nearest_folder(folder: str) -> str:
+    """The folder of this machine, or the nearest one above it that exists."""
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     return folder

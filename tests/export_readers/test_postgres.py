@@ -84,6 +84,15 @@ def test_the_table_holds_all_rows_and_finds_the_nearest(server, query, tmp_path,
     assert len(indexes) == 1 + (index != "none")  # and that of the primary key
 
 
+def test_a_table_in_the_place_of_a_renamed_one_has_its_index(server, query, tmp_path):
+    run = finished_run(tmp_path / "run", PARTS, WIDTH)
+    for kept in ("first", "second"):
+        assert export(run, server.url, "pgvector", table="daily", index="hnsw") == 0
+        query(f"ALTER TABLE daily RENAME TO {kept}")
+        found = query("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [kept])
+        assert len([each for (each,) in found if "hnsw" in each]) == 1
+
+
 def test_chunks_have_a_key_of_two_columns(server, query, tmp_path):
     run = finished_run(tmp_path / "run", [10], WIDTH, chunks=True)
     assert export(run, server.url, "pgvector", table="chunked") == 0

@@ -106,6 +106,10 @@ def test_faiss_merges_on_disk_what_outgrows_memory(tmp_path, capfd, dtype):
         assert not distances.any()
     else:
         assert nearest[:, 0].tolist() == list(range(rows - 200, rows))
+    lists = (dest / "knn.ivfdata").read_bytes()
+    (dest / "knn.ivfdata").unlink()
+    assert export(run, dest, "faiss", index="ivf", memory=1) == 0
+    assert (dest / "knn.ivfdata").read_bytes() == lists
 
 
 def test_an_export_to_faiss_that_failed_starts_anew(runs, tmp_path, capsys):

@@ -67,6 +67,15 @@ def test_it_is_copied_once_and_is_the_same_model_there(gcs, proxied, cache, tiny
     found.verify_files()
 
 
+def test_a_copy_of_which_a_rule_removed_a_file_is_made_again(gcs, cache, tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    place = publish_bundle(bundle, temp_location(gcs, "rule-tmp"))
+    [removed] = [name for name in bundle.files if name.endswith("float32.tflite")]
+    gcs.client.bucket("rule-tmp").blob(f"{place.removeprefix('gs://rule-tmp/')}/{removed}").delete()
+    assert publish_bundle(bundle, "gs://rule-tmp/tmp") == place
+    worker_bundle(place, bundle.fingerprint).verify_files()
+
+
 def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     place = publish_bundle(bundle, temp_location(gcs, "machine-tmp"))

@@ -12,6 +12,8 @@ from storage.errors import InputError
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
 _ZSTD_PIECE = 1 << 11
 _BZIP2_PIECE = 1 << 16
+# Of `zstd --long=31`, as large corpora are packed; a decompressor allows 1 << 27 by itself.
+_ZSTD_WINDOW = 1 << 31
 _CUT = "it ends in the middle of a stream"
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isal's stub has an instance
 
@@ -82,11 +84,12 @@ def _bzip2_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
 
 def _zstd_pieces(raw: BinaryIO, size: int) -> Iterator[bytes]:
     """Reads frame by frame; zstandard's own reader takes a truncated file for a complete one."""
-    stream = zstandard.ZstdDecompressor().decompressobj()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    stream = decompressor.decompressobj()
     while data := raw.read(_ZSTD_PIECE):
         while data:
             if stream.eof:
-                stream = zstandard.ZstdDecompressor().decompressobj()
+                stream = decompressor.decompressobj()
             yield stream.decompress(data)
             data = stream.unused_data if stream.eof else b""
     if not stream.eof and raw.tell():

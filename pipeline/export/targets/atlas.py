@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from bert.formats.result_rows import Rows
-from pipeline.errors import UsageError
 from pipeline.export.encode import write_parquet
 from pipeline.export.journal import JOURNAL, write_files
 from pipeline.export.source import Source
@@ -28,8 +27,7 @@ class AtlasTarget:
         self.rows = source.wanted_rows
         self.journal = join(source.options.dest, JOURNAL)
         self._source, self._dest = source, source.options.dest
-        for name in {_VECTOR, _X, _Y} & set(source.schema.names):
-            raise UsageError(f"--to atlas writes a column {name}, which the output has already")
+        source.check_added(_VECTOR, _X, _Y)
         self._schema = (
             source.schema.append(pa.field(_VECTOR, pa.list_(pa.float32(), source.width)))
             .append(pa.field(_X, pa.float32()))

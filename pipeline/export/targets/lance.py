@@ -34,10 +34,11 @@ def export_lancedb(source: Source) -> bool:
     being added, so that they are never there twice.
 
     Raises:
-        UsageError: lancedb is not installed, the folder or the table holds something else, or the
-            index does not fit the vectors.
+        UsageError: lancedb is not installed, the folder or the table holds something else, a column
+            is called as that of the vectors, or the index does not fit the vectors.
     """
     options = source.options
+    source.check_added(_COLUMN)
     _check_index(source)
     _check_folder(options.dest)
     database = required("lancedb", options).connect(options.dest)

@@ -104,6 +104,16 @@ def test_who_trusts_its_maker_may_use_it(tmp_path, texts):
     assert record(tmp_path / "out")["counts"]["embedded"] == 2
 
 
+def test_a_bundle_may_lie_in_the_folder_that_it_copies(tmp_path):
+    write_tiny_hub(tmp_path / "hub", twist=0.5)
+    bundle = import_model(str(tmp_path / "hub"), str(tmp_path / "hub" / "bundle"))
+    assert bundle.kind == "saved_model"
+    named = {path.name for path in Path(bundle.path).iterdir()}
+    assert named - {METADATA, "probe.npz", "vocab.txt"} == {
+        path.name for path in (tmp_path / "hub").iterdir() if path.name != "bundle"
+    }
+
+
 def hash_again(bundle):
     """Writes the metadata of a bundle with the hashes that its files have now."""
     Path(bundle.path, METADATA).unlink()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pipeline.cli import main
-from tests.support.command import ROOT, start
+from tests.support.command import ROOT, embed, start
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
 
@@ -168,6 +168,17 @@ def test_stacks_and_empty_outputs_are_refused(run, tmp_path, capsys):
     assert "holds a stack of 2 vectors for each row" in capsys.readouterr().err
     assert export(finished_run(tmp_path / "none", []), tmp_path / "dest", "npy") == 2
     assert "holds no vectors to export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["atlas", "lancedb"])
+def test_a_column_called_as_the_one_of_the_vectors_is_refused(
+    tiny_bundle, tmp_path, capsys, target
+):
+    (tmp_path / "in.jsonl").write_text('{"id": "a", "text": "red", "vector": "ours"}')
+    corpus = tmp_path / "in.jsonl"
+    assert embed(tmp_path / "run", tiny_bundle, corpus, extra_columns="vector") == 0
+    assert export(tmp_path / "run", tmp_path / "dest", target) == 2
+    assert f"--to {target} writes a column vector, which the output has" in capsys.readouterr().err
 
 
 def test_help_names_every_target(capsys):

@@ -48,6 +48,14 @@ def stored(*streams):
     return "".join(f"{line}\n" for lines in streams for line in lines).encode()
 
 
+def test_long_windows_of_zstd_are_read(tmp_path):
+    long = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    stream = zstandard.ZstdCompressor(compression_params=long).compressobj()
+    path = tmp_path / "in.txt.zst"
+    path.write_bytes(stream.compress(stored(LINES)) + stream.flush())
+    assert failure(path) is None
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(
