@@ -30,6 +30,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--service_port",
     "--worker_pool",  # Beam's boot program
     "--target",  # docker
+    "--long",  # zstd
     "--network",  # docker
     "--user",  # docker
     "--format",  # docker
