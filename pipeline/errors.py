@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
+from bert.formats.output_files import RUN_FILE
 from storage.errors import InputError, SettingError, StorageError
 
 
@@ -61,7 +62,7 @@ def record_errors(folder: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{folder}/run.json is not the record of a run: {error!r}") from error
+        raise UsageError(f"{folder}/{RUN_FILE} is not the record of a run: {error!r}") from error
 
 
 def flag_message(error: BaseException) -> str:

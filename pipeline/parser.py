@@ -248,7 +248,7 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
     """
     words: list[str] = []
     for word in arguments:
-        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+        if word.encode("utf-8", "replace").decode() != word:
             raise UsageError(f"{word!r} is not UTF-8")
         name, given, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):

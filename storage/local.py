@@ -75,9 +75,12 @@ def _checked(path: str) -> FileInfo:
         path.encode("utf-8")
     except UnicodeEncodeError as error:
         raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
-    if not os.path.exists(path) and os.path.islink(path):
-        raise SettingError("input", f"{path} is a broken link")
-    found = os.stat(path)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if os.path.islink(path):
+            raise SettingError("input", f"{path} is a broken link") from error
+        raise
     if not S_ISREG(found.st_mode):
         raise SettingError(
             "input", f"{path} is not a regular file; write its content to a file first"

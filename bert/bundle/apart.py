@@ -14,11 +14,12 @@ _REFUSED = 2  # exit code: the function raised an InputError, which is pickled o
 _LINES = 20
 
 
-def environment_apart() -> dict[str, str]:
+def package_variables() -> dict[str, str]:
     """Returns the variables with which another Python finds these packages, in any folder."""
     home = str(Path(__file__).absolute().parents[2])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path}
+    # The current folder may hold a package of the same name, such as a clone of Google's bert.
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
@@ -37,10 +38,9 @@ def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> Non
     """
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
-        # -P: the current folder may hold a package of this name, such as a clone of Google's bert.
-        [sys.executable, "-P", "-m", __name__],
+        [sys.executable, "-m", __name__],
         input=pickle.dumps((function, arguments, options)),
-        env={**environment_apart(), "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**os.environ, **package_variables(), "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         check=False,
     )

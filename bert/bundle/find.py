@@ -52,13 +52,19 @@ def resolve_model(
     return replace(read_bundle(folder, weights), trusted=allow_untrusted)
 
 
+def local_place(model: str) -> Path | None:
+    """The folder or file of this machine that a model stands for; None for a name or an address."""
+    if model == NAMES[0] or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
+        return None
+    place = Path(os.path.expanduser(model)).absolute()
+    return place if place.exists() else None
+
+
 def _bundle_folder(model: str, allow: bool) -> Path:
-    if model == NAMES[0]:
-        return Path(ensure_minilm())
     if model.startswith(HUB_HANDLES):
         return cached_import(model, lambda dest: import_apart(model, dest, allow_untrusted=allow))
-    place = Path(os.path.expanduser(model)).absolute()
-    if model.startswith(HUB_SCHEME) or not place.exists():
+    place = local_place(model)
+    if place is None:
         return _from_name(model, allow)
     if (place / METADATA).is_file():
         return place

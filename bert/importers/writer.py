@@ -19,7 +19,7 @@ from bert.self_test import probe_outputs, write_probe
 from storage.errors import InputError
 
 # What TensorFlow reads of a SavedModel's folder.
-_SAVED_MODEL = frozenset({SAVED_MODEL, "fingerprint.pb", "variables", "assets"})
+_PARTS = frozenset({SAVED_MODEL, "fingerprint.pb", "variables", "assets"})
 
 
 def write_bundle(
@@ -85,7 +85,7 @@ def _copy_saved_model(source: str, dest: str) -> None:
     """Copies the files of a SavedModel; what else is in its folder may be `dest` itself."""
 
     def others(folder: str, names: list[str]) -> set[str]:
-        return set(names) - _SAVED_MODEL if folder == source else set()
+        return set(names) - _PARTS if folder == source else set()
 
     shutil.copytree(source, dest, dirs_exist_ok=True, ignore=others)
 

@@ -1,12 +1,13 @@
 """Writes report.html into the output of a finished run."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bert.bundle.apart import environment_apart
+from bert.bundle.apart import package_variables
 from pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from pipeline.report.page import page
 from pipeline.secrets import hide_secrets
@@ -54,8 +55,8 @@ def _write_apart(folder: OutputFolder) -> None:
         OSError: It failed.
     """
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pipeline", "report", folder.path],
-        env=environment_apart(),
+        [sys.executable, "-m", "pipeline", "report", folder.path],
+        env={**os.environ, **package_variables()},
         capture_output=True,
         text=True,
         check=False,

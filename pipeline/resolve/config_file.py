@@ -28,15 +28,16 @@ def parse_config(path: str, text: str) -> dict[str, Any]:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > 2:
                 raise UsageError(f"{expected}, the value a list at most")
-        settings = yaml.safe_load(text) or {}
-        root = yaml.compose(text, yaml.SafeLoader)
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+        settings = (loader.construct_document(root) if root else None) or {}
     except UsageError:
         raise
     except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
         raise UsageError(f"--config {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or "config" in settings:
         raise UsageError(expected)
-    names = [key.value for key, _ in root.value] if root else []
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--config {path} names {twice} twice; give several values as a list")
     return settings

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from bert.bundle.apart import environment_apart
+from bert.bundle.apart import package_variables
 from pipeline.errors import UsageError
 from pipeline.options import DEFAULT_RUNNER, EmbedOptions
 from pipeline.runners.beam_flags import (
@@ -109,10 +109,9 @@ def _run(
     options: PipelineOptions, work: Callable[[beam.Pipeline], None], done: "Future[None]"
 ) -> None:
     give_no_worker_command(options)
-    # -P: the current folder may hold a package named like one of ours.
-    path = shlex.quote(environment_apart()["PYTHONPATH"])
+    variables = shlex.join(f"{name}={value}" for name, value in package_variables().items())
     python = shlex.quote(sys.executable)
-    command = f"trap '' INT; export PYTHONPATH={path}; exec {python} -P -m {_WORKER}"
+    command = f"trap '' INT; export {variables}; exec {python} -m {_WORKER}"
     environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:

@@ -12,8 +12,7 @@ from apache_beam.ml.transforms.base import EmbeddingsManager
 from apache_beam.utils.windowed_value import WindowedValue
 
 from bert.arguments import path_text
-from bert.bundle.default_model import NAMES
-from bert.bundle.find import resolve_model
+from bert.bundle.find import local_place, resolve_model
 from bert.specs import TextSpec, VectorSpec
 from storage.errors import InputError, SettingError
 from transforms.adapters.documents import record_fields
@@ -84,8 +83,7 @@ class BertEmbeddings(EmbeddingsManager):
     def get_ptransform_for_processing(self, **kwargs: Any) -> "EmbedColumns":
         ours = self._settings
         specs = {"spec": ours.spec.to_dict(), "text_spec": ours.text_spec.to_dict()}
-        local = ours.model != NAMES[0] and os.path.exists(ours.model)  # that name is no folder
-        model = os.path.abspath(ours.model) if local else ours.model
+        model = str(local_place(ours.model) or ours.model)
         settings = {**asdict(ours), **specs, "model": model, "bundle": ""}
         return EmbedColumns(settings, self.columns, self.output_columns)
 

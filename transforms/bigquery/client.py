@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from storage.errors import InputError, StorageError
+from transforms.records.spec import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
@@ -23,7 +24,7 @@ _NAME = re.compile(
     rf"(?:\$(?P<partition>{_DECORATOR}))?"
 )
 # A missing file must not be reported as a missing table: my-notes.2026.txt.
-_FILE_ENDING = re.compile(r"\.(txt|jsonl?|ndjson|csv|tsv|parquet|tfrecord|gz|bz2|zst)$")
+_SUFFIXES = (".txt", *FORMATS, *COMPRESSIONS)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
@@ -114,7 +115,7 @@ def looks_like_table(text: str) -> bool:
         return True
     if "/" in text or os.path.exists(text) or _NAME.fullmatch(text) is None:
         return False
-    return ":" in text or ("-" in text.split(".")[0] and _FILE_ENDING.search(text) is None)
+    return ":" in text or ("-" in text.split(".")[0] and not text.endswith(_SUFFIXES))
 
 
 def check_column(name: str, flag: str) -> str:

@@ -13,17 +13,8 @@ from transforms.plan.limit import limit_files
 from transforms.plan.own_output import check_no_output
 from transforms.read.encoding import check_stored_encoding
 from transforms.read.tables.parquet_rows import with_footers
-from transforms.records.spec import WHOLE_FILES, InputFile
+from transforms.records.spec import COMPRESSIONS, FORMATS, WHOLE_FILES, InputFile
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-}
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".xz", ".lzma", ".lz4", ".zip", ".7z", ".br", ".snappy", ".tar", ".tgz", ".rar", ".jar"),
@@ -36,7 +27,6 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".hdf5", ".feather", ".arrow"),
 }
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True)

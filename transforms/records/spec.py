@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from transforms.read.cut_files import FileCut
 
 _PICKLE = 5  # the first that stores long strings of bytes well
+FORMATS = {  # of suffixes; a file with any other one holds text
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
 READ_THROUGH_FORMATS = ("tfrecord",)  # no reader can begin in the middle of these
 
