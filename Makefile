@@ -63,15 +63,15 @@ check-locks: .venv/uv  ## resolve the locks for each Python and machine (asks th
 	done; done; done
 
 model: .venv/runtime  ## fetch the default model into the cache (once)
-	$(BIN)/python -m bert.bundle.default_model
+	$(BIN)/python -m bert_embed.bundle.default_model
 
 build/language_reference.jsonl: examples/write_language_reference.py
 	@mkdir -p build
 	$(PYTHON) examples/write_language_reference.py $@
 
 embed: model build/language_reference.jsonl  ## embed the Python language reference and search in it
-	$(BIN)/python -m pipeline embed --input build/language_reference.jsonl --output $(OUT) --overwrite
-	$(BIN)/python -m pipeline search $(OUT) "make an object callable" --k 3
+	$(BIN)/bert-embed embed --input build/language_reference.jsonl --output $(OUT) --overwrite
+	$(BIN)/bert-embed search $(OUT) "make an object callable" --k 3
 
 build/bqemulator-venv/made: tests/support/servers/bigquery.txt .venv/dev
 	@mkdir -p build
@@ -214,7 +214,7 @@ check: .venv/dev model lint-deploy  ## lint, format, types, doctests, the house 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --doctest-modules --ignore bert/integrations storage bert transforms pipeline tests/test_house.py
+	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations bert_embed tests/test_house.py
 
 build/docs-venv/made: locks/runtime.txt locks/docs.txt .venv/uv
 	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python build/docs-venv

@@ -54,8 +54,8 @@ def passages(count: int) -> list[str]:
     Raises:
         ValueError: `count` is more than there are.
     """
-    from bert.bundle.find import resolve_model
-    from bert.graph.load import load_tokenizer
+    from bert_embed.bundle.find import resolve_model
+    from bert_embed.graph.load import load_tokenizer
 
     sentences = every_sentence()
     tokenizer = load_tokenizer(resolve_model("minilm"))

@@ -94,7 +94,14 @@ def _shown(fact: dict[str, float]) -> list[str]:
 def _embed(source: Path, count: int, dtype: str) -> None:
     texts = FOLDER / f"numbered-{count}.txt"
     texts.write_text("\n".join(numbered_sentences(count)), encoding="utf-8")
-    command = [sys.executable, "-m", "pipeline", "embed", f"--input={texts}", f"--output={source}"]
+    command = [
+        sys.executable,
+        "-m",
+        "bert_embed",
+        "embed",
+        f"--input={texts}",
+        f"--output={source}",
+    ]
     subprocess.run([*command, "--precision=int8", f"--output_dtype={dtype}"], check=True)
 
 
@@ -159,7 +166,7 @@ def _sides(
     def ours(n_nearest: int) -> measure.Spent:
         output = results / "ours"
         shutil.rmtree(output, ignore_errors=True)
-        command = [sys.executable, "-m", "pipeline", "dedup", source, output]
+        command = [sys.executable, "-m", "bert_embed", "dedup", source, output]
         spent = measure.run([*command, f"--threshold={threshold}", f"--n_nearest={n_nearest}"])
         _apart(_save_removed, output, results / f"ours, {n_nearest} nearest.npy")
         return spent

@@ -153,7 +153,7 @@ def embed(name: str, text: Path) -> measure.Spent:
             flags += [output, "--model=minilm", "--runner=FnApiRunner"]
             if precision != "float32":
                 flags.append(f"--precision={precision}")
-            return measure.run([sys.executable, "-m", "pipeline", "embed", *flags])
+            return measure.run([sys.executable, "-m", "bert_embed", "embed", *flags])
     output.mkdir(parents=True)
     own = name == PADDED  # TensorFlow is not in the environment of the peers
     module, *more = _PEERS[name]
@@ -207,10 +207,10 @@ def agreement(texts: dict[str, Path], reference: str) -> dict[str, float]:
 
 def _vectors(name: str, text: Path) -> dict[str, np.ndarray]:
     if name in OURS.values():
-        import bert
+        import bert_embed
 
         lines = text.read_text(encoding="utf-8").splitlines()
-        return dict(zip(lines, bert.read(output_of(name, text))[1], strict=True))
+        return dict(zip(lines, bert_embed.read(output_of(name, text))[1], strict=True))
     table = pq.read_table(output_of(name, text))
     flat = table.column(1).combine_chunks().flatten().to_numpy()
     return dict(zip(table.column(0).to_pylist(), flat.reshape(len(table), -1), strict=True))

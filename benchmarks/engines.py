@@ -21,8 +21,8 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER, TEXTS
 from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS, TENSORFLOW
-from bert.engines.batches import CPU_BATCH_TOKENS
-from bert.graph.load import load_tokenizer
+from bert_embed.engines.batches import CPU_BATCH_TOKENS
+from bert_embed.graph.load import load_tokenizer
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "sentence-transformers", "torch")
 BUDGETS = (256, 512, 1024, 2048, 4096)
@@ -173,8 +173,8 @@ def row_file(texts: str, count: int, every: int) -> Path:
     path = (_FOLDER / f"rows-{texts}-{count}-{every}.npz").absolute()
     if path.exists():
         return path
-    from bert.bundle.find import resolve_model
-    from bert.rows.build import build_rows
+    from bert_embed.bundle.find import resolve_model
+    from bert_embed.rows.build import build_rows
 
     bundle = resolve_model("minilm")
     tokenizer = load_tokenizer(bundle)

@@ -11,10 +11,10 @@ import itertools
 
 import numpy as np
 
-import bert
+import bert_embed
 from benchmarks import measure
 from benchmarks.corpus import english_sentences
-from bert.formats.number_types import OUTPUT_DTYPES, restored, stored
+from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
 
 _K = 10
 _SHARES = (1, 2, 4)  # all numbers of a vector, half of them, a quarter
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--model", default="minilm")
     args = parser.parse_args()
-    vectors = bert.load(args.model).encode(english_sentences(args.sentences + args.queries))
+    vectors = bert_embed.load(args.model).encode(english_sentences(args.sentences + args.queries))
     results = measured(vectors[: args.sentences], vectors[args.sentences :])
     data = f"{args.sentences} docstring sentences, {args.queries} others as queries"
     record: dict[str, object] = {"benchmark": "recall", "data": data, "model": args.model, "k": _K}

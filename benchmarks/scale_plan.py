@@ -19,17 +19,17 @@ from hashlib import sha256
 from pathlib import Path
 
 from benchmarks import measure
-from storage.file_info import FileInfo
-from transforms.output_folder import OutputFile, OutputFolder, part_name
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import listing_digest
-from transforms.plan.plan import CountedSpecs
-from transforms.reconcile.totals import SumReports
-from transforms.reconcile.verdict import verdict
-from transforms.records import finished
-from transforms.records.finished import complete_readers
-from transforms.records.report import BlockReport, report_bytes
-from transforms.records.spec import BlockSpec, InputFile
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_name
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import listing_digest
+from bert_embed.transforms.plan.plan import CountedSpecs
+from bert_embed.transforms.reconcile.totals import SumReports
+from bert_embed.transforms.reconcile.verdict import verdict
+from bert_embed.transforms.records import finished
+from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.report import BlockReport, report_bytes
+from bert_embed.transforms.records.spec import BlockSpec, InputFile
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32

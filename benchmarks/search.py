@@ -65,7 +65,7 @@ def _written(vectors: int, dtype: str) -> Path:
 
 
 def _search(output: Path) -> measure.Spent:
-    return measure.run([sys.executable, "-m", "pipeline", "search", output, _QUERY, "--k", 3])
+    return measure.run([sys.executable, "-m", "bert_embed", "search", output, _QUERY, "--k", 3])
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.bundle.bundle import Bundle
-from bert.bundle.find import resolve_model
-from bert.graph.load import load_encoder, load_tokenizer
-from bert.quiet import quiet_start
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.find import resolve_model
+from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.quiet import quiet_start
 
 SENTENCE = (
     "After stealing money from the bank vault, "

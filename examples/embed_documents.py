@@ -11,7 +11,7 @@ import sys
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms import EmbedDocuments
+from bert_embed import EmbedDocuments
 
 
 def main(source: str, out: str, flags: list[str]) -> None:

@@ -19,7 +19,7 @@ import apache_beam as beam
 from apache_beam.io import fileio
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms import EmbedDocuments
+from bert_embed import EmbedDocuments
 
 _LOOK = 1.0  # seconds between two looks into the folder
 _WAIT = 0.2  # seconds that a line waits for others to be computed with

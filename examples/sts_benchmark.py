@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-import bert
+import bert_embed
 
 _SCORES = ("score", "similarity_score")
 _TABBED = {"score": 4, "sentence1": 5, "sentence2": 6}  # the original release has no header
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         pairs = read_pairs(args.file, args.split)
-        encoder = bert.load(args.model, precision=args.precision)
+        encoder = bert_embed.load(args.model, precision=args.precision)
     except ValueError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,10 @@
 """Train a classifier on the rows that `tokenize` wrote: tf.data in, Keras on top of BERT.
 
-    python -m pipeline tokenize --input texts.jsonl --output build/examples
+    bert-embed tokenize --input texts.jsonl --output build/examples
     python -m examples.train_classifier --examples build/examples --labels labels.tsv --model BUNDLE
 
 `labels.tsv` has an id and a label a line, with a tab between. BUNDLE is a bundle of
-`python -m pipeline model import`, whose tokenizer made the examples. Nothing of this project is
+`bert-embed model import`, whose tokenizer made the examples. Nothing of this project is
 imported: the files are plain TFRecord, the bundle is a SavedModel as TF Hub has them.
 """
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.errors import RunFailed
+from bert_embed.pipeline.errors import RunFailed
 
 __all__ = ["RunFailed", "embed"]
 
@@ -37,13 +37,15 @@ def embed(
 
     >>> embed(inptu="texts")
     Traceback (most recent call last):
-    pipeline.errors.UsageError: unknown flag inptu; did you mean input?
+    bert_embed.pipeline.errors.UsageError: unknown flag inptu; did you mean input?
     """
-    from bert.arguments import switch
-    from pipeline.commands.call_options import call_options
+    from bert_embed.arguments import switch
+    from bert_embed.pipeline.commands.call_options import call_options
 
     shown = switch("show_progress", show_progress)
     parsed = call_options({"input": input, "output": output, **options})
-    from pipeline.commands.call import run_for_caller  # imports Beam, so a wrong option comes first
+    from bert_embed.pipeline.commands.call import (
+        run_for_caller,  # imports Beam, so a wrong option comes first
+    )
 
     return run_for_caller(parsed, shown)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from bert.formats.output_files import BEAM_RAG
-from pipeline.errors import UsageError
-from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
-from transforms.bigquery.client import SCHEME
+from bert_embed.formats.output_files import BEAM_RAG
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
+from bert_embed.transforms.bigquery.client import SCHEME
 
 _OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
 

@@ -6,14 +6,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import bert
-from pipeline import console
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, flag_message
-from pipeline.parser import plain_words, program
-from pipeline.runners import light_imports
-from pipeline.secrets import hide_secrets
-from storage.errors import InputError, StorageError
+import bert_embed
+from bert_embed.pipeline import console
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
+from bert_embed.pipeline.parser import plain_words, program
+from bert_embed.pipeline.runners import light_imports
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError, StorageError
 
 _LEFT_OUT = ("tensorflow", "tensorflow_text", "tensorflow_hub")  # of images for LiteRT alone
 _HELP = """\
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
-        say(bert.__version__)
+        say(bert_embed.__version__)
         return ExitCode.DONE
     try:
         run = _command(words[0], own_process=arguments is None)
@@ -109,102 +109,102 @@ def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
 # What runs a command is imported only when its flags are right: neither `--help` nor a mistyped
 # flag waits for Beam.
 def _start(command: str, own_process: bool, arguments: list[str]) -> int:
-    from pipeline.parser import command_parser, parse_embed, parse_tokenize
+    from bert_embed.pipeline.parser import command_parser, parse_embed, parse_tokenize
 
     if {"-h", "--help"} & set(arguments):
         say(*command_parser(command, "all" in arguments).format_help().splitlines())
         return ExitCode.DONE
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
-        from pipeline.commands.tokens import run_tokens
+        from bert_embed.pipeline.commands.tokens import run_tokens
 
         return run_tokens(arguments)
     options = (parse_embed if command == "embed" else parse_tokenize)(arguments)
     if own_process:
         light_imports.import_arrow()
         light_imports.import_beam(options)
-    from pipeline.commands.start import start
+    from bert_embed.pipeline.commands.start import start
 
     return start(options)
 
 
 def _estimate(arguments: list[str]) -> int:
-    from pipeline.parser import command_parser, parse_estimate
+    from bert_embed.pipeline.parser import command_parser, parse_estimate
 
     if {"-h", "--help"} & set(arguments):
         say(*command_parser("estimate", "all" in arguments).format_help().splitlines())
         return ExitCode.DONE
     options, own = parse_estimate(arguments)
-    from pipeline.estimate.command import run_estimate
+    from bert_embed.pipeline.estimate.command import run_estimate
 
     return run_estimate(options, own)
 
 
 def _search(own_process: bool, arguments: list[str]) -> int:
-    from pipeline.commands.arguments import parse_search
+    from bert_embed.pipeline.commands.arguments import parse_search
 
     given = parse_search(arguments)
     if own_process:
         light_imports.import_arrow()
-    from pipeline.commands.search import run_search
+    from bert_embed.pipeline.commands.search import run_search
 
     return run_search(given)
 
 
 def _watch(arguments: list[str]) -> int:
-    from pipeline.commands.arguments import parse_watch
+    from bert_embed.pipeline.commands.arguments import parse_watch
 
     given = parse_watch(arguments)
-    from pipeline.progress.watch import run_watch
+    from bert_embed.pipeline.progress.watch import run_watch
 
     return run_watch(given)
 
 
 def _verify(arguments: list[str]) -> int:
-    from pipeline.commands.arguments import parse_verify
+    from bert_embed.pipeline.commands.arguments import parse_verify
 
     given = parse_verify(arguments)
-    from pipeline.commands.verify import run_verify
+    from bert_embed.pipeline.commands.verify import run_verify
 
     return run_verify(given)
 
 
 def _export(arguments: list[str]) -> int:
-    from pipeline.export.arguments import parse_export
+    from bert_embed.pipeline.export.arguments import parse_export
 
     options = parse_export(arguments)
-    from pipeline.export.command import run_export
+    from bert_embed.pipeline.export.command import run_export
 
     return run_export(options)
 
 
 def _card(arguments: list[str]) -> int:
-    from pipeline.commands.arguments import parse_card
+    from bert_embed.pipeline.commands.arguments import parse_card
 
     given = parse_card(arguments)
-    from pipeline.commands.card import run_card
+    from bert_embed.pipeline.commands.card import run_card
 
     return run_card(given)
 
 
 def _report(arguments: list[str]) -> int:
-    from pipeline.commands.arguments import parse_report
+    from bert_embed.pipeline.commands.arguments import parse_report
 
     given = parse_report(arguments)
-    from pipeline.commands.report import run_report
+    from bert_embed.pipeline.commands.report import run_report
 
     return run_report(given)
 
 
 def _clusters(command: str, arguments: list[str]) -> int:
-    from pipeline.clusters.arguments import parse_clusters
+    from bert_embed.pipeline.clusters.arguments import parse_clusters
 
     given = parse_clusters(command, arguments)
-    from pipeline.clusters.run import run_clusters
+    from bert_embed.pipeline.clusters.run import run_clusters
 
     return run_clusters(given)
 
 
 def _model(arguments: list[str]) -> int:
-    from pipeline.commands.models import run_model
+    from bert_embed.pipeline.commands.models import run_model
 
     return run_model(arguments)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from pipeline.secrets import SecretFilter
+from bert_embed.pipeline.secrets import SecretFilter
 
 # C0, DEL and C1; what separates lines; what turns the direction of writing; halves of surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

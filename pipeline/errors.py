@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from bert.formats.output_files import RUN_FILE
-from storage.errors import InputError, SettingError, StorageError
+from bert_embed.formats.output_files import RUN_FILE
+from bert_embed.storage.errors import InputError, SettingError, StorageError
 
 
 class ExitCode(IntEnum):
@@ -28,7 +28,7 @@ class UsageError(InputError):
 
 
 class RunFailed(RuntimeError):
-    """A run that `pipeline.embed` started failed, or rejected too much.
+    """A run that `bert_embed.embed` started failed, or rejected too much.
 
     Attributes:
         record: What `run.json` says of it, None if it says nothing.

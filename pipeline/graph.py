@@ -8,33 +8,38 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.options import EXAMPLES
-from pipeline.outputs import run_record
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import BeamFlags, pipeline_options
-from pipeline.runners.dataflow import job_flags, model_hints, model_threads, run_on_dataflow
-from pipeline.runners.job_errors import JobGoesOn
-from pipeline.runners.local_runners import run_pipeline
-from pipeline.runners.portable_jobs import PortableJob, run_on_job_server
-from pipeline.runners.worker_model import bundle_for_workers
-from transforms.bigquery.load import LoadTable
-from transforms.bigquery.read import ReadTable
-from transforms.examples.read_examples import ReadExamples
-from transforms.examples.write import KeepExamples, WriteExamples
-from transforms.increments.compare import CompareDocuments, CompareKeys
-from transforms.increments.skip_blocks import SkipBlocks
-from transforms.infer import BertModelHandler, EmbedBlocks
-from transforms.lineage import report_lineage
-from transforms.plan.plan import PlanBlocks
-from transforms.read.steps.cut_files import CutFiles
-from transforms.read.steps.read_blocks import ReadBlocks
-from transforms.reconcile.output_check import CheckFiles
-from transforms.reconcile.verdict import ReconcileBlocks, Verdict
-from transforms.records.report import BlockReport, ReconcileError
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.tokenize import TokenizeBlocks
-from transforms.write.writer import WriteBlocks
+from bert_embed.pipeline.options import EXAMPLES
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
+from bert_embed.pipeline.runners.dataflow import (
+    job_flags,
+    model_hints,
+    model_threads,
+    run_on_dataflow,
+)
+from bert_embed.pipeline.runners.job_errors import JobGoesOn
+from bert_embed.pipeline.runners.local_runners import run_pipeline
+from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
+from bert_embed.pipeline.runners.worker_model import bundle_for_workers
+from bert_embed.transforms.bigquery.load import LoadTable
+from bert_embed.transforms.bigquery.read import ReadTable
+from bert_embed.transforms.examples.read_examples import ReadExamples
+from bert_embed.transforms.examples.write import KeepExamples, WriteExamples
+from bert_embed.transforms.increments.compare import CompareDocuments, CompareKeys
+from bert_embed.transforms.increments.skip_blocks import SkipBlocks
+from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.lineage import report_lineage
+from bert_embed.transforms.plan.plan import PlanBlocks
+from bert_embed.transforms.read.steps.cut_files import CutFiles
+from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.reconcile.output_check import CheckFiles
+from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, Verdict
+from bert_embed.transforms.records.report import BlockReport, ReconcileError
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.tokenize import TokenizeBlocks
+from bert_embed.transforms.write.writer import WriteBlocks
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,11 @@ The parser, the YAML reader, `--help` and docs/options.md derive from these fiel
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bert.engines.choose import DEVICES, PRECISIONS, torch_device
-from bert.formats.number_types import OUTPUT_DTYPES
-from bert.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
-from bert.recipes import RECIPES
-from bert.specs import (
-    CHUNK_POOLINGS,
-    CHUNKS,
-    GRANULARITIES,
-    LAYER_COMBINES,
-    LONG_TEXTS,
-    POOLINGS,
-    WORD_POOLINGS,
-)
-from pipeline.accelerators import ACCELERATORS
-from pipeline.flags import (
+from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
+from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
+from bert_embed.pipeline.accelerators import ACCELERATORS
+from bert_embed.pipeline.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
     LAYERS,
@@ -32,6 +22,16 @@ from pipeline.flags import (
     flag,
     names,
     switch,
+)
+from bert_embed.recipes import RECIPES
+from bert_embed.specs import (
+    CHUNK_POOLINGS,
+    CHUNKS,
+    GRANULARITIES,
+    LAYER_COMBINES,
+    LONG_TEXTS,
+    POOLINGS,
+    WORD_POOLINGS,
 )
 
 EXAMPLES = "examples"  # the output format of `tokenize`
@@ -322,7 +322,9 @@ class EmbedOptions:
         """Whether the input is a BigQuery table or query, not files."""
         if self.query is not None or self.input_format is not None:
             return self.query is not None or self.input_format == "bigquery"
-        from transforms.bigquery.client import looks_like_table  # --help does not need it
+        from bert_embed.transforms.bigquery.client import (
+            looks_like_table,  # --help does not need it
+        )
 
         return any(map(looks_like_table, self.input))
 

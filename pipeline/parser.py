@@ -5,13 +5,15 @@ import difflib
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.errors import UsageError
-from pipeline.flags import LISTS, OTHER_NAMES
-from pipeline.options import (
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.flags import LISTS, OTHER_NAMES
+from bert_embed.pipeline.options import (
     DEFAULT_RUNNER,
     DEFAULTS,
     EXAMPLES,
@@ -19,7 +21,7 @@ from pipeline.options import (
     GROUPS,
     EmbedOptions,
 )
-from pipeline.resolve.config_file import parse_config
+from bert_embed.pipeline.resolve.config_file import parse_config
 
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _TYPO = 0.8  # no flag of Beam is so similar to one of ours
@@ -51,7 +53,15 @@ _MISSING = {
 def program() -> str:
     """How this program was called."""
     name = os.path.basename(sys.argv[0])
-    return name if name.startswith("bert-embed") else "python -m pipeline"
+    return name if name.startswith("bert-embed") else "bert-embed"
+
+
+def installed_program() -> str:
+    """What starts this program again: its name where the shell finds it, else its path."""
+    beside = Path(sys.executable).with_name("bert-embed")
+    found = shutil.which("bert-embed")
+    is_found = found is not None and beside.exists() and os.path.samefile(found, beside)
+    return str(beside) if beside.exists() and not is_found else "bert-embed"
 
 
 class Parser(argparse.ArgumentParser):
@@ -269,7 +279,7 @@ def plain_words(arguments: Sequence[str]) -> list[str]:
 
 def _read_config(path: str, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], list[str]]:
     """The options that a YAML file sets, and the flags in it that are not ours."""
-    from storage.files import read_bytes
+    from bert_embed.storage.files import read_bytes
 
     try:
         data = read_bytes(path)
@@ -377,7 +387,7 @@ def check_runner(name: str) -> None:
 
 def command_of(options: EmbedOptions) -> list[str]:
     """The command that repeats a run: every option that differs from its default."""
-    words = [sys.executable, "-m", "pipeline", options.command]
+    words = [installed_program(), options.command]
     for name in FLAGS:
         value = getattr(options, name)
         if value != DEFAULTS[name] and (name, value) != ("output_format", EXAMPLES):

@@ -4,22 +4,22 @@ import hashlib
 import json
 from dataclasses import astuple, dataclass, field, replace
 
-from bert.bundle.find import resolve_model
-from pipeline.errors import UsageError, usage_errors
-from pipeline.options import EXAMPLES, EmbedOptions
-from pipeline.outputs.disk import check_output
-from pipeline.progress.metrics_file import check_metrics_file
-from pipeline.resolve.columns import input_columns, named_columns
-from pipeline.resolve.earlier import check_formats, earlier_outputs
-from pipeline.resolve.example_input import (
+from bert_embed.bundle.find import resolve_model
+from bert_embed.pipeline.errors import UsageError, usage_errors
+from bert_embed.pipeline.options import EXAMPLES, EmbedOptions
+from bert_embed.pipeline.outputs.disk import check_output
+from bert_embed.pipeline.progress.metrics_file import check_metrics_file
+from bert_embed.pipeline.resolve.columns import input_columns, named_columns
+from bert_embed.pipeline.resolve.earlier import check_formats, earlier_outputs
+from bert_embed.pipeline.resolve.example_input import (
     are_examples,
     example_settings,
     reading_of,
     text_options,
     with_long_text,
 )
-from pipeline.resolve.load import find_load
-from pipeline.resolve.sizes import (
+from bert_embed.pipeline.resolve.load import find_load
+from bert_embed.pipeline.resolve.sizes import (
     Widths,
     block_bytes,
     estimated_documents,
@@ -27,28 +27,28 @@ from pipeline.resolve.sizes import (
     estimated_sizes,
     part_docs,
 )
-from pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
-from pipeline.resolve.tables import TableInput, find_input
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import configure_storage
-from pipeline.runners.local_runners import check_local_runner
-from pipeline.runners.portable_jobs import check_job_server
-from pipeline.runners.worker_model import check_precision, engine_of
-from storage.errors import StorageError
-from storage.files import absolute
-from storage.plurals import counted
-from transforms.examples.settings import ExampleSettings
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
-from transforms.plan.plan import PlanRequest, planned_work
-from transforms.read.columns import Columns
-from transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
+from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
+from bert_embed.pipeline.resolve.tables import TableInput, find_input
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.runners.local_runners import check_local_runner
+from bert_embed.pipeline.runners.portable_jobs import check_job_server
+from bert_embed.pipeline.runners.worker_model import check_precision, engine_of
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import absolute
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.examples.settings import ExampleSettings
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
+from bert_embed.transforms.plan.plan import PlanRequest, planned_work
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
 
 
 def prepare(options: EmbedOptions) -> EmbedRun:
     """Checks the options against input, model and output.
 
-    All errors of `pipeline.resolve` and the checks come out here.
+    All errors of `bert_embed.pipeline.resolve` and the checks come out here.
 
     Raises:
         UsageError: One clear sentence that names the flag or file.

@@ -3,24 +3,24 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bert.bundle.bundle import Bundle
-from bert.graph.load import load_tokenizer
-from bert.specs import TextSpec, VectorSpec
-from pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
-from storage.files import absolute
-from transforms.bigquery.read import TableRequest
-from transforms.bigquery.table_load import TableLoad
-from transforms.distinct import sample_bits
-from transforms.examples.check import ExampleReading
-from transforms.examples.settings import ExampleSettings
-from transforms.examples.write import ExampleFiles
-from transforms.increments.earlier import EarlierOutput
-from transforms.increments.read_keys import KeySettings
-from transforms.output_folder import OutputFolder
-from transforms.plan.plan import PlanRequest
-from transforms.read.columns import Columns
-from transforms.records.spec import PlannedWork
-from transforms.write.writer import Counting
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.files import absolute
+from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.bigquery.table_load import TableLoad
+from bert_embed.transforms.distinct import sample_bits
+from bert_embed.transforms.examples.check import ExampleReading
+from bert_embed.transforms.examples.settings import ExampleSettings
+from bert_embed.transforms.examples.write import ExampleFiles
+from bert_embed.transforms.increments.earlier import EarlierOutput
+from bert_embed.transforms.increments.read_keys import KeySettings
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan.plan import PlanRequest
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.records.spec import PlannedWork
+from bert_embed.transforms.write.writer import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16

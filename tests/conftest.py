@@ -12,8 +12,8 @@ import hypothesis
 import numpy as np
 import pytest
 
-from bert.bundle.bundle import Bundle
-from bert.bundle.find import resolve_model
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.find import resolve_model
 from tests.support.models.kept import import_once
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server

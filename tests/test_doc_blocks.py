@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import bert
-from bert.importers import import_model
-from pipeline.cli import main
+import bert_embed
+from bert_embed.importers import import_model
+from bert_embed.pipeline.cli import main
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
@@ -25,19 +25,19 @@ pytestmark = pytest.mark.slow  # a minute and a half on two quiet cores
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", "docs/*.md", "deploy/README.md", "deploy/*/README.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_OURS = re.compile(r"^(\.venv/bin/)?python -m pipeline ")
+_OURS = re.compile(r"^(\.venv/bin/)?bert-embed ")
 # Blocks that no page's own test below runs: the page, how the block begins, and why, or which test
 # runs it or compares it.
 ELSEWHERE = {
     ("README.md", "make embed"): "CI runs these two",
     ("README.md", "1 file, "): "test_the_readme_shows_what_its_commands_print",
-    ("README.md", "$ .venv/bin/python -m pipeline search"): (
+    ("README.md", "$ .venv/bin/bert-embed search"): (
         "test_the_readme_shows_what_its_commands_print"
     ),
-    ("README.md", "import bert"): "test_the_python_of_a_page_gives_these_shapes",
+    ("README.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
-    ("docs/bigquery.md", ".venv/bin/python"): "tests/pipeline/bigquery/test_docs.py",
-    ("docs/dataflow.md", "python"): "tests/pipeline/runners/test_dataflow_deploy.py",
+    ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
+    ("docs/dataflow.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/dataflow.md", "cp deploy"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
     ("docs/export.md", "pip install"): "tests/export_readers/test_docs.py",
@@ -45,16 +45,16 @@ ELSEWHERE = {
     ("docs/export.md", "import lancedb"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "SELECT"): "tests/export_readers/test_docs.py",
     ("docs/migrating.md", "M embed"): "tests/test_docs.py",
-    ("docs/models.md", "pip install"): "tests/bert/importers/test_hub.py",
+    ("docs/models.md", "pip install"): "tests/bert_embed/importers/test_hub.py",
     ("docs/output_types.md", "import"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "table"): "test_every_output_type_is_decoded_as_the_page_says",
     ("docs/output_types.md", "-- what"): "test_duckdb_runs_each_query",
-    ("docs/python.md", "import bert"): "test_the_python_of_a_page_gives_these_shapes",
-    ("docs/python.md", "from bert.integrations.sen"): "tests/ecosystem/test_integrations.py",
-    ("docs/python.md", "from bert.integrations.lang"): "tests/ecosystem/test_integrations.py",
+    ("docs/python.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
+    ("docs/python.md", "from bert_embed.integrations.sen"): "tests/ecosystem/test_integrations.py",
+    ("docs/python.md", "from bert_embed.integrations.lang"): "tests/ecosystem/test_integrations.py",
     ("docs/quality.md", "$ .venv/bin/python -m examples.sts"): "the ratings are not ours to share",
     ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
-    ("docs/quality.md", ".venv/bin/python -m pipeline model"): "needs weights that are not here",
+    ("docs/quality.md", ".venv/bin/bert-embed model"): "needs weights that are not here",
     ("docs/quickstart.md", "make embed"): "CI runs it",
     ("docs/report.md", ".venv/bin/pip install"): "tests/ecosystem/test_report_map.py",
     ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
@@ -63,15 +63,15 @@ ELSEWHERE = {
     ("docs/schedule.md", "kubectl"): "needs Kubernetes",
     ("docs/schedule.md", "docker"): "needs Docker: .github/workflows/images.yml",
     ("docs/schedule.md", "gcloud"): "needs Google",
-    ("docs/storage.md", "python"): "test_the_command_for_cloud_storage",
+    ("docs/storage.md", "bert-embed"): "test_the_command_for_cloud_storage",
     ("docs/template.md", "gcloud"): "tests/pipeline/runners/test_flex_template.py",
     ("docs/template.md", "{"): "tests/pipeline/runners/test_flex_template.py",
     ("docs/template.md", "module"): "tests/pipeline/runners/test_flex_template.py",
     ("docs/images.md", "make images"): "needs Docker: make test-images",
     ("docs/estimate.md", "input:"): "tests/pipeline/estimate/test_estimate.py",
     ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
-    ("deploy/README.md", "python"): "a template, its paths are left out",
-    ("deploy/flink/README.md", "python"): "a drawing",
+    ("deploy/README.md", "bert-embed"): "a template, its paths are left out",
+    ("deploy/flink/README.md", "bert-embed"): "a drawing",
     ("deploy/flink/README.md", "make images"): "needs Docker: make test-images",
     ("deploy/flink/README.md", "kubectl"): "needs Kubernetes; tests/deploy/test_manifests.py",
     ("deploy/flink/README.md", "make install"): "needs a cluster: make test-flink",
@@ -158,7 +158,7 @@ def workspace(tmp_path, monkeypatch, model):
 
 
 def commands(text):
-    """The words of each command of a block; of our own, those behind `python -m pipeline`."""
+    """The words of each command of a block; of our own, those behind `bert-embed`."""
     for line in text.replace("\\\n", " ").splitlines():
         assert _OURS.match(line), f"run or list {line}"
         yield shlex.split(_OURS.sub("", line), comments=True)
@@ -193,9 +193,9 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, workspace):
 def test_the_command_for_cloud_storage(workspace, gcs):
     bucket = gcs.client.create_bucket("bucket")
     bucket.blob("texts/b.jsonl").upload_from_string((workspace / "texts/b.jsonl").read_text())
-    for words in commands(block("docs/storage.md", "python").text):
+    for words in commands(block("docs/storage.md", "bert-embed").text):
         run(words)
-    assert list(bert.read("gs://bucket/vectors")[0]) == ["a", "b"]
+    assert list(bert_embed.read("gs://bucket/vectors")[0]) == ["a", "b"]
 
 
 def test_every_output_type_is_decoded_as_the_page_says(dtype):
@@ -203,11 +203,11 @@ def test_every_output_type_is_decoded_as_the_page_says(dtype):
     found = [each for each in blocks() if each.page == "docs/output_types.md"]
     decode, texts, footer, words = (each.text for each in found if each.language == "python")
     execute(decode + texts, namespace)
-    np.testing.assert_array_equal(namespace["vectors"], bert.read("build/vectors")[1])
+    np.testing.assert_array_equal(namespace["vectors"], bert_embed.read("build/vectors")[1])
     execute(footer, namespace)
     assert namespace["settings"]["output_dtype"] == dtype
     execute(words, namespace)
-    *_, last = bert.read_words("build/vectors")
+    *_, last = bert_embed.read_words("build/vectors")
     kept = last.vectors[~np.isnan(last.vectors).any(axis=1)]
     assert len(kept) == 1, "the empty word has no vector"
     np.testing.assert_array_equal(namespace["vectors"], kept)
@@ -239,7 +239,7 @@ def query(*names):
 
 
 def test_duckdb_runs_each_query(dtype):
-    vectors = bert.read("build/vectors")[1]
+    vectors = bert_embed.read("build/vectors")[1]
     database = duckdb.connect()
     macros, settings = query("parquet_kv_metadata")
     assert json.loads(database.execute(settings).fetchone()[0])["output_dtype"] == dtype
@@ -268,7 +268,7 @@ def printed(tmp_path_factory, minilm):
     source, output = folder / "build/language_reference.jsonl", folder / "build/language_reference"
     source.parent.mkdir()
     python("examples/write_language_reference.py", source)
-    return python("-m", "pipeline", "embed", "--input", source, "--output", output), folder
+    return python("-m", "bert_embed", "embed", "--input", source, "--output", output), folder
 
 
 def python(*words):
@@ -302,7 +302,7 @@ def test_the_readme_shows_what_its_commands_print(printed):
         command, sample = session.split("\n", 1)
         words = next(commands(command))
         words[1] = str(printed[1] / words[1])
-        hits = masked(python("-m", "pipeline", *words))
+        hits = masked(python("-m", "bert_embed", *words))
         assert len(hits) == len(sample.splitlines())
         assert hits[::2] == masked(sample)[::2], "ranks, scores and the topics' names"
 
@@ -311,7 +311,7 @@ def test_the_readme_shows_what_its_commands_print(printed):
 def test_the_python_of_a_page_gives_these_shapes(page, printed, monkeypatch):
     monkeypatch.chdir(printed[1])
     namespace, checked = {}, 0
-    text = block(page, "import bert").text
+    text = block(page, "import bert_embed").text
     exec(text, namespace)
     for line in text.splitlines():
         expression, _, shape = line.partition("  # float32 ")

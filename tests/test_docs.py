@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert.specs import POOLINGS
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
+from bert_embed.specs import POOLINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "migrating.md").read_text("utf-8")

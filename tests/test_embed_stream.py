@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-import bert
-from transforms import EmbedDocuments
+import bert_embed
+from bert_embed.transforms import EmbedDocuments
 
 pytestmark = pytest.mark.slow
 
@@ -83,5 +83,5 @@ def test_lines_are_embedded_as_their_files_appear(minilm, tmp_path):
     assert rejected == [{"stage": "read", "reason": "empty text", "record": ""}]
     texts = sorted(embedded)
     assert texts == ["a later text", "another text", "one text"]
-    wanted = bert.load("minilm").encode(texts)
+    wanted = bert_embed.load("minilm").encode(texts)
     np.testing.assert_allclose([embedded[text] for text in texts], wanted, atol=1e-5)

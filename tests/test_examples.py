@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.bundle.find import resolve_model
-from bert.importers.huggingface import import_huggingface
+from bert_embed.bundle.find import resolve_model
+from bert_embed.importers.huggingface import import_huggingface
 from examples import sts_benchmark
 from examples.bank_cosines import SENTENCE, banks
 from examples.sts_benchmark import Pair, pearson, ranks, read_pairs, spearman

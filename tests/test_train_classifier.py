@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_embed.pipeline.cli import main
 from examples import train_classifier
-from pipeline.cli import main
 
 pytestmark = pytest.mark.slow
 

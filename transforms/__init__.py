@@ -1,19 +1,26 @@
 """Beam transforms of this pipeline; those for other pipelines can be imported from here."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_LAZY = {
-    "BertEmbeddings": "transforms.adapters.mltransform",
-    "EmbedDocuments": "transforms.adapters.documents",
+if TYPE_CHECKING:
+    from bert_embed.transforms.adapters.documents import EmbedDocuments
+    from bert_embed.transforms.adapters.mltransform import BertEmbeddings
+
+__all__ = ["BertEmbeddings", "EmbedDocuments"]
+_IMPORTED_ON_USE = {
+    "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
+    "EmbedDocuments": "bert_embed.transforms.adapters.documents",
 }
 
 
 def __dir__() -> list[str]:
-    return sorted(_LAZY)
+    return list(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'transforms' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name in _IMPORTED_ON_USE:
+            return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

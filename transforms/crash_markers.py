@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
-from storage.local import is_running
-from transforms.output_folder import OutputFolder
-from transforms.records.report import read_report
-from transforms.records.spec import BlockSpec
+from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
+from bert_embed.storage.local import is_running
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import read_report
+from bert_embed.transforms.records.spec import BlockSpec
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1

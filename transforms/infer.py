@@ -13,29 +13,29 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from bert.specs import TextSpec, VectorSpec
-from transforms.activity import activity
-from transforms.records.block_coder import passed_as_block
-from transforms.records.columnar import nbytes
-from transforms.records.rejected import Rejected
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.records.vectors import (
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.activity import activity
+from bert_embed.transforms.records.block_coder import passed_as_block
+from bert_embed.transforms.records.columnar import nbytes
+from bert_embed.transforms.records.rejected import Rejected
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.records.vectors import (
     EmbeddingBlock,
     KeptWindows,
     TokenVectors,
     UnitVectors,
     take_documents,
 )
-from transforms.redact import RedactErrors
-from transforms.worker_bundles import worker_bundle
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert.encoder import Encoder
-    from bert.engines.choose import EngineLoader
-    from bert.rows.layout import Layout, Units
-    from bert.rows.to_documents import EmbeddedRows, GranularVectors
-    from bert.tokenization.tokenizer import Tokenizer
+    from bert_embed.encoder import Encoder
+    from bert_embed.engines.choose import EngineLoader
+    from bert_embed.rows.layout import Layout, Units
+    from bert_embed.rows.to_documents import EmbeddedRows, GranularVectors
+    from bert_embed.tokenization.tokenizer import Tokenizer
 
 _VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
 
@@ -52,12 +52,12 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Threads the model computes on; None for as many as the process may use.
         trusted: Whether a SavedModel's graph may hold any operation.
-        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
-        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
+        precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
+        device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
         inference_timeout: Seconds after which a block fails if no batch has finished; None
             waits without limit.
         load_engine: Loads the engine that runs the batches; workers get it pickled. None for
-            `bert.engines.choose.load_engine`.
+            `bert_embed.engines.choose.load_engine`.
     """
 
     bundle: str
@@ -76,8 +76,8 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         super().__init__()
 
     def load_model(self) -> "Encoder":
-        from bert.encoder import Encoder
-        from bert.engines.choose import load_engine, weight_files
+        from bert_embed.encoder import Encoder
+        from bert_embed.engines.choose import load_engine, weight_files
 
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
@@ -140,8 +140,8 @@ class EmbedBlocks(Step):
 @contextmanager
 def _naming(block: TokenBlock) -> Iterator[None]:
     """Adds the block to the error of a model that fails or hangs."""
-    from bert.engines.runner import BrokenModelError
-    from bert.engines.thread_calls import NoProgressError
+    from bert_embed.engines.runner import BrokenModelError
+    from bert_embed.engines.thread_calls import NoProgressError
 
     number, sources = block.part.block, block.sources
     try:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from apache_beam.metrics.metric import Lineage
 
-from storage.gcs import SCHEME
-from storage.globs import fixed_folder, is_glob
-from transforms.bigquery.client import looks_like_table, table_name
+from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.globs import fixed_folder, is_glob
+from bert_embed.transforms.bigquery.client import looks_like_table, table_name
 
 
 def report_lineage(sources: Iterable[str], sinks: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import re
 
 from apache_beam.metrics import Metrics
 
-from transforms.records.report import SUMMED, BlockReport
+from bert_embed.transforms.records.report import SUMMED, BlockReport
 
 NAMESPACE = "bert_embed"
 _OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from bert.formats.output_files import (
+from bert_embed.formats.output_files import (
     KINDS,
     PIECES,
     REPORT_FOLDER,
@@ -18,8 +18,8 @@ from bert.formats.output_files import (
     part_name,
     report_name,
 )
-from storage.errors import InputError
-from storage.files import (
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import (
     FileInfo,
     files_in,
     is_remote,
@@ -35,8 +35,8 @@ from storage.files import (
     write_unsynced,
     write_whole,
 )
-from storage.parallel import in_parallel
-from transforms.output_lock import is_locked, lock_held
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_lock import is_locked, lock_held
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
 CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes

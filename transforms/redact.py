@@ -4,10 +4,9 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-_HOME = Path(__file__).resolve().parents[1]
-_PACKAGES = tuple(
-    str(_HOME / package) + "/" for package in ("storage", "bert", "transforms", "pipeline")
-)
+import bert_embed
+
+_PACKAGE = str(Path(bert_embed.__file__).parent) + "/"
 # Errors of files and networks: they describe names and states, which users need to see.
 _OUTSIDE = ("google.", "apache_beam.", "apitools.", "grpc.", "requests.", "urllib3.")
 
@@ -47,7 +46,7 @@ def has_own_words(error: BaseException) -> bool:
         return False
     frames = traceback.extract_tb(error.__traceback__)
     # An error of C code ends in our frame, too, but only our own errors at a line with "raise".
-    return not frames or (frames[-1].filename.startswith(_PACKAGES) and _raises(frames[-1]))
+    return not frames or (frames[-1].filename.startswith(_PACKAGE) and _raises(frames[-1]))
 
 
 def _raises(frame: traceback.FrameSummary) -> bool:
@@ -64,7 +63,7 @@ def described(error: BaseException) -> str:
     'ValueError'
     """
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if frame.filename.startswith(_PACKAGES)]
+    ours = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
     places = [f"{_short(frame)}:{frame.lineno}" for frame in (ours[-1:] + frames[-1:])]
     module = type(error).__module__
     name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"

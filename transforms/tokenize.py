@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert.graph.load import load_tokenizer
-from bert.rows.unique import unique_rows
-from bert.specs import TextSpec
-from transforms.records.block_coder import passed_as_block
-from transforms.records.columnar import take
-from transforms.records.documents import DocumentBlock
-from transforms.records.rejected import Rejected
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.redact import RedactErrors
-from transforms.unknown_words import unknown_words
-from transforms.worker_bundles import worker_bundle
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.rows.unique import unique_rows
+from bert_embed.specs import TextSpec
+from bert_embed.transforms.records.block_coder import passed_as_block
+from bert_embed.transforms.records.columnar import take
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.rejected import Rejected
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.unknown_words import unknown_words
+from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.tokenizer import Tokenizer
 
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different
@@ -65,8 +65,8 @@ class _Tokenize(beam.DoFn):
 
 def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
-    from bert.rows.documents import tokenize_documents
-    from bert.rows.layout import is_too_long, lay_out
+    from bert_embed.rows.documents import tokenize_documents
+    from bert_embed.rows.layout import is_too_long, lay_out
 
     started = time.perf_counter()
     documents = tokenize_documents(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from transforms.records.part import UnknownWords
+from bert_embed.transforms.records.part import UnknownWords
 
 if TYPE_CHECKING:
-    from bert.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.tokenizer import Tokenizer
 
 _MOST_FILES = 5  # of a part; those with most such words
 _SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at

@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
-from bert.bundle.cache import cache_folder, made_once
-from bert.bundle.files import METADATA
-from storage.errors import InputError
-from storage.files import copy_file, is_remote, join, list_files
-from storage.parallel import in_parallel
-from transforms.activity import activity
+from bert_embed.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
+from bert_embed.bundle.cache import cache_folder, made_once
+from bert_embed.bundle.files import METADATA
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import copy_file, is_remote, join, list_files
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.activity import activity
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 2

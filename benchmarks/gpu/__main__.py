@@ -20,9 +20,9 @@ from benchmarks import measure
 from benchmarks.corpus import FOLDER
 from benchmarks.null_model import BLOCKS, embed, line_file
 from benchmarks.peers import environment
-from bert.bundle.find import resolve_model
-from bert.engines.choose import has_nvidia_driver
-from bert.graph.load import load_tokenizer
+from bert_embed.bundle.find import resolve_model
+from bert_embed.engines.choose import has_nvidia_driver
+from bert_embed.graph.load import load_tokenizer
 
 _LIST = Path(__file__).parent / "requirements.txt"
 _CUDA = "# CUDA's."  # what stands below this line in the list is for GPUs alone

@@ -14,11 +14,11 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from bert.bundle.bundle import Bundle
-from bert.graph.load import load_encoder, load_tokenizer
-from bert.graph.pooling import model_outputs
-from bert.importers.huggingface import import_huggingface
-from bert.specs import OutputSpec
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.graph.pooling import model_outputs
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.specs import OutputSpec
 
 BATCH_TOKENS, LENGTHS = 16384, (32, 128, 512)
 # hidden size, layers, heads, inner size

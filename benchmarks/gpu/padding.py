@@ -10,11 +10,11 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.corpus import every_sentence
-from bert.bundle.find import resolve_model
-from bert.engines.batches import AnyShape
-from bert.engines.fixed_shapes import FixedShapes
-from bert.engines.protocol import Batching
-from bert.graph.load import load_tokenizer
+from bert_embed.bundle.find import resolve_model
+from bert_embed.engines.batches import AnyShape
+from bert_embed.engines.fixed_shapes import FixedShapes
+from bert_embed.engines.protocol import Batching
+from bert_embed.graph.load import load_tokenizer
 
 _BATCH_TOKENS = 16384
 _BLOCKS = (256 << 10, 1 << 20, 4 << 20)  # bytes of text; the last where --device gpu asks for it

@@ -23,9 +23,9 @@ from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerTensor
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from benchmarks.null_model import noise
-from bert.bundle.bundle import Bundle
-from bert.bundle.find import resolve_model
-from bert.graph.load import load_tokenizer
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.find import resolve_model
+from bert_embed.graph.load import load_tokenizer
 
 _LENGTH = 128
 _ROWS = 1024  # of a batch; fixed, so that nothing is spent on finding a good size

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import answer_lines
-from bert.engines.batches import pad_rows, plan_batches
+from bert_embed.engines.batches import pad_rows, plan_batches
 
 OURS, TENSORFLOW = "ours", "our graph in TensorFlow"
 _ROWS, _HIDDEN, _INNER, _PRODUCTS = 1024, 384, 1536, 40
@@ -86,9 +86,9 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
 
 
 def _ours(engine: str, precision: str) -> Embed:
-    from bert.bundle.find import resolve_model
-    from bert.encoder import Encoder
-    from bert.engines.choose import load_engine
+    from bert_embed.bundle.find import resolve_model
+    from bert_embed.encoder import Encoder
+    from bert_embed.engines.choose import load_engine
 
     load = load_engine if engine == OURS else _load_tensorflow
     encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision, load_engine=load)
@@ -102,7 +102,7 @@ def _ours(engine: str, precision: str) -> Embed:
 
 
 def _load_tensorflow(bundle: Any, special_ids: tuple[int, int], *rest: str) -> Any:
-    from bert.engines.tensorflow import TensorFlowEngine
+    from bert_embed.engines.tensorflow import TensorFlowEngine
 
     return TensorFlowEngine(bundle, special_ids, "float32")
 
@@ -111,7 +111,7 @@ def limit() -> float:
     """Returns the tokens a CPU second if nothing but the weight products took time, best of 5."""
     import tensorflow as tf
 
-    from bert.bundle.find import resolve_model
+    from bert_embed.bundle.find import resolve_model
 
     config = resolve_model("minilm").config
     layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size

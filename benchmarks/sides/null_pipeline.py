@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.null_model import noise
-from bert.bundle.bundle import Bundle
-from bert.engines.choose import load_engine
-from bert.engines.protocol import Engine
-from bert.specs import OutputSpec, VectorSpec
-from pipeline.graph import build
-from pipeline.options import EmbedOptions
-from pipeline.outputs import run_record
-from pipeline.prepare import prepare
-from pipeline.runners.beam_flags import pipeline_options
-from pipeline.runners.local_runners import run_pipeline
-from transforms.infer import BertModelHandler
-from transforms.records.tokens import TokenBlock
-from transforms.records.vectors import EmbeddingBlock
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.engines.choose import load_engine
+from bert_embed.engines.protocol import Engine
+from bert_embed.pipeline.graph import build
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.runners.beam_flags import pipeline_options
+from bert_embed.pipeline.runners.local_runners import run_pipeline
+from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.records.vectors import EmbeddingBlock
 
 if TYPE_CHECKING:
-    from bert.encoder import Encoder
+    from bert_embed.encoder import Encoder
 
 NAME = "work.jsonl"  # in the output folder: a line for each block, with `--notes`
 _MOST_ROWS = 1 << 14  # of a batch

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from benchmarks.measure import answer_lines
-from bert.bundle.find import resolve_model
-from bert.encoder import Encoder
+from bert_embed.bundle.find import resolve_model
+from bert_embed.encoder import Encoder
 
 _BLOCK = 1000  # texts whose vectors are held at once, as in a block of the pipeline
 

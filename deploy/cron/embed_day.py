@@ -12,15 +12,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline import cli
-from pipeline.errors import ExitCode, UsageError, flag_message
-from pipeline.outputs.run_record import read_record, record_path
-from pipeline.parser import parse_embed
-from pipeline.runners.beam_flags import configure_storage
-from pipeline.secrets import hide_secrets
-from storage.errors import InputError, StorageError
-from storage.files import absolute, join, list_files
-from transforms.output_folder import RUN_FILE
+from bert_embed.pipeline import cli
+from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
+from bert_embed.pipeline.outputs.run_record import read_record, record_path
+from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.files import absolute, join, list_files
+from bert_embed.transforms.output_folder import RUN_FILE
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 

@@ -99,7 +99,7 @@ submit() {
   [[ -z $SUBNETWORK ]] || flags+=(--subnetwork "$SUBNETWORK" --no_use_public_ips)
   local more
   read -r -a more <<< "$FLAGS"
-  show_and_run "${PYTHON:-.venv/bin/python}" -m pipeline embed "${flags[@]}" "${more[@]}"
+  show_and_run "${PYTHON:-.venv/bin/python}" -m bert_embed embed "${flags[@]}" "${more[@]}"
 }
 
 write_template() {

@@ -4,17 +4,17 @@
 set -euo pipefail
 device=${1:?} tensorflow=${2:?} model=${3:-}
 cd / # the package must come from site-packages
-python -m pipeline --version
+bert-embed --version
 if [[ $tensorflow == no ]]; then
   [[ -z $model ]] || { echo "bake.sh: MODEL needs TENSORFLOW=yes, which imports it" >&2; exit 2; }
-  python -c 'import apache_beam, ai_edge_litert.interpreter, pipeline.graph'
+  python -c 'import apache_beam, ai_edge_litert.interpreter, bert_embed.pipeline.graph'
   exit
 fi
 # libtpu would look for a TPU.
-[[ $device == tpu ]] || BERT_EMBED_CACHE=/models python -m pipeline model verify minilm
+[[ $device == tpu ]] || BERT_EMBED_CACHE=/models bert-embed model verify minilm
 [[ -n $model ]] || exit 0
 mkdir -p /opt/bert-embed
-code='import sys; from bert.bundle.find import resolve_model; print(resolve_model(sys.argv[1]).path)'
+code='import sys; from bert_embed.bundle.find import resolve_model; print(resolve_model(sys.argv[1]).path)'
 bundle=$(BERT_EMBED_CACHE=/models python -c "$code" "$model")
 cp -r "$bundle" /opt/bert-embed/model
-python -m pipeline model inspect /opt/bert-embed/model
+bert-embed model inspect /opt/bert-embed/model

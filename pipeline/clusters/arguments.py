@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bert.clusters.assign import MOST_CLUSTERS
-from bert.clusters.keep import WHICH_TO_KEEP
-from pipeline.errors import UsageError
-from pipeline.options import DEFAULT_RUNNER, EmbedOptions
-from pipeline.parser import Parser, check_beam_flags, check_runner, program
+from bert_embed.clusters.assign import MOST_CLUSTERS
+from bert_embed.clusters.keep import WHICH_TO_KEEP
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.parser import Parser, check_beam_flags, check_runner, program
 
 _DESCRIPTIONS = {
     "cluster": "Clusters the vectors of a run by k-means on cosines. Also takes every option of "

@@ -7,20 +7,20 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bert.clusters.kmeans import default_clusters
-from bert.formats.output_files import KINDS, RUN_FILE
-from bert.results import granular_settings, read_run, vector_names
-from pipeline.clusters.arguments import ClusterOptions
-from pipeline.errors import UsageError, usage_errors
-from pipeline.outputs.disk import check_folder, nearest_folder
-from pipeline.runners.beam_flags import configure_storage
-from pipeline.runners.dataflow import for_dataflow
-from pipeline.runners.local_runners import check_local_runner
-from pipeline.runners.portable_jobs import check_job_server
-from pipeline.runners.worker_model import runs_here
-from storage.files import absolute, is_remote
-from storage.plurals import counted
-from transforms.clusters.job import ClusterJob, VectorFile
+from bert_embed.clusters.kmeans import default_clusters
+from bert_embed.formats.output_files import KINDS, RUN_FILE
+from bert_embed.pipeline.clusters.arguments import ClusterOptions
+from bert_embed.pipeline.errors import UsageError, usage_errors
+from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
+from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.local_runners import check_local_runner
+from bert_embed.pipeline.runners.portable_jobs import check_job_server
+from bert_embed.pipeline.runners.worker_model import runs_here
+from bert_embed.results import granular_settings, read_run, vector_names
+from bert_embed.storage.files import absolute, is_remote
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
 
 _FORMAT = 1  # rises when equal input would give other files
 _OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them

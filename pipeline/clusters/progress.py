@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.clusters.prepare import ClusterRun
-from pipeline.console import warn
-from storage.files import is_remote
-from storage.plurals import counted
+from bert_embed.pipeline.clusters.prepare import ClusterRun
+from bert_embed.pipeline.console import warn
+from bert_embed.storage.files import is_remote
+from bert_embed.storage.plurals import counted
 
 _SECONDS = 30.0
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-import bert
-from pipeline.clusters.prepare import ClusterRun
-from pipeline.errors import UsageError
-from pipeline.secrets import hide_in
-from storage.files import create_exclusive, read_bytes, write_bytes
-from transforms.clusters.folder import ClusterFolder
+import bert_embed
+from bert_embed.pipeline.clusters.prepare import ClusterRun
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.secrets import hide_in
+from bert_embed.storage.files import create_exclusive, read_bytes, write_bytes
+from bert_embed.transforms.clusters.folder import ClusterFolder
 
 COMMANDS = ("cluster", "dedup")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -99,7 +99,7 @@ def first_record(run: ClusterRun) -> dict[str, Any]:
             "started": now,
             "input": {"folder": run.job.source, "run": run.source.get("run")},
             "options": {name: job[name] for name in names},
-            "versions": {"bert-embed": bert.__version__}
+            "versions": {"bert-embed": bert_embed.__version__}
             | {name: importlib.metadata.version(name) for name in _PACKAGES},
         }
     )

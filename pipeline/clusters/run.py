@@ -7,26 +7,30 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.clusters import record as records
-from pipeline.clusters.arguments import ClusterOptions
-from pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
-from pipeline.clusters.progress import shown_progress
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, usage_errors
-from pipeline.runners.beam_flags import BeamFlags, pipeline_options
-from pipeline.runners.dataflow import completed_flags, run_on_dataflow
-from pipeline.runners.job_errors import (
+from bert_embed.pipeline.clusters import record as records
+from bert_embed.pipeline.clusters.arguments import ClusterOptions
+from bert_embed.pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
+from bert_embed.pipeline.clusters.progress import shown_progress
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
+from bert_embed.pipeline.runners.dataflow import completed_flags, run_on_dataflow
+from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
     explains_itself,
     root_message,
     was_interrupted,
 )
-from pipeline.runners.local_runners import run_pipeline
-from pipeline.runners.portable_jobs import PortableJob, earlier_job_lines, run_on_job_server
-from pipeline.secrets import hide_secrets
-from storage.plurals import counted, counted_of
-from transforms.clusters.finish import ClusterVectors
-from transforms.output_folder import OutputFolder
+from bert_embed.pipeline.runners.local_runners import run_pipeline
+from bert_embed.pipeline.runners.portable_jobs import (
+    PortableJob,
+    earlier_job_lines,
+    run_on_job_server,
+)
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.transforms.clusters.finish import ClusterVectors
+from bert_embed.transforms.output_folder import OutputFolder
 
 
 def run_clusters(options: ClusterOptions) -> ExitCode:

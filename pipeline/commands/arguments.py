@@ -4,8 +4,8 @@ import argparse
 import math
 from collections.abc import Sequence
 
-from pipeline.parser import Once, Parser, add_flag, program
-from pipeline.report import PCA, PROJECTIONS
+from bert_embed.pipeline.parser import Once, Parser, add_flag, program
+from bert_embed.pipeline.report import PCA, PROJECTIONS
 
 
 def parse_search(arguments: Sequence[str]) -> argparse.Namespace:

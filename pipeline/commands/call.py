@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.commands.call_options import named_as_in_python, without_dashes
-from pipeline.commands.start import (
+from bert_embed.pipeline.commands.call_options import named_as_in_python, without_dashes
+from bert_embed.pipeline.commands.start import (
     RunStopped,
     checked_run,
     end_of,
@@ -19,22 +19,22 @@ from pipeline.commands.start import (
     note_interruption,
     run_to_end,
 )
-from pipeline.console import say, warn
-from pipeline.errors import RunFailed
-from pipeline.options import EmbedOptions
-from pipeline.outputs import run_record
-from pipeline.outputs.outcome import problem
-from pipeline.progress.shown import Progress, in_notebook
-from pipeline.run import EmbedRun
-from pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
-from pipeline.runners.worker_model import runs_here
-from pipeline.secrets import hide_secrets
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import RunFailed
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs.outcome import problem
+from bert_embed.pipeline.progress.shown import Progress, in_notebook
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
+from bert_embed.pipeline.runners.worker_model import runs_here
+from bert_embed.pipeline.secrets import hide_secrets
 
 _WARNING = "warning: "  # how such lines of a summary begin
 
 
 def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
-    """Does what `pipeline.embed` documents; `shown` says whether people read along."""
+    """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
     with _undisturbed():
         with named_as_in_python():
             run = checked_run(options)

@@ -1,4 +1,4 @@
-"""Turns keyword arguments of `pipeline.embed` into options, and messages into Python's spelling."""
+"""Turns keyword arguments of `embed` into options, and messages into Python's spelling."""
 
 import glob
 import os
@@ -9,11 +9,11 @@ from dataclasses import fields
 from numbers import Number
 from typing import Any
 
-from pipeline.errors import UsageError, flag_message
-from pipeline.options import FLAGS, EmbedOptions
-from pipeline.parser import as_words, parse_embed
-from pipeline.secrets import hide_secrets
-from storage.errors import InputError, SettingError
+from bert_embed.pipeline.errors import UsageError, flag_message
+from bert_embed.pipeline.options import FLAGS, EmbedOptions
+from bert_embed.pipeline.parser import as_words, parse_embed
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError, SettingError
 
 _LISTS = {each.name for each in fields(EmbedOptions) if "tuple" in str(each.type)}
 _OF_COMMANDS = ("h", "help", "text", "version")  # what they print is not for a caller in Python
@@ -66,7 +66,7 @@ def _check_no_texts(inputs: Sequence[Any]) -> None:
         if words and "://" not in each and not glob.has_magic(each) and not os.path.exists(each):
             raise SettingError(
                 "input",
-                f"number {number} names no file; for texts in memory use bert.load().encode",
+                f"number {number} names no file; for texts in memory use bert_embed.load().encode",
             )
 
 
@@ -76,5 +76,5 @@ def _plain(name: str, value: Any) -> Any:
         return os.fspath(value)
     if value is None or isinstance(value, str | Number):
         return value
-    texts = "; for texts in memory use bert.load().encode" if name == "input" else ""
+    texts = "; for texts in memory use bert_embed.load().encode" if name == "input" else ""
     raise SettingError(name, f"must be a text or a number, got a {type(value).__name__}{texts}")

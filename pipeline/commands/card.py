@@ -6,13 +6,13 @@ import os
 
 import pyarrow.parquet as pq
 
-from bert.results import vector_files
-from pipeline.commands.verify import read_folder
-from pipeline.console import say
-from pipeline.errors import ExitCode, UsageError
-from pipeline.outputs.card import card, croissant
-from storage.files import join, write_bytes
-from transforms.output_folder import CARD, CROISSANT, EXAMPLES, parse_name
+from bert_embed.pipeline.commands.verify import read_folder
+from bert_embed.pipeline.console import say
+from bert_embed.pipeline.errors import ExitCode, UsageError
+from bert_embed.pipeline.outputs.card import card, croissant
+from bert_embed.results import vector_files
+from bert_embed.storage.files import join, write_bytes
+from bert_embed.transforms.output_folder import CARD, CROISSANT, EXAMPLES, parse_name
 
 
 def run_card(given: argparse.Namespace) -> int:

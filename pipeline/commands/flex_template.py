@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.specs import CHUNKS
-from pipeline.accelerators import ACCELERATORS
-from pipeline.errors import UsageError
-from pipeline.flags import AT_LEAST_ZERO, POSITIVE, Checked
-from pipeline.options import DEFAULTS, FLAGS
-from pipeline.parser import help_of
+from bert_embed.pipeline.accelerators import ACCELERATORS
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.flags import AT_LEAST_ZERO, POSITIVE, Checked
+from bert_embed.pipeline.options import DEFAULTS, FLAGS
+from bert_embed.pipeline.parser import help_of
+from bert_embed.specs import CHUNKS
 
 METADATA = Path(__file__).resolve().parents[2] / "deploy" / "dataflow" / "metadata.json"
 # A template always runs on Dataflow, and its launcher shows no plan.

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert.bundle.bundle import AGAIN, Bundle
-from bert.bundle.files import METADATA
-from bert.bundle.find import resolve_model
-from bert.graph.weight_names import parameter_count
-from bert.quiet import quiet_start
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, usage_errors
-from pipeline.parser import Parser, add_flag
-from storage.errors import InputError
-from storage.plurals import counted
+from bert_embed.bundle.bundle import AGAIN, Bundle
+from bert_embed.bundle.files import METADATA
+from bert_embed.bundle.find import resolve_model
+from bert_embed.graph.weight_names import parameter_count
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.parser import Parser, add_flag
+from bert_embed.quiet import quiet_start
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.plurals import counted
 
 if TYPE_CHECKING:
-    from bert.self_test import Verification
+    from bert_embed.self_test import Verification
 
 _ACTIONS = "import SOURCE DEST | inspect MODEL | verify MODEL"
 
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _import(given: argparse.Namespace) -> int:
-    from bert.importers import import_model
+    from bert_embed.importers import import_model
 
     settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
     settings["allow_untrusted"] = bool(given.allow_untrusted_model)
@@ -107,7 +107,7 @@ def _verify(given: argparse.Namespace) -> int:
     try:
         bundle = resolve_model(given.model, bool(given.allow_untrusted_model))
         with quiet_start():
-            from bert.self_test import verify
+            from bert_embed.self_test import verify
 
             found = verify(bundle)
     except InputError as error:

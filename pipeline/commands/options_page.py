@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.options import FLAGS, GROUPS
-from pipeline.parser import help_of
+from bert_embed.pipeline.options import FLAGS, GROUPS
+from bert_embed.pipeline.parser import help_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 _HEAD = """\
 # Options of embed and tokenize
 
 Every flag of `embed`. `tokenize` takes those that are marked. This page is generated:
-`python -m pipeline.commands.options_page` writes it.
+`python -m bert_embed.pipeline.commands.options_page` writes it.
 
 ```bash
-.venv/bin/python -m pipeline embed --input 'texts/*.txt' --output build/vectors --normalize
+.venv/bin/bert-embed embed --input 'texts/*.txt' --output build/vectors --normalize
 ```
 
 - A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`. In a

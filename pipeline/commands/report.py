@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bert.formats.result_files import SentencePlace
-from bert.nearest import Hit
-from bert.results import check_complete, read_run
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
-from pipeline.report.content import Shown
-from pipeline.report.directions import check_projection
-from pipeline.report.sample import Sample
-from pipeline.report.write import write_page
-from storage.files import absolute, is_remote
-from transforms.output_folder import OutputFolder
+from bert_embed.formats.result_files import SentencePlace
+from bert_embed.nearest import Hit
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
+from bert_embed.pipeline.report.content import Shown
+from bert_embed.pipeline.report.directions import check_projection
+from bert_embed.pipeline.report.sample import Sample
+from bert_embed.pipeline.report.write import write_page
+from bert_embed.results import check_complete, read_run
+from bert_embed.storage.files import absolute, is_remote
+from bert_embed.transforms.output_folder import OutputFolder
 
 
 def run_report(given: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def _check_place(file: str | None) -> None:
 
 def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) -> list[str | None]:
     """The texts of a sample, read from the input of its run; None where they are not found."""
-    from pipeline.commands.search import with_texts  # imports Beam
+    from bert_embed.pipeline.commands.search import with_texts  # imports Beam
 
     none: list[Any] = [None] * len(sample)
     starts, stops = sample.starts or none, sample.stops or none

@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from bert.bundle.bundle import Bundle
-from bert.bundle.find import resolve_model
-from bert.encoder import Encoder
-from bert.engines.choose import weight_files
-from bert.formats.output_files import RUN_FILE, parse_name
-from bert.nearest import Hit, ids_among, nearest
-from bert.results import granular_settings, read_run
-from bert.specs import VectorSpec
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
-from pipeline.options import DEFAULTS
-from pipeline.outputs.continued import Lineage, later_outputs
-from storage.files import absolute, is_remote, join, list_files, read_bytes
-from storage.globs import is_glob
-from storage.plurals import counted
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files, listing_digest
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.find import resolve_model
+from bert_embed.encoder import Encoder
+from bert_embed.engines.choose import weight_files
+from bert_embed.formats.output_files import RUN_FILE, parse_name
+from bert_embed.nearest import Hit, ids_among, nearest
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
+from bert_embed.pipeline.options import DEFAULTS
+from bert_embed.pipeline.outputs.continued import Lineage, later_outputs
+from bert_embed.results import granular_settings, read_run
+from bert_embed.specs import VectorSpec
+from bert_embed.storage.files import absolute, is_remote, join, list_files, read_bytes
+from bert_embed.storage.globs import is_glob
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
 
 
 def run_search(given: argparse.Namespace) -> int:

@@ -6,35 +6,40 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from pipeline.checks import check_contradictions
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode
-from pipeline.graph import run_job
-from pipeline.options import EmbedOptions
-from pipeline.outputs import run_record
-from pipeline.outputs.outcome import problem
-from pipeline.outputs.report_text import (
+from bert_embed.pipeline.checks import check_contradictions
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode
+from bert_embed.pipeline.graph import run_job
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs.outcome import problem
+from bert_embed.pipeline.outputs.report_text import (
     crash_lines,
     load_lines,
     plan_lines,
     statements,
     summary_lines,
 )
-from pipeline.parser import command_of
-from pipeline.prepare import prepare
-from pipeline.progress.shown import Progress
-from pipeline.report.write import page_of, report_after_run
-from pipeline.resolve.dates import with_dates
-from pipeline.resolve.load import with_folder
-from pipeline.run import EmbedRun
-from pipeline.runners.dataflow import for_dataflow
-from pipeline.runners.dataflow_plan import dataflow_lines
-from pipeline.runners.job_errors import JobGoesOn, explains_itself, root_message, was_interrupted
-from pipeline.runners.portable_jobs import earlier_job_lines, server_notes
-from pipeline.runners.worker_model import precision_lines, runs_here
-from pipeline.secrets import hide_in_flags, hide_secrets
-from storage.plurals import counted_of
-from transforms.crash_markers import clear_crash_markers
+from bert_embed.pipeline.parser import command_of
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.progress.shown import Progress
+from bert_embed.pipeline.report.write import page_of, report_after_run
+from bert_embed.pipeline.resolve.dates import with_dates
+from bert_embed.pipeline.resolve.load import with_folder
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.dataflow_plan import dataflow_lines
+from bert_embed.pipeline.runners.job_errors import (
+    JobGoesOn,
+    explains_itself,
+    root_message,
+    was_interrupted,
+)
+from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_notes
+from bert_embed.pipeline.runners.worker_model import precision_lines, runs_here
+from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
+from bert_embed.storage.plurals import counted_of
+from bert_embed.transforms.crash_markers import clear_crash_markers
 
 
 class RunStopped(Exception):

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.commands.flex_template import metadata
+from bert_embed.pipeline.commands.flex_template import metadata
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "template.md"
 _HEAD = """\
 # The Flex Template: {name}
 
 {description} [Dataflow](dataflow.md#ten-steps) says how to build it. This page is generated from
-its [metadata](../deploy/dataflow/metadata.json): `python -m pipeline.commands.template_page`
-writes it.
+its [metadata](../deploy/dataflow/metadata.json):
+`python -m bert_embed.pipeline.commands.template_page` writes it.
 
 `make dataflow DO=launch` starts it with the variables of `deploy/dataflow/variables.env`. By hand:
 

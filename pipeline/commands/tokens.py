@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from bert.bundle.find import resolve_model
-from bert.graph.load import load_tokenizer
-from pipeline.console import say
-from pipeline.errors import ExitCode
-from pipeline.options import DEFAULTS
-from pipeline.parser import Parser, add_flag
+from bert_embed.bundle.find import resolve_model
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.pipeline.console import say
+from bert_embed.pipeline.errors import ExitCode
+from bert_embed.pipeline.options import DEFAULTS
+from bert_embed.pipeline.parser import Parser, add_flag
 
 
 def run_tokens(arguments: Sequence[str]) -> int:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from pipeline.commands.start import start
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, record_errors
-from pipeline.options import EmbedOptions
-from pipeline.outputs.run_record import mark_incomplete, read_record, written
-from pipeline.prepare import prepare
-from pipeline.run import EmbedRun
-from pipeline.secrets import HIDDEN
-from storage.files import absolute
-from storage.plurals import counted
-from transforms.output_folder import OutputFolder, parse_name
-from transforms.reconcile.output_check import Problem, output_problems
+from bert_embed.pipeline.commands.start import start
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs.run_record import mark_incomplete, read_record, written
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.secrets import HIDDEN
+from bert_embed.storage.files import absolute
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.output_folder import OutputFolder, parse_name
+from bert_embed.transforms.reconcile.output_check import Problem, output_problems
 
 
 def run_verify(given: argparse.Namespace) -> int:

@@ -10,23 +10,23 @@ from typing import Any
 
 import orjson
 
-from pipeline.checks import check_contradictions
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
-from pipeline.estimate.figures import Figures, figures_of
-from pipeline.estimate.prices import Cost, Prices, costs, read_prices
-from pipeline.estimate.sample import Sample, sample_of
-from pipeline.estimate.speed import Speed, measured_speed
-from pipeline.options import DEFAULT_RUNNER, EmbedOptions
-from pipeline.prepare import planned_run
-from pipeline.resolve.dates import with_dates
-from pipeline.resolve.sizes import Widths, estimated_sizes
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import configure_storage
-from pipeline.secrets import hide_secrets
-from storage.errors import InputError
-from storage.plurals import counted
-from transforms.redact import RedactErrors
+from bert_embed.pipeline.checks import check_contradictions
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
+from bert_embed.pipeline.estimate.figures import Figures, figures_of
+from bert_embed.pipeline.estimate.prices import Cost, Prices, costs, read_prices
+from bert_embed.pipeline.estimate.sample import Sample, sample_of
+from bert_embed.pipeline.estimate.speed import Speed, measured_speed
+from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.prepare import planned_run
+from bert_embed.pipeline.resolve.dates import with_dates
+from bert_embed.pipeline.resolve.sizes import Widths, estimated_sizes
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.estimate.choose import Stratum
-from pipeline.estimate.sample import Measured, Sample
+from bert_embed.pipeline.estimate.choose import Stratum
+from bert_embed.pipeline.estimate.sample import Measured, Sample
 
 _SIGMAS = 2.0  # 95 of 100 samples lie within
 

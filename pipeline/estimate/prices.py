@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from pipeline.errors import UsageError
-from pipeline.estimate.speed import Speed
-from storage.files import read_bytes
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.estimate.speed import Speed
+from bert_embed.storage.files import read_bytes
 
 PACKAGED = Path(__file__).with_name("prices.yaml")
 _Row = TypeVar("_Row")

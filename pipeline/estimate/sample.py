@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from bert.engines.cores import available_cores
-from bert.graph.load import load_tokenizer
-from pipeline.estimate.choose import Piece, Stratum, strata_of
-from pipeline.run import EmbedRun
-from storage.files import open_listed
-from transforms.bigquery.read import sample_rows
-from transforms.examples.read import example_blocks
-from transforms.plan.plan import list_again
-from transforms.read.compressed import decompressed
-from transforms.read.reader import parse_part, parts_of
-from transforms.records.columnar import join, take
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.records.spec import BlockSpec
-from transforms.records.tokens import TokenBlock
-from transforms.tokenize import token_block
+from bert_embed.engines.cores import available_cores
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.pipeline.estimate.choose import Piece, Stratum, strata_of
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.storage.files import open_listed
+from bert_embed.transforms.bigquery.read import sample_rows
+from bert_embed.transforms.examples.read import example_blocks
+from bert_embed.transforms.plan.plan import list_again
+from bert_embed.transforms.read.compressed import decompressed
+from bert_embed.transforms.read.reader import parse_part, parts_of
+from bert_embed.transforms.records.columnar import join, take
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:
-    from bert.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.tokenizer import Tokenizer
 
 _HEAD_PART = 64 << 10  # bytes of text for each place in a file that is read from its start
 _RATIO_BYTES = 4 << 20  # of text from which the compression is measured: bzip2 has large blocks

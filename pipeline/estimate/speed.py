@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from bert.engines.choose import find_device
-from bert.engines.cores import available_cores
-from pipeline.estimate.sample import Sample
-from pipeline.graph import model_handler
-from pipeline.run import EmbedRun
+from bert_embed.engines.choose import find_device
+from bert_embed.engines.cores import available_cores
+from bert_embed.pipeline.estimate.sample import Sample
+from bert_embed.pipeline.graph import model_handler
+from bert_embed.pipeline.run import EmbedRun
 
 _NUMBERS = ("vendor_id", "cpu family", "model")  # of /proc/cpuinfo
 
@@ -22,7 +22,7 @@ class Speed:
         tokens_per_second: Of a run here: tokenizing and the model, one after the other.
         tokens, seconds: That the model computed, and what that took.
         cores: That this process may use.
-        device: What computed, one of `bert.engines.choose.DEVICES`.
+        device: What computed, one of `bert_embed.engines.choose.DEVICES`.
         processor: Maker, family and model of the processor; "" where the system does not say.
     """
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from pipeline.errors import UsageError
-from pipeline.export.options import (
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.options import (
     GRANULARITIES,
     INDEXES,
     SAMPLES,
@@ -11,7 +11,7 @@ from pipeline.export.options import (
     TARGETS,
     ExportOptions,
 )
-from pipeline.parser import Parser, program
+from bert_embed.pipeline.parser import Parser, program
 
 
 def parse_export(arguments: Sequence[str]) -> ExportOptions:

@@ -5,13 +5,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipeline.console import say
-from pipeline.errors import ExitCode, UsageError, usage_errors
-from pipeline.export.options import ExportOptions
-from pipeline.export.source import Source, open_source
-from pipeline.secrets import hide_secrets
-from storage.files import absolute, is_remote
-from storage.plurals import counted
+from bert_embed.pipeline.console import say
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.pipeline.export.source import Source, open_source
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.files import absolute, is_remote
+from bert_embed.storage.plurals import counted
 
 # The module of each target and the function in it, imported only when it is asked for.
 _EXPORTS = {
@@ -48,7 +48,7 @@ def run_export(options: ExportOptions) -> int:
 
 def _export(target: str) -> Callable[[Source], bool]:
     module, _, name = _EXPORTS[target].partition(".")
-    return getattr(importlib.import_module(f"pipeline.export.targets.{module}"), name)
+    return getattr(importlib.import_module(f"bert_embed.pipeline.export.targets.{module}"), name)
 
 
 def _checked_dest(options: ExportOptions) -> str:

@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
-from pipeline.errors import UsageError
-from pipeline.export.options import ExportOptions
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.options import ExportOptions
 
 
 def required(module: str, options: ExportOptions) -> Any:

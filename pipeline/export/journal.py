@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from bert.formats.result_rows import Rows
-from pipeline.errors import UsageError
-from pipeline.export.source import START, Position, Source
-from storage.errors import InputError, SettingError
-from storage.files import (
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.source import START, Position, Source
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.files import (
     is_remote,
     join,
     list_files,

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from bert.formats.number_types import output_dtype
-from bert.formats.output_files import vector_kinds
-from bert.formats.result_rows import Rows, row_batches
-from bert.results import granular_settings, read_run, vector_files
-from pipeline.errors import UsageError
-from pipeline.export.options import ExportOptions
+from bert_embed.formats.number_types import output_dtype
+from bert_embed.formats.output_files import vector_kinds
+from bert_embed.formats.result_rows import Rows, row_batches
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.results import granular_settings, read_run, vector_files
 
 _SEED = 20
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from storage.plurals import counted
+from bert_embed.storage.plurals import counted
 
 _PREFIX = "http://mlcommons.org/croissant/"
 _TERMS = ("column", "extract", "field", "fileSet", "includes", "recordSet", "repeated", "source")

@@ -4,11 +4,11 @@ import os
 import shutil
 from collections import Counter
 
-from pipeline.errors import UsageError
-from pipeline.outputs.run_record import read_record, written
-from pipeline.run import EmbedRun
-from storage.errors import StorageError
-from storage.files import absolute, check_writable, is_remote
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.outputs.run_record import read_record, written
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import absolute, check_writable, is_remote
 
 _CONTENT = {"output": "documents", "tfrecord_output": "documents with their examples"}
 

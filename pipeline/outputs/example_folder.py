@@ -1,10 +1,10 @@
 """Claims and describes the folder for a run's examples before the run starts."""
 
-from pipeline.errors import UsageError
-from pipeline.run import EmbedRun
-from storage.files import join, make_folder, read_bytes, remove, write_bytes
-from transforms.examples.settings import settings_from_json
-from transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.storage.files import join, make_folder, read_bytes, remove, write_bytes
+from bert_embed.transforms.examples.settings import settings_from_json
+from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
 
 
 def claim(run: EmbedRun) -> None:

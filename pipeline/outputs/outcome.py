@@ -5,11 +5,11 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from storage.plurals import counted, counted_of
-from transforms.distinct import Distinct, joined
-from transforms.reconcile.totals import Totals
-from transforms.records.rejected import BLANK_LINE
-from transforms.records.report import LENGTH_BIN
+from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.transforms.distinct import Distinct, joined
+from bert_embed.transforms.reconcile.totals import Totals
+from bert_embed.transforms.records.rejected import BLANK_LINE
+from bert_embed.transforms.records.report import LENGTH_BIN
 
 _MOST_FILES = 5  # with most [UNK] that a record lists
 _SPEEDS = ("documents_per_second", "tokens_per_second", "elapsed_seconds")

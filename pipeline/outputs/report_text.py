@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert.formats.output_files import KINDS
-from pipeline.outputs.advice import ADVICE
-from pipeline.run import EmbedRun
-from pipeline.secrets import hide_secrets
-from storage.plurals import counted, counted_of
-from transforms.bigquery.client import TableName
-from transforms.crash_markers import Crash, crashes
-from transforms.increments.earlier import EarlierOutput
+from bert_embed.formats.output_files import KINDS
+from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.transforms.bigquery.client import TableName
+from bert_embed.transforms.crash_markers import Crash, crashes
+from bert_embed.transforms.increments.earlier import EarlierOutput
 
 _MOST_NAMED = 5
 _WORST_FILES = 3

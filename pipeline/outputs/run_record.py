@@ -13,22 +13,22 @@ from typing import Any
 
 import orjson
 
-from pipeline.errors import UsageError
-from pipeline.options import DEFAULTS, FLAGS
-from pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
-from pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
-from pipeline.run import EmbedRun
-from pipeline.secrets import hide_in, hide_in_flags, hide_secrets
-from storage.errors import StorageError
-from storage.files import create_exclusive, read_bytes, write_bytes
-from transforms.bigquery.load import is_loaded
-from transforms.crash_markers import clear_crash_markers
-from transforms.output_folder import OutputFolder
-from transforms.reconcile.output_check import written_files
-from transforms.reconcile.totals import listing_hash
-from transforms.reconcile.verdict import Verdict
-from transforms.records.rejected import BLOCK_SKIPPED
-from transforms.records.report import read_report
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import DEFAULTS, FLAGS
+from bert_embed.pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
+from bert_embed.pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.secrets import hide_in, hide_in_flags, hide_secrets
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import create_exclusive, read_bytes, write_bytes
+from bert_embed.transforms.bigquery.load import is_loaded
+from bert_embed.transforms.crash_markers import clear_crash_markers
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.reconcile.output_check import written_files
+from bert_embed.transforms.reconcile.totals import listing_hash
+from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
+from bert_embed.transforms.records.report import read_report
 
 _FORMAT = 2
 _PACKAGES = (

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Metric, write_to_textfile
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pipeline.errors import UsageError
-from pipeline.progress.tally import Tally
-from pipeline.progress.view import View
-from pipeline.secrets import hide_secrets
-from storage.files import absolute, check_writable, read_bytes
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.progress.tally import Tally
+from bert_embed.pipeline.progress.view import View
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.files import absolute, check_writable, read_bytes
 
 STATES = ("running", "done", "failed", "interrupted", "dead", "stalled")
 _PREFIX = "bert_embed"

@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.console import rewrite, visible
-from pipeline.outputs.run_record import read_record
-from pipeline.progress.metrics_file import MetricsFile
-from pipeline.progress.tally import Tally
-from pipeline.progress.view import line_of, view_of
-from pipeline.run import EmbedRun, Goal
-from pipeline.runners.job_errors import JobGoesOn, was_interrupted
-from storage.errors import InputError
-from storage.files import is_remote
-from transforms.activity import current_activity
+from bert_embed.pipeline.console import rewrite, visible
+from bert_embed.pipeline.outputs.run_record import read_record
+from bert_embed.pipeline.progress.metrics_file import MetricsFile
+from bert_embed.pipeline.progress.tally import Tally
+from bert_embed.pipeline.progress.view import line_of, view_of
+from bert_embed.pipeline.run import EmbedRun, Goal
+from bert_embed.pipeline.runners.job_errors import JobGoesOn, was_interrupted
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import is_remote
+from bert_embed.transforms.activity import current_activity
 
 _logger = logging.getLogger(__name__)
 _LIVE_SECONDS = 0.5

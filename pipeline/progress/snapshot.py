@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipeline.progress.state import State, Straggler, WatchedRun
-from pipeline.progress.view import View, clock, line_of, view_of
-from pipeline.secrets import hide_secrets
-from storage.plurals import counted
+from bert_embed.pipeline.progress.state import State, Straggler, WatchedRun
+from bert_embed.pipeline.progress.view import View, clock, line_of, view_of
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.plurals import counted
 
 _MOST_STRAGGLERS = 5
 _MEANING: dict[State, str] = {

@@ -4,12 +4,12 @@ import datetime
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipeline.errors import UsageError
-from pipeline.outputs.run_record import read_record
-from pipeline.progress.tally import Tally
-from pipeline.run import Goal
-from transforms.crash_markers import Marker, read_markers
-from transforms.output_folder import OutputFolder
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.outputs.run_record import read_record
+from bert_embed.pipeline.progress.tally import Tally
+from bert_embed.pipeline.run import Goal
+from bert_embed.transforms.crash_markers import Marker, read_markers
+from bert_embed.transforms.output_folder import OutputFolder
 
 State = Literal["running", "done", "failed", "interrupted", "dead", "stalled"]
 ENDED: tuple[State, ...] = ("done", "failed", "interrupted", "dead")

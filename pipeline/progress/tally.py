@@ -4,10 +4,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from pipeline.progress.speed import Durations, Speed
-from pipeline.run import Goal
-from transforms.output_folder import OutputFolder
-from transforms.records.report import SUMMED, BlockReport, parse_report
+from bert_embed.pipeline.progress.speed import Durations, Speed
+from bert_embed.pipeline.run import Goal
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import SUMMED, BlockReport, parse_report
 
 _MOST_LATEST = 10_000  # blocks whose latest part is remembered
 

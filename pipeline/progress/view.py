@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
-from pipeline.progress.tally import Tally
-from storage.plurals import counted
+from bert_embed.pipeline.progress.tally import Tally
+from bert_embed.storage.plurals import counted
 
 _ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
 _TELLING = 0.05  # share of the input from which the rest is estimated by what was read

@@ -9,16 +9,16 @@ import orjson
 from rich.console import Console, Group
 from rich.live import Live
 
-from pipeline.console import say, warn
-from pipeline.errors import ExitCode
-from pipeline.outputs.report_text import summary_lines
-from pipeline.progress.metrics_file import MetricsFile, check_metrics_file
-from pipeline.progress.shown import one_line
-from pipeline.progress.snapshot import Snapshot, snapshot_of
-from pipeline.progress.state import ENDED, WatchedRun
-from pipeline.secrets import hide_secrets
-from storage.errors import StorageError
-from storage.files import absolute
+from bert_embed.pipeline.console import say, warn
+from bert_embed.pipeline.errors import ExitCode
+from bert_embed.pipeline.outputs.report_text import summary_lines
+from bert_embed.pipeline.progress.metrics_file import MetricsFile, check_metrics_file
+from bert_embed.pipeline.progress.shown import one_line
+from bert_embed.pipeline.progress.snapshot import Snapshot, snapshot_of
+from bert_embed.pipeline.progress.state import ENDED, WatchedRun
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import absolute
 
 
 def run_watch(given: argparse.Namespace) -> int:

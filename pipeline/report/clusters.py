@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.unknown_words import script_of
+from bert_embed.transforms.unknown_words import script_of
 
 _SEED = 7
 _MOST = 10  # as many as there are colours that can be told apart

@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.outputs.advice import ADVICE
-from pipeline.parser import as_words
-from pipeline.report import PCA
-from pipeline.report.clusters import clusters, describe, unread_scripts
-from pipeline.report.columns import column
-from pipeline.report.counts import counts_by_file, read_reports, rejected_records, timings
-from pipeline.report.directions import Directions, main_directions, projections
-from pipeline.report.health import health, usable_rows
-from pipeline.report.sample import Sample, spread, take_sample
-from pipeline.secrets import hide_in, hide_in_flags
-from transforms.output_folder import OutputFolder
+from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.parser import as_words
+from bert_embed.pipeline.report import PCA
+from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
+from bert_embed.pipeline.report.columns import column
+from bert_embed.pipeline.report.counts import (
+    counts_by_file,
+    read_reports,
+    rejected_records,
+    timings,
+)
+from bert_embed.pipeline.report.directions import Directions, main_directions, projections
+from bert_embed.pipeline.report.health import health, usable_rows
+from bert_embed.pipeline.report.sample import Sample, spread, take_sample
+from bert_embed.pipeline.secrets import hide_in, hide_in_flags
+from bert_embed.transforms.output_folder import OutputFolder
 
 Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
 _NEIGHBOURS, _ASKED = 3, 10

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from pipeline.report.lines import line_numbers
-from pipeline.report.sample import spread
-from storage.files import open_raw
-from storage.parallel import in_parallel
-from transforms.output_folder import REJECTED, OutputFolder, parse_name
-from transforms.records.report import BlockReport, read_report
+from bert_embed.pipeline.report.lines import line_numbers
+from bert_embed.pipeline.report.sample import spread
+from bert_embed.storage.files import open_raw
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
+from bert_embed.transforms.records.report import BlockReport, read_report
 
 _MOST_REPORTS = 1000
 _MOST_GROUPS = 40  # of files that the page lists

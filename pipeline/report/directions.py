@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UsageError
-from pipeline.report import TSNE
-from pipeline.report.sample import spread
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.report import TSNE
+from bert_embed.pipeline.report.sample import spread
 
 _SEED = 42
 _KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise

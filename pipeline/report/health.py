@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pipeline.report.directions import Directions
+from bert_embed.pipeline.report.directions import Directions
 
 _SEED = 20_000
 _PAIRS = 20_000

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from storage.files import is_remote, open_raw
+from bert_embed.storage.files import is_remote, open_raw
 
 _MOST_BYTES = 16 << 20  # of a file that are read: a place far into it keeps its byte alone
 

@@ -40,7 +40,7 @@ def page(content: dict[str, Any]) -> bytes:
 
 
 def _asset(name: str) -> str:
-    return files("pipeline.report").joinpath("assets", name).read_text("utf-8")
+    return files("bert_embed.pipeline.report").joinpath("assets", name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:

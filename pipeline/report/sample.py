@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bert.formats.first_rows import FirstRows, first_rows
-from bert.formats.output_files import VECTOR_ENDINGS, parse_name, vector_kinds
-from storage.files import join, names_in, open_raw
-from storage.parallel import in_parallel
-from transforms.output_folder import OutputFolder
+from bert_embed.formats.first_rows import FirstRows, first_rows
+from bert_embed.formats.output_files import VECTOR_ENDINGS, parse_name, vector_kinds
+from bert_embed.storage.files import join, names_in, open_raw
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_folder import OutputFolder
 
 MOST_ROWS = 20_000
 _MOST_BYTES = 64 << 20  # of vectors in memory: wide ones give fewer rows

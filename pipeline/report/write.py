@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bert.bundle.apart import package_variables
-from pipeline.report.content import AFTER_A_RUN, Shown, report_content
-from pipeline.report.page import page
-from pipeline.secrets import hide_secrets
-from storage.files import is_remote, write_whole
-from transforms.output_folder import OutputFolder
+from bert_embed.bundle.apart import package_variables
+from bert_embed.pipeline.report.content import AFTER_A_RUN, Shown, report_content
+from bert_embed.pipeline.report.page import page
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.files import is_remote, write_whole
+from bert_embed.transforms.output_folder import OutputFolder
 
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
 _MODE = 0o666
@@ -55,7 +55,7 @@ def _write_apart(folder: OutputFolder) -> None:
         OSError: It failed.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "report", folder.path],
+        [sys.executable, "-m", "bert_embed", "report", folder.path],
         env={**os.environ, **package_variables()},
         capture_output=True,
         text=True,

@@ -7,17 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from storage.files import is_remote
-from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE, OWN_COLUMNS, TEXT, TYPES, type_called, type_name
-from transforms.read.jsonl import first_records
-from transforms.read.lines import first_lines
-from transforms.read.tables.csv_records import check_names, csv_header
-from transforms.read.tables.parquet_types import check_schema, plain_type
-from transforms.records.columnar import is_list
-from transforms.records.spec import WHOLE_FILES, InputFile
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.storage.files import is_remote
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.extra import (
+    CAN_BE,
+    OWN_COLUMNS,
+    TEXT,
+    TYPES,
+    type_called,
+    type_name,
+)
+from bert_embed.transforms.read.jsonl import first_records
+from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.tables.csv_records import check_names, csv_header
+from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
+from bert_embed.transforms.records.columnar import is_list
+from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"

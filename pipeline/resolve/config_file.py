@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.errors import UsageError
+from bert_embed.pipeline.errors import UsageError
 
 MOST_CONFIG = 1 << 20  # characters of a --config file
 

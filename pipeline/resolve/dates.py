@@ -5,8 +5,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
 
 _PLACES = ("input", "query", "output", "output_table", "tfrecord_output", "skip_existing")
 _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")

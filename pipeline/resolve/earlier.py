@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
-from bert.formats.result_files import METADATA_KEY
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
-from transforms.bigquery.earlier_table import table_facts, table_name
-from transforms.examples.settings import are_settings
-from transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
-from transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
-from transforms.records.same_vectors import difference
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
+from bert_embed.transforms.bigquery.earlier_table import table_facts, table_name
+from bert_embed.transforms.examples.settings import are_settings
+from bert_embed.transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
+from bert_embed.transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.records.same_vectors import difference
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from bert.bundle.bundle import Bundle
-from bert.graph.load import load_tokenizer
-from bert.specs import TextSpec
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from storage.files import read_bytes
-from transforms.examples.check import ExampleReading
-from transforms.examples.read import first_records
-from transforms.examples.settings import ExampleSettings, settings_from_json
-from transforms.output_folder import SETTINGS_FILE, settings_places
-from transforms.records.spec import InputFile
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.specs import TextSpec
+from bert_embed.storage.files import read_bytes
+from bert_embed.transforms.examples.check import ExampleReading
+from bert_embed.transforms.examples.read import first_records
+from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
+from bert_embed.transforms.output_folder import SETTINGS_FILE, settings_places
+from bert_embed.transforms.records.spec import InputFile
 
 _OF_TEXTS = (
     "text_column",

@@ -4,23 +4,23 @@ import hashlib
 import json
 from dataclasses import replace
 
-from bert.bundle.cache import cache_folder
-from pipeline.options import EmbedOptions
-from pipeline.resolve.tables import job_project
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import BeamFlags
-from storage.files import join
-from transforms.bigquery import load as bigquery
-from transforms.bigquery.client import (
+from bert_embed.bundle.cache import cache_folder
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.resolve.tables import job_project
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.storage.files import join
+from bert_embed.transforms.bigquery import load as bigquery
+from bert_embed.transforms.bigquery.client import (
     bigquery_client,
     check_column,
     check_jobs,
     table_name,
     translate_errors,
 )
-from transforms.bigquery.load import kind_files
-from transforms.bigquery.table_load import KindLoad, TableLoad
-from transforms.bigquery.tables import check_table
+from bert_embed.transforms.bigquery.load import kind_files
+from bert_embed.transforms.bigquery.table_load import KindLoad, TableLoad
+from bert_embed.transforms.bigquery.tables import check_table
 
 
 def with_folder(options: EmbedOptions) -> EmbedOptions:

@@ -3,10 +3,16 @@
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from pipeline.outputs.run_record import read_record
-from transforms.bigquery.client import PATIENCE, TableName, get_table, table_name, translate_errors
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs.run_record import read_record
+from bert_embed.transforms.bigquery.client import (
+    PATIENCE,
+    TableName,
+    get_table,
+    table_name,
+    translate_errors,
+)
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client

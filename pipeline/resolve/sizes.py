@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from bert.bundle.bundle import Bundle
-from bert.specs import TextSpec, VectorSpec
-from pipeline.options import EXAMPLES, EmbedOptions
-from transforms.examples.read import first_records
-from transforms.plan.cut import default_block_bytes
-from transforms.read.lines import first_lines
-from transforms.records.spec import WHOLE_FILES, InputFile
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.pipeline.options import EXAMPLES, EmbedOptions
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.examples.read import first_records
+from bert_embed.transforms.plan.cut import default_block_bytes
+from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 _MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole

@@ -1,12 +1,12 @@
 """Resolves the vector spec and the text spec from options and a model."""
 
-from bert.bundle.bundle import Bundle
-from bert.calls.settings import spec_with
-from bert.graph.load import fit_texts
-from bert.recipes import recipe_spec
-from bert.specs import TextSpec, VectorSpec
-from pipeline.options import EmbedOptions
-from storage.errors import SettingError
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.calls.settings import spec_with
+from bert_embed.graph.load import fit_texts
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.recipes import recipe_spec
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import SettingError
 
 _VECTOR_FLAGS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
 

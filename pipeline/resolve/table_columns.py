@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from pipeline.resolve.columns import check_extra_name, named_columns
-from transforms.bigquery.client import check_column
-from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.resolve.columns import check_extra_name, named_columns
+from bert_embed.transforms.bigquery.client import check_column
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.extra import CAN_BE
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField

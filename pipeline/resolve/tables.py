@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from pipeline.resolve.queries import query_rows
-from pipeline.resolve.table_columns import table_columns
-from pipeline.runners.beam_flags import BeamFlags
-from storage.files import FileInfo
-from transforms.bigquery.client import (
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.resolve.queries import query_rows
+from bert_embed.pipeline.resolve.table_columns import table_columns
+from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.storage.files import FileInfo
+from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
     bigquery_client,
@@ -18,8 +18,8 @@ from transforms.bigquery.client import (
     table_name,
     translate_errors,
 )
-from transforms.bigquery.read import TableRequest, block_count
-from transforms.records.spec import InputFile
+from bert_embed.transforms.bigquery.read import TableRequest, block_count
+from bert_embed.transforms.records.spec import InputFile
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

@@ -10,8 +10,8 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from pipeline.accelerators import accelerator_type, device_of
-from pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.accelerators import accelerator_type, device_of
+from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 # Runners that may download another runner and start that.

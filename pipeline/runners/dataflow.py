@@ -8,20 +8,20 @@ from dataclasses import replace
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
 
-import bert
-from pipeline.accelerators import (
+import bert_embed
+from bert_embed.pipeline.accelerators import (
     ACCELERATOR_DISK_GB,
     ACCELERATORS,
     CPU_DISK_GB,
     CPU_MACHINE_TYPE,
     FITTED_MACHINE_TYPE,
 )
-from pipeline.options import EmbedOptions
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
-from pipeline.runners.dataflow_checks import check_dataflow
-from pipeline.runners.job_errors import JobFailed, JobGoesOn
-from pipeline.runners.worker_model import runs_here
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
+from bert_embed.pipeline.runners.dataflow_checks import check_dataflow
+from bert_embed.pipeline.runners.job_errors import JobFailed, JobGoesOn
+from bert_embed.pipeline.runners.worker_model import runs_here
 
 _LOG = logging.getLogger(__name__)
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
@@ -82,7 +82,7 @@ def completed_flags(
         return words
     labels = {
         "application": "bert-embed",
-        "version": bert.__version__.replace(".", "-"),
+        "version": bert_embed.__version__.replace(".", "-"),
         "run": fingerprint,
         "model": model,
     }

@@ -5,12 +5,17 @@ import os
 import re
 from collections.abc import Iterator
 
-from pipeline.accelerators import ACCELERATORS, LEAST_ACCELERATOR_DISK_GB, device_of, family_of
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
-from storage.files import is_remote
-from transforms.bigquery.client import looks_like_table
+from bert_embed.pipeline.accelerators import (
+    ACCELERATORS,
+    LEAST_ACCELERATOR_DISK_GB,
+    device_of,
+    family_of,
+)
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
+from bert_embed.storage.files import is_remote
+from bert_embed.transforms.bigquery.client import looks_like_table
 
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][-_a-z0-9]{0,62}"), re.compile(r"[-_a-z0-9]{0,63}")

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from pipeline.run import EmbedRun
-from pipeline.runners.beam_flags import BeamFlags
-from pipeline.runners.dataflow import job_flags, model_hints
-from pipeline.secrets import hide_in_flags
+from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.pipeline.runners.dataflow import job_flags, model_hints
+from bert_embed.pipeline.secrets import hide_in_flags
 
 
 def dataflow_lines(run: EmbedRun) -> list[str]:

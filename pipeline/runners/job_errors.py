@@ -5,8 +5,8 @@ from typing import Literal
 
 import grpc
 
-from pipeline.errors import flag_message
-from storage.errors import InputError
+from bert_embed.pipeline.errors import flag_message
+from bert_embed.storage.errors import InputError
 
 # What a runner in Java says when the connection to a worker breaks.
 _LOST_WORKER = re.compile(r"StatusRuntimeException: ((?:CANCELLED|UNAVAILABLE)\b.*)")

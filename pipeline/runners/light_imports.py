@@ -7,7 +7,7 @@ from dataclasses import astuple
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
 
 # Which Beam works without. google.cloud: clients of BigQuery, Dataflow, Pub/Sub and Storage.
 _OPTIONAL = ("apitools", "google.cloud", "pandas", "pymongo")

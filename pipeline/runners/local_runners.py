@@ -17,16 +17,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from bert.bundle.apart import package_variables
-from pipeline.errors import UsageError
-from pipeline.options import DEFAULT_RUNNER, EmbedOptions
-from pipeline.runners.beam_flags import (
+from bert_embed.bundle.apart import package_variables
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.runners.beam_flags import (
     SWITCHING,
     BeamFlags,
     give_no_worker_command,
     has_worker_processes,
 )
-from storage.files import is_remote
+from bert_embed.storage.files import is_remote
 
 _WORKER = "apache_beam.runners.worker.sdk_worker_main"
 _POLL_SECONDS = 0.2  # a signal does not wake a thread that waits without end

@@ -16,11 +16,16 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from pipeline.errors import UsageError
-from pipeline.options import EmbedOptions
-from pipeline.runners.beam_flags import BeamFlags
-from pipeline.runners.job_errors import JobFailed, JobGoesOn, lost_connection, root_message
-from pipeline.runners.local_runners import quiet_channels
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.pipeline.runners.job_errors import (
+    JobFailed,
+    JobGoesOn,
+    lost_connection,
+    root_message,
+)
+from bert_embed.pipeline.runners.local_runners import quiet_channels
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.

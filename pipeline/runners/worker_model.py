@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from bert.bundle.bundle import Bundle
-from bert.bundle.files import METADATA
-from bert.engines.choose import (
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import METADATA
+from bert_embed.engines.choose import (
     check_machine,
     check_model,
     choose_engine,
     find_device,
     has_int8_products,
 )
-from pipeline.options import EmbedOptions
-from pipeline.runners.beam_flags import BeamFlags
-from storage.files import absolute, is_remote, join, read_bytes
-from transforms.worker_bundles import publish_bundle
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.storage.files import absolute, is_remote, join, read_bytes
+from bert_embed.transforms.worker_bundles import publish_bundle
 
 _LOCAL_RUNNERS = (
     "fnapirunner",

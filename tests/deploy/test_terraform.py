@@ -11,10 +11,10 @@ import subprocess
 import hcl2
 import pytest
 
-from pipeline.options import FLAGS
+from bert_embed.pipeline.options import FLAGS
+from bert_embed.transforms.records.report import SUMMED
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, EXAMPLE, printed
-from transforms.records.report import SUMMED
 
 FOLDER = ROOT / "deploy" / "terraform"
 SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.tf"))}

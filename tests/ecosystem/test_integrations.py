@@ -26,10 +26,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-import bert
-from bert.integrations.langchain import EncoderEmbeddings
-from bert.integrations.sentence_transformers import as_sentence_transformer
-from bert.integrations.sklearn import TextEncoder
+import bert_embed
+from bert_embed.integrations.langchain import EncoderEmbeddings
+from bert_embed.integrations.sentence_transformers import as_sentence_transformer
+from bert_embed.integrations.sklearn import TextEncoder
 
 KITCHEN = ("bread", "soup", "cake", "rice", "fish stew", "an omelette", "pasta", "a salad")
 GARAGE = ("a car", "a truck", "a motorcycle", "a van", "a tractor", "a bus", "a taxi", "a scooter")
@@ -44,7 +44,7 @@ QUICK = {"min_topic_size": 5, "umap_model": PCA(5, random_state=0)}
 
 @pytest.fixture(scope="module")
 def encoder():
-    return bert.load("minilm")
+    return bert_embed.load("minilm")
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,9 @@ def test_langchain_searches_with_the_encoder(encoder):
     (found,) = store.similarity_search("Somebody repairs a truck.", k=1)
     assert "mechanic repairs a truck" in found.page_content
     assert len(embeddings.embed_query("one")) == 100
-    with pytest.raises(bert.SettingError, match=r"poling is not a setting; did you mean pooling\?"):
+    with pytest.raises(
+        bert_embed.SettingError, match=r"poling is not a setting; did you mean pooling\?"
+    ):
         EncoderEmbeddings(encoder, poling="cls")
 
 
@@ -177,7 +179,9 @@ def test_scikit_learn_takes_columns_and_names_the_output():
     found = columns.set_output(transform="pandas").fit_transform(table)
     names = [f"text__textencoder{number}" for number in range(3)]
     assert list(found.columns) == [*names, "remainder__number"]
-    with pytest.raises(bert.SettingError, match="texts must be a list of texts, got a DataFrame"):
+    with pytest.raises(
+        bert_embed.SettingError, match="texts must be a list of texts, got a DataFrame"
+    ):
         TextEncoder().fit_transform(table)
 
 
@@ -191,5 +195,5 @@ def test_scikit_learn_takes_columns_and_names_the_output():
     ],
 )
 def test_fit_names_a_wrong_parameter(settings, message):
-    with pytest.raises(bert.SettingError, match=message):
+    with pytest.raises(bert_embed.SettingError, match=message):
         TextEncoder(**settings).fit(TEXTS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertTokenizerFast
 
-import bert
+import bert_embed
 
 GOLDEN = Path(__file__).parents[1] / "data" / "tokenization.jsonl"
 # Special tokens in a text, a sigma at the end of a word, and code points without a character.
@@ -17,12 +17,12 @@ DIFFERENT = ("[SEP]", "Σίσυφος", "\ufdd0")
 
 @pytest.fixture(scope="module")
 def ours():
-    return bert.Tokenizer.from_pretrained("minilm")
+    return bert_embed.Tokenizer.from_pretrained("minilm")
 
 
 @pytest.fixture(scope="module")
 def theirs(ours):
-    vocabulary = Path(bert.load("minilm").bundle.path, "vocab.txt")
+    vocabulary = Path(bert_embed.load("minilm").bundle.path, "vocab.txt")
     tokenizer = BertTokenizerFast(vocab=str(vocabulary))
     tokenizer.model_max_length = ours.model_max_length
     return tokenizer

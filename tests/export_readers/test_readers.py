@@ -15,7 +15,7 @@ from embedding_atlas.utils import load_pandas_data
 from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
 from werkzeug.test import Client
 
-import bert
+import bert_embed
 from tests.support.command import ROOT
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stored(runs):
-    return {dtype: bert.read(run) for dtype, run in runs.items()}
+    return {dtype: bert_embed.read(run) for dtype, run in runs.items()}
 
 
 def nearest_by_force(vectors, queries, k):
@@ -98,7 +98,7 @@ def test_faiss_merges_on_disk_what_outgrows_memory(tmp_path, capfd, dtype):
     ]
     read = faiss.read_index_binary if dtype == "ubinary" else faiss.read_index
     found = read(str(dest / "knn.index"), faiss.IO_FLAG_ONDISK_SAME_DIR)
-    vectors = bert.read(run)[1]
+    vectors = bert_embed.read(run)[1]
     queries = np.packbits(vectors > 0, axis=1) if dtype == "ubinary" else vectors
     distances, nearest = found.search(queries[-200:], 1)
     assert found.ntotal == rows
@@ -193,7 +193,7 @@ def test_tensorboard_serves_the_vectors_and_their_columns(stored, tmp_path, kept
     query = f"?run=.&name={name}"
     served = Client(apps["/tensor"]).get(f"/tensor{query}").data
     np.testing.assert_array_equal(
-        np.frombuffer(served, "<f4").reshape(-1, WIDTH), bert.read(run)[1]
+        np.frombuffer(served, "<f4").reshape(-1, WIDTH), bert_embed.read(run)[1]
     )
     lines = Client(apps["/metadata"]).get(f"/metadata{query}").text.splitlines()
     assert len(lines) == 300 + kept
@@ -209,7 +209,7 @@ def test_embedding_atlas_loads_the_file(runs, tmp_path):
 
 MEASURE = """
 import resource, sys
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 source, dest = sys.argv[1:]
 assert main(["export", source, f"{dest}/db", "--to=lancedb"]) == 0
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -10,7 +10,7 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 from tests.support.servers.gcs import answers, free_port, running
 

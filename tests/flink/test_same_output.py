@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import (
     data_files,

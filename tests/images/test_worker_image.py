@@ -110,16 +110,16 @@ def test_embed_in_the_image_writes_what_it_writes_outside(
         folder.chmod(0o777)  # pytest's are its user's alone
     volumes = [word for folder in folders for word in ("-v", f"{folder}:{folder}")]
     flags = flags_of(tmp_path / "out", tiny_bundle, corpus, **SETTINGS)
-    command = ["--entrypoint", "python", IMAGE, "-m", "pipeline", "embed", *flags]
+    command = ["--entrypoint", "python", IMAGE, "-m", "bert_embed", "embed", *flags]
     ran = docker("run", "--rm", "--network", "host", "-w", "/", "--user", user, *volumes, *command)
     assert ran.returncode == 0, ran.stderr
     assert files(tmp_path / "out") == files(expected)
 
 
 def test_the_package_is_imported_from_site_packages_and_nowhere_else():
-    code = "import bert, pipeline, storage, transforms; print(pipeline.__file__)"
+    code = "import bert_embed.pipeline; print(bert_embed.pipeline.__file__)"
     ran = docker("run", "--rm", "--network", "host", "--entrypoint", "python", IMAGE, "-c", code)
-    assert ran.stdout.strip().endswith("/site-packages/pipeline/__init__.py"), ran.stderr
+    assert ran.stdout.strip().endswith("/site-packages/bert_embed/pipeline/__init__.py"), ran.stderr
 
 
 def test_a_worker_pool_writes_what_the_local_runner_writes(

@@ -1,4 +1,4 @@
-"""`pipeline.embed`: options as keyword arguments, the record as the result; 10 s."""
+"""`bert_embed.embed`: options as keyword arguments, the record as the result; 10 s."""
 
 import io
 import logging
@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bert
-import pipeline
-from pipeline.progress.shown import Progress
-from pipeline.run import Goal
+import bert_embed
+from bert_embed.pipeline.progress.shown import Progress
+from bert_embed.pipeline.run import Goal
 from tests.support.command import embed, files, record
 
 
@@ -30,7 +29,7 @@ def test_a_call_writes_what_the_command_writes_and_returns_its_record(
     tmp_path, tiny_bundle, texts, capsys
 ):
     settings = {"layers": [-1, -2], "layer_combine": "sum", "normalize": True, "limit": 2}
-    found = pipeline.embed(
+    found = bert_embed.embed(
         input=texts, output=tmp_path / "called", model=tiny_bundle, prompt=None, **settings
     )
     said = capsys.readouterr()
@@ -46,22 +45,22 @@ def test_a_call_writes_what_the_command_writes_and_returns_its_record(
 
 def test_a_second_call_does_nothing_and_can_be_silent(tmp_path, tiny_bundle, texts, capsys):
     call = {"input": texts[0], "output": tmp_path / "out", "model": Path(tiny_bundle)}
-    first = pipeline.embed(**call, show_progress=False)
-    assert pipeline.embed(**call, show_progress=False) == first
+    first = bert_embed.embed(**call, show_progress=False)
+    assert bert_embed.embed(**call, show_progress=False) == first
     assert capsys.readouterr() == ("", "")
-    assert pipeline.embed(**call) == first
+    assert bert_embed.embed(**call) == first
     assert capsys.readouterr().out.startswith("nothing to do: ")
 
 
 def test_a_silent_call_warns_of_what_was_lost(tmp_path, tiny_bundle, texts):
     call = {"input": texts[0], "output": tmp_path / "out", "model": tiny_bundle}
     with pytest.warns(UserWarning, match="tokens were cut .* long_text window") as warned:
-        pipeline.embed(**call, max_seq_length=3, show_progress=False)
+        bert_embed.embed(**call, max_seq_length=3, show_progress=False)
     assert warned[0].filename == __file__
 
 
 def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, capsys):
-    found = pipeline.embed(
+    found = bert_embed.embed(
         input=texts, output=tmp_path / "out", model=tiny_bundle, dry_run=True, dim=7
     )
     assert (found["status"], found["vectors"]["shape"]) == ("planned", [7])
@@ -100,7 +99,7 @@ def test_a_trial_says_the_plan_and_writes_nothing(tmp_path, tiny_bundle, texts, 
 def test_a_wrong_option_is_named_as_in_python(tmp_path, tiny_bundle, texts, options, message):
     call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
-        pipeline.embed(**{**call, **options})
+        bert_embed.embed(**{**call, **options})
     assert "--" not in str(refused.value).partition(", such as ")[0]
     assert not (tmp_path / "out").exists()
 
@@ -108,18 +107,18 @@ def test_a_wrong_option_is_named_as_in_python(tmp_path, tiny_bundle, texts, opti
 def test_options_of_beam_are_taken(tmp_path, tiny_bundle, texts):
     call = {"input": texts, "output": tmp_path / "out", "model": tiny_bundle}
     with pytest.raises(ValueError, match="direct_num_workers 2 has no effect in one process"):
-        pipeline.embed(**call, direct_num_workers=2, direct_running_mode="in_memory")
-    found = pipeline.embed(**call, direct_num_workers=1, save_main_session=True)
+        bert_embed.embed(**call, direct_num_workers=2, direct_running_mode="in_memory")
+    found = bert_embed.embed(**call, direct_num_workers=1, save_main_session=True)
     assert found["options"]["beam_args"] == ["--direct_num_workers=1", "--save_main_session"]
 
 
 def test_too_many_rejected_records_are_an_error_with_the_record(tmp_path, tiny_bundle):
     (tmp_path / "in.jsonl").write_text('{"text": "the bank"}\n{"text": 3}\n')
     call = {"input": tmp_path / "in.jsonl", "output": tmp_path / "out", "model": tiny_bundle}
-    with pytest.raises(pipeline.RunFailed, match="max_rejected allows 0") as failed:
-        pipeline.embed(**call, max_rejected=0)
+    with pytest.raises(bert_embed.RunFailed, match="max_rejected allows 0") as failed:
+        bert_embed.embed(**call, max_rejected=0)
     assert failed.value.record == record(tmp_path / "out")
-    assert pipeline.embed(**call, max_rejected="50%")["counts"]["rejected"] == 1
+    assert bert_embed.embed(**call, max_rejected="50%")["counts"]["rejected"] == 1
 
 
 def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
@@ -130,9 +129,9 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
     root = logging.getLogger()
     before = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
     with pytest.raises(
-        pipeline.RunFailed, match=r"the job failed: .*vector is not finite"
+        bert_embed.RunFailed, match=r"the job failed: .*vector is not finite"
     ) as failed:
-        pipeline.embed(**call, show_progress=False)
+        bert_embed.embed(**call, show_progress=False)
     assert failed.value.record["status"] == "failed"
     assert failed.value.record["error"] in str(failed.value)
     after = root.level, list(root.handlers), threading.excepthook, signal.getsignal(signal.SIGINT)
@@ -163,16 +162,16 @@ def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch
 
 def test_pieces_of_an_output_can_be_changed(tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("one\ntwo\n")
-    pipeline.embed(input=tmp_path / "in.txt", output=tmp_path / "out", model=tiny_bundle)
-    ((_, vectors),) = bert.read_batches(tmp_path / "out")
+    bert_embed.embed(input=tmp_path / "in.txt", output=tmp_path / "out", model=tiny_bundle)
+    ((_, vectors),) = bert_embed.read_batches(tmp_path / "out")
     vectors /= 2
-    np.testing.assert_array_equal(2 * vectors, bert.read(tmp_path / "out")[1])
+    np.testing.assert_array_equal(2 * vectors, bert_embed.read(tmp_path / "out")[1])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
     (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))
-    pipeline.embed(
+    bert_embed.embed(
         input=tmp_path / "in.txt",
         output=tmp_path / "out",
         model=tiny_bundle,
@@ -182,20 +181,22 @@ def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
         layers=[1, 2],
         layer_combine="stack",
     )
-    ids, vectors = bert.read(tmp_path / "out")
-    pieces = list(bert.read_batches(tmp_path / "out", rows=20))
+    ids, vectors = bert_embed.read(tmp_path / "out")
+    pieces = list(bert_embed.read_batches(tmp_path / "out", rows=20))
     sizes = [20, 10, 20] if kind == "parquet" else [30, 20]
     assert [(len(some), each.shape) for some, each in pieces] == [(n, (n, 2, 32)) for n in sizes]
     assert [one for some, _ in pieces for one in some] == ids
     np.testing.assert_array_equal(np.concatenate([each for _, each in pieces]), vectors)
-    with pytest.raises(bert.SettingError, match="rows must be at least 1, got 0"):
-        bert.read_batches(tmp_path / "out", rows=0)
-    for read in (bert.read, bert.read_batches, bert.read_tokens):
-        with pytest.raises(bert.SettingError, match="folder must be a str, got 3"):
+    with pytest.raises(bert_embed.SettingError, match="rows must be at least 1, got 0"):
+        bert_embed.read_batches(tmp_path / "out", rows=0)
+    for read in (bert_embed.read, bert_embed.read_batches, bert_embed.read_tokens):
+        with pytest.raises(bert_embed.SettingError, match="folder must be a str, got 3"):
             read(3)
-        with pytest.raises(bert.SettingError, match="partial must be True or False, got 'yes'"):
+        with pytest.raises(
+            bert_embed.SettingError, match="partial must be True or False, got 'yes'"
+        ):
             read(tmp_path / "out", partial="yes")
-    with pytest.raises(bert.InputError, match="none of token"):
-        bert.read_tokens(tmp_path / "out")
-    with pytest.raises(bert.InputError, match="is not the output of a run"):
-        bert.read_batches(tmp_path)
+    with pytest.raises(bert_embed.InputError, match="none of token"):
+        bert_embed.read_tokens(tmp_path / "out")
+    with pytest.raises(bert_embed.InputError, match="is not the output of a run"):
+        bert_embed.read_batches(tmp_path)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.console import VisibleFormatter, say, visible, warn
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.console import VisibleFormatter, say, visible, warn
 from tests.support.command import ROOT, embed
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x85\u202e\r\n  1. 1.0000  forged"
@@ -72,7 +72,7 @@ def test_log_lines_and_tracebacks(capsys):
 
 
 def test_a_terminal_without_the_letters_is_no_error():
-    code = "from pipeline.console import say; say('caf\\u00e9 \\u6771')"
+    code = "from bert_embed.pipeline.console import say; say('caf\\u00e9 \\u6771')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

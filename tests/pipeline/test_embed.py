@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-import bert
+import bert_embed
 from tests.support.command import embed, files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
@@ -27,7 +27,7 @@ def test_text_gives_one_row_a_line_in_order(tmp_path, tiny_bundle):
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
     path = f"{tmp_path}/in.txt"
     assert rows(tmp_path / "out")["id"] == [f"{path}:{at}" for at in (0, 4, 15, 26)]
-    expected = bert.load(tiny_bundle).encode(["one", "two three", "vier fünf", "last"])
+    expected = bert_embed.load(tiny_bundle).encode(["one", "two three", "vier fünf", "last"])
     assert_near(vectors(tmp_path / "out"), expected)
 
 
@@ -73,10 +73,10 @@ def test_vector_options_reach_the_files(tmp_path, tiny_bundle, flags, shape):
         asked["layers"] = [int(layer) for layer in asked["layers"].split(",")]
     if asked.pop("no_pool_special_tokens", False):
         asked["pool_special_tokens"] = False
-    expected = bert.load(tiny_bundle).encode(
+    expected = bert_embed.load(tiny_bundle).encode(
         TEXTS, **asked, max_seq_length=flags.get("max_seq_length")
     )
-    ids, found = bert.read(tmp_path / "out")
+    ids, found = bert_embed.read(tmp_path / "out")
     assert found.shape == (len(TEXTS), *shape)
     assert_near(found.reshape(len(TEXTS), -1), expected.reshape(len(TEXTS), -1))
     assert ids == rows(tmp_path / "out")["id"]
@@ -91,7 +91,7 @@ def test_jsonl_output_reads_back_as_the_same_vectors(tmp_path, tiny_bundle):
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.txt") == 0
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.txt", output_format="jsonl") == 0
     assert [path.suffix for path in tmp_path.glob("b/embeddings/part-*")] == [".jsonl"]
-    one, other = bert.read(tmp_path / "a"), bert.read(tmp_path / "b")
+    one, other = bert_embed.read(tmp_path / "a"), bert_embed.read(tmp_path / "b")
     assert one[0] == other[0]
     np.testing.assert_array_equal(one[1], other[1])
 
@@ -194,7 +194,7 @@ def test_an_input_without_a_record_is_done(tmp_path, tiny_bundle):
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 0
     assert record(tmp_path / "out")["counts"]["records"] == 0
     assert files(tmp_path / "out") == {}
-    assert bert.read(tmp_path / "out")[1].shape == (0, 32)
+    assert bert_embed.read(tmp_path / "out")[1].shape == (0, 32)
 
 
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path, tiny_bundle):

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.options import FLAGS
-from pipeline.parser import EVERYDAY
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.options import FLAGS
+from bert_embed.pipeline.parser import EVERYDAY
 from tests.support.command import ROOT, embed, rows
 
 
@@ -41,7 +41,7 @@ def text(tmp_path):
         ({"limit": 10**20}, "--limit: must be at most 9,223,372,036,854,775,807, got"),
         ({"id_column": "\udcff"}, r"'--id_column=\udcff' is not UTF-8"),
         ({"max_rejected": "200%"}, "--max_rejected: must be at most 100%"),
-        ({"zzzz": "1"}, "unknown flag --zzzz; see python -m pipeline embed --help"),
+        ({"zzzz": "1"}, "unknown flag --zzzz; see bert-embed embed --help"),
         ({"precision": "int4"}, "--precision: invalid choice"),
         ({"pooolng": "mean"}, "unknown flag --pooolng; did you mean --pooling?"),
         ({"runer": "FnApiRunner"}, "unknown flag --runer; did you mean --runner?"),
@@ -323,7 +323,7 @@ def test_a_dry_run_says_what_it_finds_in_the_output(tmp_path, text, tiny_bundle,
 def test_the_command_line_loads_no_tensorflow():
     """Nor does a dry run, which reads the model's metadata and plans."""
     code = (
-        "import sys; from pipeline.cli import main; main(['embed', '--help']);"
+        "import sys; from bert_embed.pipeline.cli import main; main(['embed', '--help']);"
         "assert not {'tensorflow', 'apache_beam'} & set(sys.modules), 'help';"
         "main(['embed', '--input=README.md', '--output=/tmp/never', '--dry_run']);"
         "assert 'tensorflow' not in sys.modules, 'dry run'"

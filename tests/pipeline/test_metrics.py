@@ -7,10 +7,10 @@ import pytest
 from apache_beam.metrics.metric import Lineage
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.graph import build
-from pipeline.outputs import run_record
-from pipeline.parser import parse_embed
-from pipeline.prepare import prepare
+from bert_embed.pipeline.graph import build
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.prepare import prepare
 from tests.support.command import flags_of, record
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""python -m pipeline model import, inspect, verify."""
+"""bert-embed model import, inspect, verify."""
 
 import json
 import shutil
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle.bundle import read_bundle
-from pipeline.cli import main
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.models.sentence_transformers import CASES, QUERY, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -75,7 +75,7 @@ def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
 
 def test_inspect_loads_no_tensorflow(tiny_bundle):
     code = (
-        "import sys; from pipeline.cli import main; "
+        "import sys; from bert_embed.pipeline.cli import main; "
         f"code = main(['model', 'inspect', {tiny_bundle!r}]); "
         "sys.exit(code or 'tensorflow' in sys.modules)"
     )
@@ -136,7 +136,7 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, capsys, 
         (["import", "nowhere", "bundle"], "nowhere: no such folder"),
         (
             ["import", "a", "b", "--colour", "red"],
-            "unknown flag --colour; see python -m pipeline model",
+            "unknown flag --colour; see bert-embed model",
         ),
     ],
 )

@@ -4,16 +4,18 @@ import re
 
 import pytest
 
-from pipeline.commands.options_page import PAGE, options_page
-from pipeline.options import FLAGS
-from pipeline.parser import parse_embed
+from bert_embed.pipeline.commands.options_page import PAGE, options_page
+from bert_embed.pipeline.options import FLAGS
+from bert_embed.pipeline.parser import parse_embed
 from tests.support.command import ROOT, embed, record
 
 KEYS = (ROOT / "docs" / "run_record.md").read_text("utf-8")
 
 
 def test_the_page_of_options_is_the_generated_one():
-    assert PAGE.read_text("utf-8") == options_page(), "run python -m pipeline.commands.options_page"
+    assert PAGE.read_text("utf-8") == options_page(), (
+        "run python -m bert_embed.pipeline.commands.options_page"
+    )
 
 
 def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):

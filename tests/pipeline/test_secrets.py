@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.secrets import SecretFilter, hide_in_flags, hide_secrets
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.secrets import SecretFilter, hide_in_flags, hide_secrets
 from tests.support.command import ROOT, embed, flags_of, record, rejected, start
 
 pytestmark = pytest.mark.slow
@@ -171,29 +171,30 @@ _RUN = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 fault, *arguments = sys.argv[1:]
-import bert.engines.runner
-right = bert.engines.runner._keep
+import bert_embed.engines.runner
+right = bert_embed.engines.runner._keep
 def wrong(*given, **named):
     kept = right(*given, **named)
     int("Zwiebel" + "kuchen")
 if fault == "infer":
-    bert.engines.runner._keep = wrong
-import pipeline.cli, pipeline.console
-pipeline.console.quiet_logs = lambda: None  # as on a cluster, where Beam's own lines are kept, too
-sys.exit(pipeline.cli.main(["embed", *arguments]))
+    bert_embed.engines.runner._keep = wrong
+import bert_embed.pipeline.cli, bert_embed.pipeline.console
+# As on a cluster, where Beam's own lines are kept, too.
+bert_embed.pipeline.console.quiet_logs = lambda: None
+sys.exit(bert_embed.pipeline.cli.main(["embed", *arguments]))
 """
 
 
 # Steps by their names in messages: where an error is put, and the flags that lead there.
 _FURTHER = {
-    "read ids": ("transforms.increments.read_keys", "input_keys", {"check_ids": True}),
+    "read ids": ("bert_embed.transforms.increments.read_keys", "input_keys", {"check_ids": True}),
     "read an earlier output": (
-        "transforms.increments.read_keys",
+        "bert_embed.transforms.increments.read_keys",
         "earlier_keys",
         {"skip_existing": "old"},
     ),
-    "skip blocks": ("transforms.increments.skip_blocks", "take", {"skip_blocks": 0}),
-    "keep": ("transforms.examples.write", "example_bytes", {"tfrecord_output": "kept"}),
+    "skip blocks": ("bert_embed.transforms.increments.skip_blocks", "take", {"skip_blocks": 0}),
+    "keep": ("bert_embed.transforms.examples.write", "example_bytes", {"tfrecord_output": "kept"}),
 }
 
 
@@ -203,7 +204,7 @@ def broken(monkeypatch, capfd, caplog):
 
     As on a cluster the lines of Beam's own log are part of that, too.
     """
-    monkeypatch.setattr("pipeline.console.quiet_logs", lambda: None)
+    monkeypatch.setattr("bert_embed.pipeline.console.quiet_logs", lambda: None)
     caplog.set_level(logging.DEBUG)
     said = io.StringIO()
     handler = logging.StreamHandler(said)  # those of pytest hold the filters of other runs
@@ -242,11 +243,11 @@ def test_no_text_stands_in_the_errors_of_examples(tmp_path, tiny_bundle, broken)
     path, examples = tmp_path / "in.txt", tmp_path / "examples"
     path.write_text(f"the bank {TEXT}\n")
     words = flags_of(examples, tiny_bundle, path)
-    told = broken("transforms.examples.write", "example_bytes", "tokenize", *words)
+    told = broken("bert_embed.transforms.examples.write", "example_bytes", "tokenize", *words)
     assert re.search(r"write: ValueError at .*its message may hold a text", told)
     assert main(["tokenize", *words]) == 0
     words = flags_of(tmp_path / "out", tiny_bundle, examples)
-    told += broken("transforms.examples.read", "example_block", "embed", *words)
+    told += broken("bert_embed.transforms.examples.read", "example_block", "embed", *words)
     assert re.search(r"read: ValueError at .*its message may hold a text", told)
     assert TEXT.lower() not in told.lower()
 
@@ -259,15 +260,15 @@ def test_no_text_stands_in_the_errors_of_a_tables_rows(
     schema = [("id", "STRING", "NULLABLE"), ("text", "STRING", "NULLABLE")]
     bigquery.fill(f"test-project.{table}", schema, [{"id": "a", "text": TEXT}])
     words = flags_of(tmp_path / "out", tiny_bundle, f"test-project:{table}")
-    told = broken("transforms.bigquery.read", name, "embed", *words)
+    told = broken("bert_embed.transforms.bigquery.read", name, "embed", *words)
     assert TEXT.lower() not in told.lower()
     assert re.search(r"read( the table)?: ValueError at .*its message may hold a text", told)
 
 
 _STEPS = {
-    "read": ("transforms.read.reader", "parse_part"),
-    "tokenize": ("bert.rows.documents", "tokenize_documents"),
-    "write": ("transforms.write.writer", "rejected_lines"),
+    "read": ("bert_embed.transforms.read.reader", "parse_part"),
+    "tokenize": ("bert_embed.rows.documents", "tokenize_documents"),
+    "write": ("bert_embed.transforms.write.writer", "rejected_lines"),
 }
 
 

@@ -18,7 +18,7 @@ def test_a_terminal_shows_a_live_line(tmp_path, tiny_bundle):
     flags = flags_of(tmp_path / "out", tiny_bundle, path, block_bytes=5000)
     leader, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "embed", *flags],
+        [sys.executable, "-m", "bert_embed", "embed", *flags],
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def test_a_finished_start_says_so(tmp_path, tiny_bundle, capsys):
 
 
 def test_a_reader_that_leaves_early_is_no_error(minilm):
-    command = [sys.executable, "-m", "pipeline", "tokenize", "--text", "word " * 20_000]
+    command = [sys.executable, "-m", "bert_embed", "tokenize", "--text", "word " * 20_000]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

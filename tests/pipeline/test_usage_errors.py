@@ -7,10 +7,10 @@ import sys
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cli import main
-from pipeline.errors import flag_message
-from pipeline.options import FLAGS
-from storage.errors import InputError, SettingError
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.errors import flag_message
+from bert_embed.pipeline.options import FLAGS
+from bert_embed.storage.errors import InputError, SettingError
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
 def test_help_and_mistyped_flags_do_not_wait_for_beam(words, shown):
     code = (
         "import sys\n"
-        "from pipeline.cli import main\n"
+        "from bert_embed.pipeline.cli import main\n"
         f"sys.argv = ['/bin/bert-embed', *{words}]\n"
         "try:\n"
         "    main()\n"

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from pipeline.errors import ExitCode
+from bert_embed.pipeline.errors import ExitCode
 from tests.support.command import ROOT
 
 DEPLOY = ROOT / "deploy"

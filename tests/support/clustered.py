@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.formats.number_types import stored
+from bert_embed.formats.number_types import stored
 
 
 def write_output(

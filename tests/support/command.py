@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> lis
 def start(*arguments: str) -> subprocess.Popen[str]:
     """The command line in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *arguments],
+        [sys.executable, "-m", "bert_embed", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.number_types import restored, stored
-from transforms.records.part import Part
-from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors, UnitVectors
-from transforms.write.writer import write_block
+from bert_embed.formats.number_types import restored, stored
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.vectors import (
+    EmbeddingBlock,
+    KeptWindows,
+    TokenVectors,
+    UnitVectors,
+)
+from bert_embed.transforms.write.writer import write_block
 
 WIDTH = 12
 IDS = ["a:0", "ü 2", "c"]

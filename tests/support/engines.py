@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from bert.bundle.bundle import Bundle
-from bert.engines.choose import load_engine
-from bert.engines.protocol import Engine
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.engines.choose import load_engine
+from bert_embed.engines.protocol import Engine
 
 
 def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
     """Loads TensorFlow's engine in float32, with the graph of GPUs and of bfloat16."""
-    from bert.engines.tensorflow import TensorFlowEngine
+    from bert_embed.engines.tensorflow import TensorFlowEngine
 
     return TensorFlowEngine(bundle, special_ids, "float32")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 
 
 def export(source: Path | str, dest: Path | str, target: str, **flags: Any) -> int:

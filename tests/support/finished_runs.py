@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.output_files import KINDS, PIECES
-from transforms.records.part import Part
-from transforms.records.vectors import EmbeddingBlock, KeptWindows
-from transforms.write.writer import write_block
+from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
+from bert_embed.transforms.write.writer import write_block
 
 TAGS = ("river", "bank", "stars")
 

@@ -28,7 +28,7 @@ _TESTS = ("tests/bert", "tests/support")  # all others load Beam, and have no nu
 _AT_ONCE = 2  # processes, each on one core
 # TensorFlow asks the processor, not oneDNN, whether there are products in bfloat16, and aborts
 # where oneDNN is kept from them.
-_BFLOAT16 = "tests/bert/engines/test_bfloat16.py"
+_BFLOAT16 = "tests/bert_embed/engines/test_bfloat16.py"
 
 
 def flags_of_processor() -> set[str]:

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bert.config import BertConfig
+from bert_embed.config import BertConfig
 from tests.support.models.tiny import small_vocabulary
 
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -28,7 +28,7 @@ TINY = BertConfig(
 MINILM = BertConfig(30522, 384, 6, 12, 1536, 512)
 # For weights that let an error grow, and texts where terms cancel.
 _MARGIN = 1.5
-# Numbers that a layer in a short format rounds to it one after the other (bert/graph/model.py):
+# Numbers that a layer in a short format rounds to it one after the other (graph/model.py):
 # four kernels, two inputs, and the results of four products, of their biases, of the two products
 # of attention and its weights, of the two residuals and of the four steps of gelu. Sums, norms and
 # softmax stay in float32.

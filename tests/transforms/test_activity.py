@@ -1,9 +1,9 @@
 """People who wait for a first block see what the process does."""
 
-from bert.engines.choose import load_engine
-from bert.specs import TextSpec, VectorSpec
-from transforms.activity import activity, current_activity
-from transforms.infer import BertModelHandler
+from bert_embed.engines.choose import load_engine
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.activity import activity, current_activity
+from bert_embed.transforms.infer import BertModelHandler
 
 
 def test_the_activity_that_began_last_is_shown():

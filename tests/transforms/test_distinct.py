@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transforms.distinct import EXACT, Distinct, distinct, joined, sample_bits
+from bert_embed.transforms.distinct import EXACT, Distinct, distinct, joined, sample_bits
 
 
 def hashes(count):

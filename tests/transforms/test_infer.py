@@ -9,16 +9,16 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from bert.bundle.bundle import read_bundle
-from bert.encoder import Encoder
-from bert.graph.load import load_tokenizer
-from bert.specs import TextSpec, VectorSpec
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.tokenize import TokenizeBlocks, token_block
 from tests.support.engines import load_watched
 from tests.support.rounding import assert_near
-from transforms.infer import BertModelHandler, EmbedBlocks
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.tokenize import TokenizeBlocks, token_block
 
 
 def failing_encoder(bundle, poison):

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from bert.bundle.bundle import read_bundle
-from bert.graph.load import load_tokenizer
-from bert.specs import TextSpec
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.tokenize import hashed_texts, text_hashes, token_block
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.specs import TextSpec
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.tokenize import hashed_texts, text_hashes, token_block
 
 
 def documents(texts, **columns):

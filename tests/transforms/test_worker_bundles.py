@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle.bundle import FORMAT, is_weights, read_bundle
-from bert.bundle.files import LITERT
-from bert.engines.choose import load_engine, weight_files
-from pipeline.cli import main
-from pipeline.errors import UsageError
-from pipeline.parser import parse_embed
-from pipeline.runners.dataflow import for_dataflow
-from pipeline.runners.worker_model import bundle_for_workers
+from bert_embed.bundle.bundle import FORMAT, is_weights, read_bundle
+from bert_embed.bundle.files import LITERT
+from bert_embed.engines.choose import load_engine, weight_files
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.parser import parse_embed
+from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.worker_model import bundle_for_workers
+from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
 from tests.support.servers.faults import behind
-from transforms.worker_bundles import publish_bundle, worker_bundle
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_processes_of_a_machine_fetch_it_once(gcs, proxied, cache, tiny_bundle):
     place = publish_bundle(bundle, temp_location(gcs, "machine-tmp"))
     proxied.forget()
     script = (
-        "import sys; from transforms.worker_bundles import worker_bundle;"
+        "import sys; from bert_embed.transforms.worker_bundles import worker_bundle;"
         "print(worker_bundle(*sys.argv[1:]).path)"
     )
     command = [sys.executable, "-c", script, place, bundle.fingerprint]
@@ -162,7 +162,7 @@ def test_a_job_on_workers_elsewhere_computes_with_the_copy(
     """Workers are processes of Beam's portable runner, and the bundle's folder is gone for them."""
     import shutil
 
-    from transforms import worker_bundles
+    from bert_embed.transforms import worker_bundles
 
     (tmp_path / "in.txt").write_text("one line\nand another\n")
     temporary = temp_location(gcs, "job-tmp")
@@ -175,7 +175,9 @@ def test_a_job_on_workers_elsewhere_computes_with_the_copy(
         os.rename(local, tmp_path / "away")
         return place
 
-    monkeypatch.setattr("pipeline.runners.worker_model.publish_bundle", publish_and_leave)
+    monkeypatch.setattr(
+        "bert_embed.pipeline.runners.worker_model.publish_bundle", publish_and_leave
+    )
     flags = {"runner": "PortableRunner", "job_endpoint": "embed", "temp_location": temporary}
     arguments = flags_of(tmp_path / "out", str(local), tmp_path / "in.txt", **flags)
     assert main(["embed", *arguments, "--environment_type=LOOPBACK"]) == 0

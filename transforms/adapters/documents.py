@@ -7,16 +7,16 @@ from typing import Any, Literal, NamedTuple, Unpack
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert.arguments import switch
-from storage.errors import SettingError
-from transforms.adapters.text_model import (
+from bert_embed.arguments import switch
+from bert_embed.storage.errors import SettingError
+from bert_embed.transforms.adapters.text_model import (
     Document,
     EmbedTexts,
     Rejection,
     is_unicode,
     text_rejection,
 )
-from transforms.adapters.text_settings import ModelSettings, text_model_settings
+from bert_embed.transforms.adapters.text_settings import ModelSettings, text_model_settings
 
 Record = dict[str, Any]
 
@@ -48,8 +48,8 @@ class EmbedDocuments(beam.PTransform):
         embedded, rejected = records | EmbedDocuments(model="minilm", column="text")
 
     Args:
-        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
-            and everything is checked when the transform is created, without TensorFlow.
+        model: "minilm", a folder, an archive or an address, as `bert_embed.load` takes it. It is
+            found and everything is checked when the transform is created, without TensorFlow.
         column: The field with the text; a string gets this name.
         output_column: The field for the vector; an existing value is replaced.
         text_b_column: The field with the second text of a pair; None: no pairs. A record
@@ -58,7 +58,7 @@ class EmbedDocuments(beam.PTransform):
             whose bundles are often one element. None: a batch ends with its bundle.
         as_numpy: Whether vectors are float32 arrays rather than lists of float.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
-            `transforms.adapters.text_settings.ModelSettings` has them.
+            `bert_embed.transforms.adapters.text_settings.ModelSettings` has them.
 
     Raises:
         ValueError: There is no such model, it cannot give such vectors, or column names conflict.

@@ -11,24 +11,24 @@ from apache_beam.ml.rag.types import EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import EmbeddingsManager
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert.arguments import path_text
-from bert.bundle.find import local_place, resolve_model
-from bert.specs import TextSpec, VectorSpec
-from storage.errors import InputError, SettingError
-from transforms.adapters.documents import record_fields
-from transforms.adapters.text_model import (
+from bert_embed.arguments import path_text
+from bert_embed.bundle.find import local_place, resolve_model
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.transforms.adapters.documents import record_fields
+from bert_embed.transforms.adapters.text_model import (
     Document,
     Rejection,
     TextModelHandler,
     run_inference,
     text_rejection,
 )
-from transforms.adapters.text_settings import (
+from bert_embed.transforms.adapters.text_settings import (
     ModelSettings,
     TextModelSettings,
     text_model_settings,
 )
-from transforms.records.step import Step
+from bert_embed.transforms.records.step import Step
 
 _CONTENT = ("content.text",)  # the name of an EmbeddableItem's text in messages
 
@@ -48,13 +48,13 @@ class BertEmbeddings(EmbeddingsManager):
     `MLTransform.with_exception_handling` only this record goes to the failed ones.
 
     Args:
-        model: "minilm", a folder, an archive or an address, as `bert.load` takes it. It is found
-            and everything is checked when this is created, without TensorFlow.
+        model: "minilm", a folder, an archive or an address, as `bert_embed.load` takes it. It is
+            found and everything is checked when this is created, without TensorFlow.
         columns: The columns with texts; None: elements are EmbeddableItems.
         output_columns: The columns for their vectors, as many; None: those of the texts.
         **settings: `prompt`, `max_seq_length`, `long_text` and the like, as
-            `transforms.adapters.text_settings.ModelSettings` has them; texts that "reject" rejects
-            fail.
+            `bert_embed.transforms.adapters.text_settings.ModelSettings` has them; texts that
+            "reject" rejects fail.
 
     Raises:
         ValueError: There is no such model, it cannot give such vectors, or the columns are wrong.

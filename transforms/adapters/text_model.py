@@ -21,15 +21,15 @@ from apache_beam.transforms.userstate import (
 )
 from apache_beam.utils.shared import Shared
 
-from transforms.adapters.text_settings import TextModelSettings
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
-from transforms.tokenize import token_block
+from bert_embed.transforms.adapters.text_settings import TextModelSettings
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:
-    from bert.encoder import Encoder
+    from bert_embed.encoder import Encoder
 
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.

@@ -4,14 +4,14 @@ import os
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from bert.arguments import known_names, path_text, seconds, switch, whole_number
-from bert.bundle.find import resolve_model
-from bert.calls.settings import VectorSettings, changed_spec
-from bert.engines.choose import check_model
-from bert.graph.load import fit_texts
-from bert.specs import TextSpec, VectorSpec
-from storage.errors import SettingError
-from transforms.infer import BertModelHandler
+from bert_embed.arguments import known_names, path_text, seconds, switch, whole_number
+from bert_embed.bundle.find import resolve_model
+from bert_embed.calls.settings import VectorSettings, changed_spec
+from bert_embed.engines.choose import check_model
+from bert_embed.graph.load import fit_texts
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import SettingError
+from bert_embed.transforms.infer import BertModelHandler
 
 # What the transforms take themselves.
 _OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
@@ -21,7 +21,7 @@ _COMPUTING = ("precision", "batch_tokens", "threads", "large_model", "device")
 class ModelSettings(VectorSettings, total=False):
     """How a model is used in other people's pipelines; what is left out is the model's own.
 
-    Beside these there are `recipe` and the fields of `bert.VectorSpec`.
+    Beside these there are `recipe` and the fields of `bert_embed.VectorSpec`.
 
     Attributes:
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
@@ -30,11 +30,11 @@ class ModelSettings(VectorSettings, total=False):
         long_text: How longer texts are handled: "truncate" (the default) cuts them, "window" gives
             the mean over windows, "reject" rejects them.
         stride: Tokens that neighbouring windows share; None is 64, or half of a short window.
-        precision: Number type of the matrix products, one of `bert.engines.choose.PRECISIONS`.
+        precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Processor cores for the model; None: all that a worker may use.
         large_model: Whether the worker processes of a machine share one model.
-        device: Where the model runs, one of `bert.engines.choose.DEVICES`.
+        device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
     """
 
     prompt: str | None
@@ -111,7 +111,7 @@ def text_model_settings(
     """Finds the model and checks all that can be checked without loading it.
 
     Args:
-        model: As `bert.load` takes it.
+        model: As `bert_embed.load` takes it.
         max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
         **settings: How the model is used.
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from storage.errors import InputError, StorageError
-from transforms.records.spec import COMPRESSIONS, FORMATS
+from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table

@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.result_files import METADATA_KEY
-from storage.errors import InputError
-from transforms.bigquery import client as bigquery
-from transforms.bigquery.client import PATIENCE, bigquery_client, looks_like_table, translate_errors
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.bigquery import client as bigquery
+from bert_embed.transforms.bigquery.client import (
+    PATIENCE,
+    bigquery_client,
+    looks_like_table,
+    translate_errors,
+)
 
 TABLE_PIECE = 1_000_000  # rows that one worker reads
 

@@ -12,11 +12,11 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.formats.output_files import vector_kinds
-from storage.errors import InputError
-from storage.files import is_remote, join, open_raw
-from transforms.activity import activity
-from transforms.bigquery.client import (
+from bert_embed.formats.output_files import vector_kinds
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import is_remote, join, open_raw
+from bert_embed.transforms.activity import activity
+from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
     bigquery_client,
@@ -25,15 +25,15 @@ from transforms.bigquery.client import (
     run_once,
     translate_errors,
 )
-from transforms.bigquery.schema import table_schema, with_modes
-from transforms.bigquery.state import Loaded, has_rows_of, note_load
-from transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
-from transforms.bigquery.tables import ensure_table
-from transforms.output_folder import OutputFolder, parse_name
-from transforms.reconcile.totals import Totals
-from transforms.reconcile.verdict import Verdict
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.bigquery.schema import table_schema, with_modes
+from bert_embed.transforms.bigquery.state import Loaded, has_rows_of, note_load
+from bert_embed.transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
+from bert_embed.transforms.bigquery.tables import ensure_table
+from bert_embed.transforms.output_folder import OutputFolder, parse_name
+from bert_embed.transforms.reconcile.totals import Totals
+from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import SchemaField

@@ -17,20 +17,20 @@ import orjson
 import pyarrow as pa
 import xxhash
 
-from transforms.bigquery.client import PATIENCE, TableName, read_client, translate_errors
-from transforms.output_folder import OutputFolder
-from transforms.read.columns import Columns
-from transforms.read.reader import document_block
-from transforms.read.records import BadRecord, Record, documents_of, record_of
-from transforms.read.steps.read_blocks import read_unfinished
-from transforms.records.block_coder import passed_as_block
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.records.rejected import BadRecordError
-from transforms.records.skip import without_skipped
-from transforms.records.spec import BlockSpec, PlannedWork
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.bigquery.client import PATIENCE, TableName, read_client, translate_errors
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_block
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
+from bert_embed.transforms.read.steps.read_blocks import read_unfinished
+from bert_embed.transforms.records.block_coder import passed_as_block
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.rejected import BadRecordError
+from bert_embed.transforms.records.skip import without_skipped
+from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # distributed to the blocks at a time
 _STREAM_BYTES = 64 << 20  # of the table for each requested stream

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert.formats.output_files import KINDS
-from storage.errors import InputError
-from transforms.records.columnar import is_list
+from bert_embed.formats.output_files import KINDS
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.records.columnar import is_list
 
 _DESCRIPTIONS = {
     "id": "The document's id, as in the input",

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from bert.formats.output_files import KINDS
-from bert.formats.result_files import METADATA_KEY
-from storage.errors import InputError
-from storage.files import join, open_raw
-from transforms.bigquery.client import PATIENCE, TableName, get_table
-from transforms.bigquery.earlier_table import described_settings
-from transforms.bigquery.table_load import KindLoad, TableLoad
-from transforms.records.same_vectors import difference
+from bert_embed.formats.output_files import KINDS
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import join, open_raw
+from bert_embed.transforms.bigquery.client import PATIENCE, TableName, get_table
+from bert_embed.transforms.bigquery.earlier_table import described_settings
+from bert_embed.transforms.bigquery.table_load import KindLoad, TableLoad
+from bert_embed.transforms.records.same_vectors import difference
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, SchemaField, Table

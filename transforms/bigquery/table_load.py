@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert.formats.output_files import BEAM_RAG, KINDS
-from transforms.bigquery.client import PATIENCE, TableName
-from transforms.bigquery.schema import RAG_SCHEMA, vector_schema
+from bert_embed.formats.output_files import BEAM_RAG, KINDS
+from bert_embed.transforms.bigquery.client import PATIENCE, TableName
+from bert_embed.transforms.bigquery.schema import RAG_SCHEMA, vector_schema
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client

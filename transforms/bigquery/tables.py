@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bert.formats.result_files import METADATA_KEY
-from storage.errors import InputError
-from storage.plurals import counted
-from transforms.bigquery.client import (
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
     done_job,
     get_table,
     translate_errors,
 )
-from transforms.bigquery.schema import Field, mismatch, table_schema
-from transforms.bigquery.state import (
+from bert_embed.transforms.bigquery.schema import Field, mismatch, table_schema
+from bert_embed.transforms.bigquery.state import (
     check_vectors,
     describe_before,
     has_rows_of,
     loaded_run,
     row_count,
 )
-from transforms.bigquery.table_load import KindLoad
+from bert_embed.transforms.bigquery.table_load import KindLoad
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Table

@@ -10,14 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from bert.clusters.assign import Assigned, Assigner
-from bert.clusters.cosines import FINE, NOT_FINITE, ZERO
-from bert.clusters.keep import rank_keys
-from transforms.clusters.centroids import load_centroids
-from transforms.clusters.copies import Copies, sorted_copies
-from transforms.clusters.job import ClusterJob, FileReport, VectorFile, VectorRows, vector_rows
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.clusters.assign import Assigned, Assigner
+from bert_embed.clusters.cosines import FINE, NOT_FINITE, ZERO
+from bert_embed.clusters.keep import rank_keys
+from bert_embed.transforms.clusters.centroids import load_centroids
+from bert_embed.transforms.clusters.copies import Copies, sorted_copies
+from bert_embed.transforms.clusters.job import (
+    ClusterJob,
+    FileReport,
+    VectorFile,
+    VectorRows,
+    vector_rows,
+)
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 
 @dataclass

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bert.clusters.neighbours import Members
-from storage.files import open_raw
-from transforms.clusters.job import ClusterJob
+from bert_embed.clusters.neighbours import Members
+from bert_embed.storage.files import open_raw
+from bert_embed.transforms.clusters.job import ClusterJob
 
 _WRITTEN = 4096  # copies that are put together at a time
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert.clusters.keep import Decided, decide
-from bert.clusters.neighbours import join_pairs
-from storage.files import open_raw
-from transforms.clusters.job import ClusterJob, FileReport, place_of
-from transforms.clusters.pairs import load_found, range_pairs, ranges_of
+from bert_embed.clusters.keep import Decided, decide
+from bert_embed.clusters.neighbours import join_pairs
+from bert_embed.storage.files import open_raw
+from bert_embed.transforms.clusters.job import ClusterJob, FileReport, place_of
+from bert_embed.transforms.clusters.pairs import load_found, range_pairs, ranges_of
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ import apache_beam as beam
 import numpy as np
 import orjson
 
-from storage.files import read_bytes
-from storage.plurals import counted
-from transforms.clusters.assign import AssignClusters
-from transforms.clusters.centroids import ComputeCentroids
-from transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
-from transforms.clusters.job import ClusterJob, FileReport, VectorFile
-from transforms.clusters.pairs import FindPairs
-from transforms.records.report import ReconcileError
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.storage.files import read_bytes
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.clusters.assign import AssignClusters
+from bert_embed.transforms.clusters.centroids import ComputeCentroids
+from bert_embed.transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
+from bert_embed.transforms.clusters.job import ClusterJob, FileReport, VectorFile
+from bert_embed.transforms.clusters.pairs import FindPairs
+from bert_embed.transforms.records.report import ReconcileError
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from bert.formats.output_files import RUN_FILE, file_name, parse_name
-from storage.errors import InputError
-from storage.files import (
+from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import (
     is_remote,
     join,
     list_files,
@@ -20,7 +20,7 @@ from storage.files import (
     sweep_temporary,
     write_whole,
 )
-from transforms.output_folder import STATE
+from bert_embed.transforms.output_folder import STATE
 
 CENTROIDS, CLUSTERS, DUPLICATES = "centroids.npy", "clusters", "duplicates"
 _SAMPLES, _ASSIGNED, _COPIES, _PAIRS = (

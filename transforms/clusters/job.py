@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.clusters.cosines import conditions
-from bert.clusters.keep import WHICH_TO_KEEP
-from bert.clusters.neighbours import TILE
-from bert.formats.result_files import SENTENCE_COLUMNS, output_dtype, sentence_batches
-from bert.results import has_reports, open_vectors
-from storage.files import open_raw, size_of
-from transforms.clusters.folder import ClusterFolder
+from bert_embed.clusters.cosines import conditions
+from bert_embed.clusters.keep import WHICH_TO_KEEP
+from bert_embed.clusters.neighbours import TILE
+from bert_embed.formats.result_files import SENTENCE_COLUMNS, output_dtype, sentence_batches
+from bert_embed.results import has_reports, open_vectors
+from bert_embed.storage.files import open_raw, size_of
+from bert_embed.transforms.clusters.folder import ClusterFolder
 
 _ROWS = 4096  # vectors that are read at a time
 _COPIED = {"float16": "<f2", "ubinary": "<i1"}  # types that hold the vectors, smaller than float32
@@ -142,7 +142,7 @@ class VectorRows:
         ids: The documents' ids.
         rows: int64 `[rows]`, their numbers.
         vectors: float32 `[rows, width]`.
-        conditions: int8 `[rows]`, as `bert.clusters.cosines.conditions` gives them.
+        conditions: int8 `[rows]`, as `bert_embed.clusters.cosines.conditions` gives them.
     """
 
     ids: list[Any]

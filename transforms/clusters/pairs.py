@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 
-from bert.clusters.neighbours import Found, Pairs, find_pairs, join_pairs
-from storage.files import open_raw, size_of
-from transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
-from transforms.clusters.folder import ClusterFolder
-from transforms.clusters.job import ClusterJob, FileReport
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.clusters.neighbours import Found, Pairs, find_pairs, join_pairs
+from bert_embed.storage.files import open_raw, size_of
+from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
+from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.transforms.clusters.job import ClusterJob, FileReport
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 _COLUMNS = ("rows", "keys", "others", "other_keys", "scores")
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.formats.tf_example import Column
-from bert.ragged import places, splits_of
-from bert.specs import TextSpec
-from storage.errors import InputError
+from bert_embed.formats.tf_example import Column
+from bert_embed.ragged import places, splits_of
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 

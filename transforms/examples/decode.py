@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert.formats.tf_example import Column, decode_with_ids
-from bert.formats.tfrecord import Record
-from bert.ragged import places, splits_of, take_rows
-from bert.rows.build import Rows
-from bert.rows.documents import UnitTexts
-from bert.rows.layout import Layout, RowTokens, Units, widest_tokens
-from bert.rows.unique import unique_rows
-from bert.rows.windows import Windows
-from transforms.examples.check import (
+from bert_embed.formats.tf_example import Column, decode_with_ids
+from bert_embed.formats.tfrecord import Record
+from bert_embed.ragged import places, splits_of, take_rows
+from bert_embed.rows.build import Rows
+from bert_embed.rows.documents import UnitTexts
+from bert_embed.rows.layout import Layout, RowTokens, Units, widest_tokens
+from bert_embed.rows.unique import unique_rows
+from bert_embed.rows.windows import Windows
+from bert_embed.transforms.examples.check import (
     ExampleReading,
     check_tokenizer,
     feature_kinds,
@@ -25,10 +25,10 @@ from transforms.examples.check import (
     row_problems,
     warn_of_padding,
 )
-from transforms.records.part import Part
-from transforms.records.rejected import BLOCK_SKIPPED, Rejected
-from transforms.records.tokens import TokenBlock
-from transforms.unknown_words import unknown_words
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.rejected import BLOCK_SKIPPED, Rejected
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.unknown_words import unknown_words
 
 DAMAGED, NO_EXAMPLE = "damaged record", "no tf.train.Example with these features"
 _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that differ there differ

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.tf_example import Bytes, Feature, Ints, each, encode_records
-from bert.ragged import places, splits_of, take_rows
-from transforms.records.tokens import TokenBlock
+from bert_embed.formats.tf_example import Bytes, Feature, Ints, each, encode_records
+from bert_embed.ragged import places, splits_of, take_rows
+from bert_embed.transforms.records.tokens import TokenBlock
 
 if TYPE_CHECKING:
-    from bert.rows.layout import Layout, Units
+    from bert_embed.rows.layout import Layout, Units
 
 
 def example_bytes(block: TokenBlock, tokenizer: str) -> np.ndarray:

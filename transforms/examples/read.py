@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bert.formats.tfrecord import Record, unframed
-from storage.errors import InputError
-from transforms.examples.decode import ExampleReading, document_begins, example_block
-from transforms.read.lines import stored_pieces
-from transforms.records.part import Part
-from transforms.records.skip import rows_of_part
-from transforms.records.spec import BlockSpec, InputFile, Slice
-from transforms.records.tokens import TokenBlock
+from bert_embed.formats.tfrecord import Record, unframed
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.examples.decode import ExampleReading, document_begins, example_block
+from bert_embed.transforms.read.lines import stored_pieces
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.skip import rows_of_part
+from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
+from bert_embed.transforms.records.tokens import TokenBlock
 
 _PIECE = 1 << 20  # bytes read at a time
 _COUNTED = 1024  # documents in memory while they are counted
@@ -53,7 +53,7 @@ class RecordPart:
     """The records of one part, in the file's order: whole documents.
 
     Attributes:
-        number, last, end_of_file: As in `transforms.read.parts.ReadPart`.
+        number, last, end_of_file: As in `bert_embed.transforms.read.parts.ReadPart`.
         begins: bool `[records]`, which of them begin a document.
         first_record: Number of the first of them in the file.
     """

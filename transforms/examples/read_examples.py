@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
-from transforms.examples.decode import ExampleReading
-from transforms.examples.read import example_blocks
-from transforms.output_folder import OutputFolder
-from transforms.read.steps.read_blocks import read_unfinished
-from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
+from bert_embed.transforms.examples.decode import ExampleReading
+from bert_embed.transforms.examples.read import example_blocks
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.steps.read_blocks import read_unfinished
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
 
 
 @dataclass

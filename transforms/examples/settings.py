@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 
 import orjson
 
-from storage.errors import InputError
+from bert_embed.storage.errors import InputError
 
 _FORMAT = 1
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 
 import apache_beam as beam
 
-from transforms.examples.encode import example_bytes
-from transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
-from transforms.records.report import BlockReport
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.redact import RedactErrors
-from transforms.write.tfrecord import compressed, suffix
-from transforms.write.writer import Counting, WriteParts
+from bert_embed.transforms.examples.encode import example_bytes
+from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
+from bert_embed.transforms.records.report import BlockReport
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.write.tfrecord import compressed, suffix
+from bert_embed.transforms.write.writer import Counting, WriteParts
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,24 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from transforms.increments.keys import (
+from bert_embed.transforms.increments.keys import (
     Duplicates,
     InputKeys,
     add_duplicates,
     duplicates,
     reader_number,
 )
-from transforms.increments.read_keys import (
+from bert_embed.transforms.increments.read_keys import (
     KeySettings,
     KeysOf,
     ReadKeys,
     input_keys,
     rejected_ids,
 )
-from transforms.increments.skip_existing import SkipExisting
-from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.increments.skip_existing import SkipExisting
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 _EXAMPLES = 5
 

@@ -9,13 +9,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert.formats.output_files import vector_kinds
-from storage.errors import InputError, SettingError, StorageError
-from storage.files import open_raw
-from transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
-from transforms.increments.keys import EarlierKeys
-from transforms.output_folder import OutputFolder, parse_name
-from transforms.records.documents import id_hashes
+from bert_embed.formats.output_files import vector_kinds
+from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.files import open_raw
+from bert_embed.transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
+from bert_embed.transforms.increments.keys import EarlierKeys
+from bert_embed.transforms.output_folder import OutputFolder, parse_name
+from bert_embed.transforms.records.documents import id_hashes
 
 _ROWS = 1 << 16  # read at a time
 _KEY_COLUMNS = ["id", "text_hash"]

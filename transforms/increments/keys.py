@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from transforms.records.columnar import join, take
-from transforms.records.skip import ROW_BITS, places
+from bert_embed.transforms.records.columnar import join, take
+from bert_embed.transforms.records.skip import ROW_BITS, places
 
 _STRIPE_BITS = 16  # of a reader are the stripe; the bits above them are the block
 

@@ -14,26 +14,26 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from transforms.examples.decode import ExampleReading
-from transforms.examples.read import example_blocks
-from transforms.increments.earlier import EarlierFile, EarlierOutput, earlier_keys
-from transforms.increments.keys import (
+from bert_embed.transforms.examples.decode import ExampleReading
+from bert_embed.transforms.examples.read import example_blocks
+from bert_embed.transforms.increments.earlier import EarlierFile, EarlierOutput, earlier_keys
+from bert_embed.transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
     in_buckets,
     reader_number,
     rejected_places,
 )
-from transforms.output_folder import OutputFolder
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
-from transforms.records.documents import DocumentBlock, id_hashes
-from transforms.records.finished import finished_parts
-from transforms.records.skip import places
-from transforms.records.spec import BlockSpec
-from transforms.records.tokens import TokenBlock
-from transforms.redact import RedactErrors
-from transforms.tokenize import hashed_texts, text_hashes
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.records.documents import DocumentBlock, id_hashes
+from bert_embed.transforms.records.finished import finished_parts
+from bert_embed.transforms.records.skip import places
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.tokenize import hashed_texts, text_hashes
 
 _MOST_HELD = 1 << 20  # keys that a worker gathers before it passes them on: fewer tiny buckets
 

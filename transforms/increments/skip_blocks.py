@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import apache_beam as beam
 import numpy as np
 
-from transforms.records.columnar import take
-from transforms.records.documents import DocumentBlock
-from transforms.records.rejected import BLOCK_SKIPPED, Rejected
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.records.columnar import take
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.rejected import BLOCK_SKIPPED, Rejected
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 
 @dataclass

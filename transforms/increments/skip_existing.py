@@ -8,8 +8,8 @@ import apache_beam as beam
 import numpy as np
 import orjson
 
-from transforms.increments.earlier import EarlierFile, earlier_files, ids_among
-from transforms.increments.keys import (
+from bert_embed.transforms.increments.earlier import EarlierFile, earlier_files, ids_among
+from bert_embed.transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
     Places,
@@ -20,11 +20,11 @@ from transforms.increments.keys import (
     reader_number,
     removed_ids,
 )
-from transforms.increments.read_keys import KeySettings, ReadEarlier
-from transforms.output_folder import REMOVED, OutputFolder
-from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.increments.read_keys import KeySettings, ReadEarlier
+from bert_embed.transforms.output_folder import REMOVED, OutputFolder
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 BLOCK_RANGE = 256  # blocks whose skipped documents are joined to them together
 

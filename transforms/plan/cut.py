@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from transforms.records.spec import WHOLE_FILES, BlockSpec, Footer, InputFile, Slice
+from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec, Footer, InputFile, Slice
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # Much larger blocks spend time on fresh memory, much smaller ones on padding.

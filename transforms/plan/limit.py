@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from transforms.examples.read import limit_examples
-from transforms.read.lines import limit_lines
-from transforms.read.tables.csv_records import limit_records
-from transforms.records.spec import WHOLE_FILES, InputFile
+from bert_embed.transforms.examples.read import limit_examples
+from bert_embed.transforms.read.lines import limit_lines
+from bert_embed.transforms.read.tables.csv_records import limit_records
+from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:

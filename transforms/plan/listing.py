@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from storage.errors import SettingError
-from storage.files import FileInfo, join, list_files, read_bytes
-from transforms.examples.settings import are_settings
-from transforms.output_folder import SETTINGS_FILE
-from transforms.plan.limit import limit_files
-from transforms.plan.own_output import check_no_output
-from transforms.read.encoding import check_stored_encoding
-from transforms.read.tables.parquet_rows import with_footers
-from transforms.records.spec import COMPRESSIONS, FORMATS, WHOLE_FILES, InputFile
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.files import FileInfo, join, list_files, read_bytes
+from bert_embed.transforms.examples.settings import are_settings
+from bert_embed.transforms.output_folder import SETTINGS_FILE
+from bert_embed.transforms.plan.limit import limit_files
+from bert_embed.transforms.plan.own_output import check_no_output
+from bert_embed.transforms.read.encoding import check_stored_encoding
+from bert_embed.transforms.read.tables.parquet_rows import with_footers
+from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS, WHOLE_FILES, InputFile
 
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {

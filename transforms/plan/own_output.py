@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import orjson
 
-from bert.formats.output_files import RUN_FILE
-from storage.errors import InputError
-from storage.file_info import FileInfo
-from storage.files import absolute, join, read_bytes
-from storage.globs import fixed_folder, is_glob
-from storage.parallel import in_parallel
+from bert_embed.formats.output_files import RUN_FILE
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.files import absolute, join, read_bytes
+from bert_embed.storage.globs import fixed_folder, is_glob
+from bert_embed.storage.parallel import in_parallel
 
 _RECORD_KEYS = {"format", "run", "status"}
 

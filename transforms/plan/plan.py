@@ -7,15 +7,20 @@ from typing import Literal
 
 import apache_beam as beam
 
-from storage.errors import InputError
-from transforms.activity import activity
-from transforms.output_folder import OutputFolder
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files, listing_digest
-from transforms.records.finished import complete_readers
-from transforms.records.report import BlockReport
-from transforms.records.spec import READ_THROUGH_FORMATS, BlockSpec, InputFile, PlannedWork
-from transforms.records.step import Step
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.activity import activity
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.report import BlockReport
+from bert_embed.transforms.records.spec import (
+    READ_THROUGH_FORMATS,
+    BlockSpec,
+    InputFile,
+    PlannedWork,
+)
+from bert_embed.transforms.records.step import Step
 
 
 @dataclass(frozen=True)

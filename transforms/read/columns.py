@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from storage.errors import InputError, SettingError
+from bert_embed.storage.errors import InputError, SettingError
 
 _DEFAULTS = {"text_column": ("text",), "id_column": ("id",), "span_columns": ("start", "stop")}
 _FOREIGN = ";\t|"  # what other programs separate columns by

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import zstandard
 from isal import igzip, isal_zlib
 
-from storage.errors import InputError
+from bert_embed.storage.errors import InputError
 
 # zstd may expand 4 bytes to 128 KiB, and decompresses all of its input at once.
 _ZSTD_PIECE = 1 << 11

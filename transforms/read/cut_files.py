@@ -11,15 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.checksums import crc32c_of_bytes
-from storage.errors import StorageError
-from storage.files import is_remote, open_listed, read_bytes
-from storage.parallel import in_parallel
-from transforms.output_folder import OutputFolder
-from transforms.read.lines import Lines, read_parts
-from transforms.read.parts import ReadPart, end_mark
-from transforms.read.tables.csv_records import CsvRecords, read_csv_parts
-from transforms.records.spec import BlockSpec
+from bert_embed.storage.checksums import crc32c_of_bytes
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import is_remote, open_listed, read_bytes
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.lines import Lines, read_parts
+from bert_embed.transforms.read.parts import ReadPart, end_mark
+from bert_embed.transforms.read.tables.csv_records import CsvRecords, read_csv_parts
+from bert_embed.transforms.records.spec import BlockSpec
 
 _CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
 

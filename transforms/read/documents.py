@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.read.columns import Columns
-from transforms.records.columnar import join
-from transforms.records.rejected import Rejected
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.records.columnar import join
+from bert_embed.transforms.records.rejected import Rejected
 
 
 @dataclass(frozen=True)

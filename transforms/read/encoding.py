@@ -1,7 +1,7 @@
 """Rejects files in encodings that cannot be read, by their byte order marks."""
 
-from storage.errors import InputError
-from storage.files import is_remote, open_raw
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import is_remote, open_raw
 
 # Byte order marks; one of UTF-32 begins with one of UTF-16, so UTF-32 comes first.
 _MARKS = {
@@ -18,9 +18,9 @@ def check_encoding(path: str, start: bytes) -> None:
 
     Much of such a file would be valid UTF-8 by chance.
 
-    >>> check_encoding("/in/a.txt", b"\\xff\\xfea\\x00")
+    >>> check_encoding("a", b"\\xff\\xfea\\x00")
     Traceback (most recent call last):
-    storage.errors.InputError: /in/a.txt is UTF-16, convert it to UTF-8: iconv -f UTF-16 -t UTF-8
+    bert_embed.storage.errors.InputError: a is UTF-16, convert it to UTF-8: iconv -f UTF-16 -t UTF-8
     """
     for mark, name in _MARKS.items():
         if start.startswith(mark):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.errors import SettingError
-from transforms.records.rejected import BadRecordError
+from bert_embed.storage.errors import SettingError
+from bert_embed.transforms.records.rejected import BadRecordError
 
 # Types that a column of a text format can have, by their names in --extra_columns; CSV has no
 # lists.

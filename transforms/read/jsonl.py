@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from transforms.read.columns import Columns
-from transforms.read.documents import Documents
-from transforms.read.extra import ExtraValues
-from transforms.read.lines import Lines
-from transforms.read.records import BadRecord, Record, documents_of, id_of, record_of
-from transforms.read.text import INVALID_UTF8, line_texts, positions
-from transforms.records.rejected import BLANK_LINE, BadRecordError
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, id_of, record_of
+from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
+from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 
 
 def parse_jsonl(lines: Lines, columns: Columns) -> Documents:

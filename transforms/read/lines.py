@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from storage.files import is_remote, open_listed
-from storage.parallel import in_parallel
-from transforms.read.compressed import decompressed
-from transforms.read.encoding import check_encoding
-from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
-from transforms.records.spec import BlockSpec, InputFile, Slice
+from bert_embed.storage.files import is_remote, open_listed
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.read.compressed import decompressed
+from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
 _PIECE = 1 << 16  # bytes read at a time when a line continues after its block
 BOM = b"\xef\xbb\xbf"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.spec import BlockSpec
 
 
 class Content(Protocol):

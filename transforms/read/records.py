@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.read.columns import Columns
-from transforms.read.documents import Documents
-from transforms.records.rejected import BLANK_LINE, BadRecordError, Rejected
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError, Rejected
 
 Span = tuple[int, int]
 

@@ -6,10 +6,10 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from transforms.read.columns import Columns
-from transforms.read.documents import Documents
-from transforms.read.lines import Lines
-from transforms.records.rejected import BLANK_LINE, Rejected
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
 
 INVALID_UTF8 = "invalid UTF-8"
 TOO_LARGE = "record too large"

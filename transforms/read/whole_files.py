@@ -7,16 +7,16 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from storage.files import is_remote
-from storage.parallel import in_parallel
-from transforms.read import lines
-from transforms.read.columns import Columns
-from transforms.read.documents import Documents
-from transforms.read.encoding import check_encoding
-from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
-from transforms.read.text import INVALID_UTF8, TOO_LARGE
-from transforms.records.rejected import BLANK_LINE, Rejected
-from transforms.records.spec import BlockSpec, Slice
+from bert_embed.storage.files import is_remote
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.read.text import INVALID_UTF8, TOO_LARGE
+from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
+from bert_embed.transforms.records.spec import BlockSpec, Slice
 
 _PIECE = 1 << 20  # bytes read at a time
 

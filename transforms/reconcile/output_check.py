@@ -9,12 +9,12 @@ from typing import Any
 
 import apache_beam as beam
 
-from bert.formats.tfrecord import unframed
-from storage.files import checksum, open_raw
-from storage.parallel import in_parallel
-from storage.plurals import counted
-from transforms.activity import activity
-from transforms.output_folder import (
+from bert_embed.formats.tfrecord import unframed
+from bert_embed.storage.files import checksum, open_raw
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.activity import activity
+from bert_embed.transforms.output_folder import (
     REMOVED,
     RUN_FILE,
     OutputFile,
@@ -22,10 +22,10 @@ from transforms.output_folder import (
     parse_name,
     report_name,
 )
-from transforms.reconcile.totals import listing_hash, written_counts
-from transforms.reconcile.verdict import Verdict
-from transforms.records.report import BlockReport, read_report
-from transforms.records.step import Step
+from bert_embed.transforms.reconcile.totals import listing_hash, written_counts
+from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.report import BlockReport, read_report
+from bert_embed.transforms.records.step import Step
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5

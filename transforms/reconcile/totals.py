@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import apache_beam as beam
 
-from transforms.distinct import Distinct, joined
-from transforms.output_folder import OutputFile
-from transforms.records.report import SUMMED, BlockReport
+from bert_embed.transforms.distinct import Distinct, joined
+from bert_embed.transforms.output_folder import OutputFile
+from bert_embed.transforms.records.report import SUMMED, BlockReport
 
 _HASHES = 1 << 64
 _MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined

@@ -6,11 +6,11 @@ from typing import Any
 
 import apache_beam as beam
 
-from storage.plurals import counted
-from transforms.reconcile.totals import SumReports, Totals
-from transforms.records.report import BlockReport
-from transforms.records.spec import PlannedWork
-from transforms.records.step import Step
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.reconcile.totals import SumReports, Totals
+from bert_embed.transforms.records.report import BlockReport
+from bert_embed.transforms.records.spec import PlannedWork
+from bert_embed.transforms.records.step import Step
 
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
 

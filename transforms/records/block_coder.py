@@ -5,7 +5,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from transforms.records.columnar import nbytes
+from bert_embed.transforms.records.columnar import nbytes
 
 
 class BlockCoder(beam.coders.Coder):

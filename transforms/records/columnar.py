@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bert.ragged import take_rows
+from bert_embed.ragged import take_rows
 
 _Block = TypeVar("_Block")
 _ARROW = (pa.Array, pa.ChunkedArray, pa.Table)

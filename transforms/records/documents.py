@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from transforms.records.part import Part
+from bert_embed.transforms.records.part import Part
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from storage.files import size_of
-from storage.parallel import in_parallel
-from transforms.output_folder import OutputFolder
-from transforms.records.report import BlockReport, read_report
-from transforms.records.spec import BlockSpec
+from bert_embed.storage.files import size_of
+from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import BlockReport, read_report
+from bert_embed.transforms.records.spec import BlockSpec
 
 # Reports that one worker reads while all others wait for the plan; if there are more, the worker of
 # each block reads those of its block.

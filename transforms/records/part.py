@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from transforms.output_folder import OutputFile, part_name
-from transforms.records.rejected import Rejected
+from bert_embed.transforms.output_folder import OutputFile, part_name
+from bert_embed.transforms.records.rejected import Rejected
 
 
 @dataclass(frozen=True)

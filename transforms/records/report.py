@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from storage.files import read_bytes
-from transforms.distinct import Distinct
-from transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
-from transforms.records.part import Part
-from transforms.records.rejected import count_reasons
+from bert_embed.storage.files import read_bytes
+from bert_embed.transforms.distinct import Distinct
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder, parse_name, part_name
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.rejected import count_reasons
 
 _FORMAT = 2
 LENGTH_BIN = 16  # tokens a bin of the length histogram

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from transforms.records.columnar import take
-from transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.columnar import take
+from bert_embed.transforms.records.documents import DocumentBlock
 
 ROW_BITS = 32  # of a place are the row; the bits above them are the part
 

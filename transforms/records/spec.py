@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import zstandard
 
-from storage.files import FileInfo
+from bert_embed.storage.files import FileInfo
 
 if TYPE_CHECKING:
-    from transforms.read.cut_files import FileCut
+    from bert_embed.transforms.read.cut_files import FileCut
 
 _PICKLE = 5  # the first that stores long strings of bytes well
 FORMATS = {  # of suffixes; a file with any other one holds text

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from transforms.records.part import Part
+from bert_embed.transforms.records.part import Part
 
 if TYPE_CHECKING:
-    from bert.rows.build import Rows
-    from bert.rows.layout import Layout
+    from bert_embed.rows.build import Rows
+    from bert_embed.rows.layout import Layout
 
 
 @dataclass(frozen=True)

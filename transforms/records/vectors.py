@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from transforms.records.columnar import take
-from transforms.records.part import Part
+from bert_embed.transforms.records.columnar import take
+from bert_embed.transforms.records.part import Part
 
 
 @dataclass(frozen=True)

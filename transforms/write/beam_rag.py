@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from transforms.bigquery.schema import RAG_SCHEMA
-from transforms.records.vectors import EmbeddingBlock
-from transforms.write.columns import sentence_table
+from bert_embed.transforms.bigquery.schema import RAG_SCHEMA
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.write.columns import sentence_table
 
 
 def rag_table(block: EmbeddingBlock) -> pa.Table:

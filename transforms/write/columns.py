@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.number_types import stored
-from transforms.records.vectors import EmbeddingBlock, KeptWindows, TokenVectors, UnitVectors
+from bert_embed.formats.number_types import stored
+from bert_embed.transforms.records.vectors import (
+    EmbeddingBlock,
+    KeptWindows,
+    TokenVectors,
+    UnitVectors,
+)
 
 
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:

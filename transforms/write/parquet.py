@@ -7,13 +7,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.formats.number_types import output_dtype, stored_type
-from bert.formats.output_files import BEAM_RAG, KINDS
-from bert.formats.result_files import METADATA_KEY
-from transforms.records.columnar import is_list
-from transforms.records.vectors import EmbeddingBlock
-from transforms.write.beam_rag import rag_table
-from transforms.write.columns import TABLES
+from bert_embed.formats.number_types import output_dtype, stored_type
+from bert_embed.formats.output_files import BEAM_RAG, KINDS
+from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.transforms.records.columnar import is_list
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.write.beam_rag import rag_table
+from bert_embed.transforms.write.columns import TABLES
 
 _NUMBERS = "embedding.list.element"
 _VECTORS = (_NUMBERS, *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()))

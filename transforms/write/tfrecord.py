@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.number_types import output_dtype, stored
-from bert.formats.tf_example import Bytes, Feature, Floats, each, encode_records
-from storage.errors import InputError
-from transforms.records.vectors import EmbeddingBlock
-from transforms.write.columns import window_texts
+from bert_embed.formats.number_types import output_dtype, stored
+from bert_embed.formats.tf_example import Bytes, Feature, Floats, each, encode_records
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.write.columns import window_texts
 
 _LEVEL = 4  # of gzip: half the time of the default, 3% more bytes
 

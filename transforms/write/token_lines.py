@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.formats.number_types import output_dtype, restored, stored
-from transforms.records.vectors import EmbeddingBlock
+from bert_embed.formats.number_types import output_dtype, restored, stored
+from bert_embed.transforms.records.vectors import EmbeddingBlock
 
 _DECIMALS = 6
 

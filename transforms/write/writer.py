@@ -10,21 +10,21 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.output_files import KINDS, PIECES
-from transforms.distinct import distinct
-from transforms.metrics import count_report
-from transforms.output_folder import REJECTED, OutputFile, OutputFolder
-from transforms.records.documents import id_hashes
-from transforms.records.part import Part
-from transforms.records.rejected import rejected_lines
-from transforms.records.report import BlockReport, part_report, report_bytes
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.records.vectors import EmbeddingBlock
-from transforms.redact import RedactErrors
-from transforms.write.jsonl import write_jsonl
-from transforms.write.parquet import write_loadable, write_parquet
-from transforms.write.tfrecord import suffix, write_tfrecord
+from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.transforms.distinct import distinct
+from bert_embed.transforms.metrics import count_report
+from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
+from bert_embed.transforms.records.documents import id_hashes
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.rejected import rejected_lines
+from bert_embed.transforms.records.report import BlockReport, part_report, report_bytes
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.redact import RedactErrors
+from bert_embed.transforms.write.jsonl import write_jsonl
+from bert_embed.transforms.write.parquet import write_loadable, write_parquet
+from bert_embed.transforms.write.tfrecord import suffix, write_tfrecord
 
 
 @dataclass(frozen=True)

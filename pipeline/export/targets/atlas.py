@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.result_rows import Rows
-from pipeline.export.encode import write_parquet
-from pipeline.export.journal import JOURNAL, write_files
-from pipeline.export.source import Source
-from storage.files import join, write_whole
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.export.encode import write_parquet
+from bert_embed.pipeline.export.journal import JOURNAL, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, write_whole
 
 _FILE = "atlas.parquet"
 _FITTED_ROWS = 20_000  # of which the axes of the map are computed

@@ -3,14 +3,14 @@
 import os
 from collections.abc import Iterator
 
-from bert.formats.result_rows import Rows
-from pipeline.errors import UsageError
-from pipeline.export.encode import exported_dtype, schema_of, table, write_parquet
-from pipeline.export.journal import JOURNAL, rows_of_files, write_files
-from pipeline.export.source import Source
-from pipeline.outputs.card import card
-from storage.files import join, write_bytes, write_whole
-from transforms.output_folder import CARD
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.encode import exported_dtype, schema_of, table, write_parquet
+from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.pipeline.outputs.card import card
+from bert_embed.storage.files import join, write_bytes, write_whole
+from bert_embed.transforms.output_folder import CARD
 
 _MEGABYTES = 128  # of the vectors of a file
 _SPLIT = "train"

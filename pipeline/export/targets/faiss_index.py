@@ -16,11 +16,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert.formats.result_rows import Rows
-from pipeline.errors import UsageError
-from pipeline.export.encode import numbers, numbers_width, unit_length, write_parquet
-from pipeline.export.extras import required
-from pipeline.export.journal import (
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.encode import numbers, numbers_width, unit_length, write_parquet
+from bert_embed.pipeline.export.extras import required
+from bert_embed.pipeline.export.journal import (
     JOURNAL,
     Progress,
     claim,
@@ -28,8 +28,8 @@ from pipeline.export.journal import (
     prepare_folders,
     write_progress,
 )
-from pipeline.export.source import Source
-from storage.files import join, write_bytes, write_whole
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, write_bytes, write_whole
 
 FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
 _PROBES = 32  # lists that a search looks into, unless its reader sets another number

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert.formats.result_rows import Rows
-from pipeline.errors import UsageError
-from pipeline.export.encode import schema_of, table
-from pipeline.export.extras import required
-from pipeline.export.journal import (
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.encode import schema_of, table
+from bert_embed.pipeline.export.extras import required
+from bert_embed.pipeline.export.journal import (
     JOURNAL,
     Cutter,
     Progress,
@@ -18,8 +18,8 @@ from pipeline.export.journal import (
     rows_of_files,
     write_progress,
 )
-from pipeline.export.source import Source
-from storage.files import join
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join
 
 _COLUMN = "vector"  # which LanceDB searches by default
 _MEGABYTES = 128  # of the vectors that are added at once

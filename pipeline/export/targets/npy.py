@@ -6,11 +6,11 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from bert.formats.result_rows import Rows
-from pipeline.export.encode import number_type, numbers, numbers_width, write_parquet
-from pipeline.export.journal import JOURNAL, rows_of_files, write_files
-from pipeline.export.source import Source
-from storage.files import join, write_whole
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.export.encode import number_type, numbers, numbers_width, write_parquet
+from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, write_whole
 
 _MEGABYTES = 128  # of a file of vectors
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert.formats.output_files import PIECES
-from bert.formats.result_rows import POSITION, Rows
-from pipeline.errors import UsageError
-from pipeline.export.encode import exported_dtype, numbers
-from pipeline.export.extras import required
-from pipeline.export.journal import Cutter, rows_of_files
-from pipeline.export.source import Position, Source
-from pipeline.secrets import hide_secrets
-from storage.errors import InputError, StorageError
+from bert_embed.formats.output_files import PIECES
+from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.encode import exported_dtype, numbers
+from bert_embed.pipeline.export.extras import required
+from bert_embed.pipeline.export.journal import Cutter, rows_of_files
+from bert_embed.pipeline.export.source import Position, Source
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError, StorageError
 
 _MEGABYTES = 32  # of the vectors of a transaction
 _PROGRESS = "bert_embed_exports"

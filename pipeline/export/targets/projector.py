@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from bert.formats.result_rows import Rows
-from pipeline.export.journal import JOURNAL, write_files
-from pipeline.export.source import Source
-from storage.files import join, write_bytes, write_whole
-from transforms.write.jsonl import json_values
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.export.journal import JOURNAL, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, write_bytes, write_whole
+from bert_embed.transforms.write.jsonl import json_values
 
 _TENSORS, _METADATA, _CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 _BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")

@@ -9,16 +9,16 @@ from typing import Any, BinaryIO
 import orjson
 import pyarrow as pa
 
-from bert.formats.output_files import PIECES
-from bert.formats.result_rows import POSITION, Rows
-from pipeline.console import warn
-from pipeline.errors import UsageError
-from pipeline.export.journal import rows_of_files, write_files
-from pipeline.export.source import Source
-from storage.files import join, list_files, open_raw, write_whole
-from storage.plurals import counted
-from transforms.output_folder import REMOVED
-from transforms.write.jsonl import json_values
+from bert_embed.formats.output_files import PIECES
+from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.pipeline.console import warn
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.journal import rows_of_files, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, list_files, open_raw, write_whole
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.output_folder import REMOVED
+from bert_embed.transforms.write.jsonl import json_values
 
 _MOST_OBJECTS = 5000  # directly under the root
 _MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON

@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.loads import count
 
@@ -27,8 +27,8 @@ def test_every_command_runs(bigquery, gcs, tiny_bundle):
     found = list(commands())
     assert len(found) == 3
     for words in found:
-        assert words[:3] == [".venv/bin/python", "-m", "pipeline"]
-        ours = [word.replace("my-project", "test-project") for word in words[3:]]
+        assert words[0] == ".venv/bin/bert-embed"
+        ours = [word.replace("my-project", "test-project") for word in words[1:]]
         ours = [word.replace("gs://bucket/", "gs://bigquery-docs/") for word in ours]
         assert main([*ours, "--model", tiny_bundle]) == 0
     assert count(bigquery, "vectors", "news") == 1

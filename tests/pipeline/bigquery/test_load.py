@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows
 from tests.support.loads import count, interrupted, load
 
@@ -40,7 +40,7 @@ def test_vectors_arrive_in_the_table_and_are_the_files(
     assert load(output, tiny_bundle, corpus, f"test-project:{dataset}.v") == 0
     table = f"test-project.{dataset}.v"
     found = bigquery.rows(f"SELECT id, embedding, num_tokens, truncated FROM `{table}` ORDER BY id")
-    ids, vectors = bert.read(str(output))
+    ids, vectors = bert_embed.read(str(output))
     assert [row[0] for row in found] == sorted(ids) == ["k0", "k1", "k2", "k3"]
     stored = np.array([row[1] for row in found], np.float32)
     np.testing.assert_array_equal(stored, vectors[np.argsort(ids)])
@@ -82,11 +82,11 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     assert "nothing to do" in capsys.readouterr().out
     assert count(bigquery, dataset) == 4
     (folder,) = (tmp_path / "cache" / "loads").iterdir()
-    assert len(bert.read(folder)[0]) == 4
+    assert len(bert_embed.read(folder)[0]) == 4
     elsewhere = [*words, f"--temp_location={tmp_path}/temp"]
     assert main(elsewhere) == 0
     (folder,) = (tmp_path / "temp" / "loads").iterdir()
-    assert len(bert.read(folder)[0]) == 4
+    assert len(bert_embed.read(folder)[0]) == 4
 
 
 def test_rows_have_the_columns_of_beams_rag_package(
@@ -112,7 +112,7 @@ def test_rows_have_the_columns_of_beams_rag_package(
         ("a:1", "A river!"),
         ("b:0", "Seven stars."),
     ]
-    ids, vectors = bert.read(output)
+    ids, vectors = bert_embed.read(output)
     assert ids == ["a:0", "a:1", "b:0"]
     np.testing.assert_array_equal(np.array([row[1] for row in found], np.float32), vectors)
     metadata = [{each["key"]: each["value"] for each in row[3]} for row in found]
@@ -212,7 +212,7 @@ def test_fail_lets_its_own_rerun_pass(bigquery, dataset, corpus, tiny_bundle, tm
 def test_several_jobs_go_through_a_table_beside(
     bigquery, gcs, dataset, corpus, tiny_bundle, tmp_path, monkeypatch, where, disposition
 ):
-    monkeypatch.setattr("transforms.bigquery.load.MOST_URIS", 2)
+    monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
     output = tmp_path / "out"
     if where == "gs":
         gcs.client.create_bucket(f"bucket-{dataset}")
@@ -259,7 +259,7 @@ def test_nested_vectors_are_read_with_unnest(bigquery, dataset, tiny_bundle, tmp
         "UNNEST(tokens) AS t"
     )
     assert tokens[0][0] == "[CLS]"
-    assert {width for _, _, width in tokens} == {bert.read(str(output))[1].shape[1]}
+    assert {width for _, _, width in tokens} == {bert_embed.read(str(output))[1].shape[1]}
     found = bigquery.rows(
         f"SELECT w.word, ARRAY_LENGTH(w.embedding) FROM `{base}_words`, UNNEST(words) AS w"
     )

@@ -8,10 +8,10 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigquery import Client, QueryJob, SchemaField, Table
 
+from bert_embed.transforms.bigquery.client import translate_errors
 from tests.support.command import embed, record
 from tests.support.loads import count, ids, interrupted, load, texts
 from tests.support.models.tiny import write_tiny_huggingface
-from transforms.bigquery.client import translate_errors
 
 _NUMBERS = itertools.count()
 A, B, C = (["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c0", "c1", "c2", "c3"])
@@ -96,7 +96,7 @@ def test_a_table_that_lost_its_rows_is_loaded_again(
 def test_several_jobs_load_an_emptied_table_again(
     bigquery, gcs, dataset, tiny_bundle, tmp_path, monkeypatch, where
 ):
-    monkeypatch.setattr("transforms.bigquery.load.MOST_URIS", 2)
+    monkeypatch.setattr("bert_embed.transforms.bigquery.load.MOST_URIS", 2)
     output, corpus = tmp_path / "out", texts(tmp_path / "in.jsonl", "a")
     if where == "gs":
         gcs.client.create_bucket(f"bucket-{dataset}")
@@ -168,7 +168,7 @@ def test_fail_refuses_the_rows_of_others_after_its_own_were_replaced(
 
 @pytest.fixture
 def other_model(tmp_path):
-    from bert.importers.huggingface import import_huggingface
+    from bert_embed.importers.huggingface import import_huggingface
 
     write_tiny_huggingface(tmp_path / "source", heads=2)
     return import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle")).path

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
 
 ROWS, WIDTH, THRESHOLD = 3000, 32, 0.95
@@ -121,7 +121,7 @@ def test_an_output_of_another_job_is_replaced_on_request_only(source, tmp_path, 
 @pytest.mark.slow
 def test_eps_is_one_less_the_cosine(source, out, tmp_path):
     """A process of its own, so another order of bundles and other threads, too."""
-    words = [sys.executable, "-m", "pipeline", "dedup", str(source), str(tmp_path / "out")]
+    words = [sys.executable, "-m", "bert_embed", "dedup", str(source), str(tmp_path / "out")]
     subprocess.run([*words, "--eps=0.05"], check=True, capture_output=True)
     for kind in ("clusters", "duplicates"):
         mine = pd.read_parquet(tmp_path / "out" / kind)

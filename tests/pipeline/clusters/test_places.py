@@ -4,7 +4,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
 from tests.support.command import finish, start
 from tests.support.local_runners import RUNNERS, runner_flags

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert.formats.number_types import OUTPUT_DTYPES, restored, stored
-from pipeline.cli import main
+from bert_embed.formats.number_types import OUTPUT_DTYPES, restored, stored
+from bert_embed.pipeline.cli import main
 from tests.support.clustered import clustered_vectors, write_output
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
 from tests.support.models.tiny import WORDS
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import bert
+import bert_embed
 from tests.support.embedding_blocks import described, embedding_block, unit_vectors, write
 from tests.support.exports import contents, export
 from tests.support.finished_runs import extra_of, finished_run
@@ -49,7 +49,7 @@ def test_npy_files_map_into_memory_and_their_tables_go_with_them(runs, tmp_path,
         "metadata_0000.parquet",
     ]
     found = np.load(tmp_path / "npy" / "emb_0000.npy", mmap_mode="r")
-    ids, vectors = bert.read(source)
+    ids, vectors = bert_embed.read(source)
     assert isinstance(found, np.memmap)
     np.testing.assert_array_equal(found, expected(dtype, vectors), strict=True)
     table = pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")
@@ -75,7 +75,7 @@ def test_json_lines_give_the_same_export_as_parquet(runs, tmp_path, dtype):
 def test_tfrecord_files_are_exported_too(runs, tmp_path):
     source = runs("tfrecord", "int8", extra=False)
     assert export(source, tmp_path / "npy", "npy") == 0
-    _, vectors = bert.read(source)
+    _, vectors = bert_embed.read(source)
     np.testing.assert_array_equal(np.load(tmp_path / "npy" / "emb_0000.npy"), vectors)
     table = pq.read_table(tmp_path / "npy" / "metadata_0000.parquet")
     assert table.column_names == ["id", "text"]
@@ -114,7 +114,7 @@ def test_load_dataset_has_typed_features_and_all_rows(runs, tmp_path, monkeypatc
     source, dest = runs(dtype=dtype), tmp_path / "data set"
     assert export(source, dest, "datasets") == 0
     found = datasets.load_dataset(str(dest), split="train", cache_dir=str(tmp_path / "cache"))
-    ids, vectors = bert.read(source)
+    ids, vectors = bert_embed.read(source)
     wanted = expected(dtype, vectors)
     assert found["id"][:] == ids
     assert found.features["embedding"] == datasets.List(
@@ -148,7 +148,7 @@ def test_the_projector_gets_a_sample_that_is_spread_over_all(runs, tmp_path, kep
         assert metadata[0][:3] == ["id", "text", "lang"]
         assert metadata[2][1].endswith(" with ümlaut")
     names = [cells[0] for cells in metadata[kept:]]
-    ids, vectors = bert.read(source)
+    ids, vectors = bert_embed.read(source)
     chosen = [ids.index(name) for name in names]
     assert (len(chosen), chosen[0] < 5, chosen[-1] > TOTAL - 6) == (500, True, True)
     assert max(np.diff(chosen)) < 10
@@ -159,7 +159,7 @@ def test_the_projector_gets_a_sample_that_is_spread_over_all(runs, tmp_path, kep
 def test_the_map_of_an_atlas_has_the_principal_components(runs, tmp_path):
     assert export(runs(), tmp_path / "atlas", "atlas") == 0
     table = pd.read_parquet(tmp_path / "atlas" / "atlas.parquet")
-    _, vectors = bert.read(runs())
+    _, vectors = bert_embed.read(runs())
     np.testing.assert_array_equal(np.stack(table["vector"]), vectors)
     left, sizes, right = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     for number, name in enumerate(["projection_x", "projection_y"]):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, start
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
@@ -189,7 +189,7 @@ def test_help_names_every_target(capsys):
 
 MEASURE = """
 import resource, sys
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 source, dest, *targets = sys.argv[1:]
 for target in targets:
     assert main(["export", source, f"{dest}/{target}", "--to", target]) == 0

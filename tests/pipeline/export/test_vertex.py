@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import bert
-from pipeline.export.options import ExportOptions
-from pipeline.export.source import open_source
-from pipeline.export.targets.vertex import VertexTarget
+import bert_embed
+from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.pipeline.export.source import open_source
+from bert_embed.pipeline.export.targets.vertex import VertexTarget
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
 
@@ -91,7 +91,7 @@ def test_a_root_holds_all_points_and_the_ids_to_delete(run, tmp_path):
     assert export(run, tmp_path / "root", "vertex", **flags) == 0
     points, deleted = read_root(contents(tmp_path / "root"), 12)
     assert deleted == ["gone/1", "gone ü"]
-    ids, vectors = bert.read(run)
+    ids, vectors = bert_embed.read(run)
     assert list(points) == ids
     found = np.array([point["embedding"] for point in points.values()], np.float32)
     np.testing.assert_array_equal(found, vectors)
@@ -120,7 +120,7 @@ def test_numbers_of_every_type_are_written_as_floats(tmp_path, dtype):
     assert export(source, tmp_path / "root", "vertex") == 0
     points, _ = read_root(contents(tmp_path / "root"), 12)
     found = np.array([point["embedding"] for point in points.values()], np.float32)
-    np.testing.assert_array_equal(found, bert.read(source)[1])
+    np.testing.assert_array_equal(found, bert_embed.read(source)[1])
     assert all(set(point) == {"id", "embedding"} for point in points.values())
 
 

@@ -4,9 +4,9 @@ import datetime
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.options import EmbedOptions
-from pipeline.resolve.dates import with_dates
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.resolve.dates import with_dates
 from tests.support.command import embed, flags_of, record
 
 NIGHT = datetime.datetime(2026, 3, 1, 0, 30, tzinfo=datetime.UTC)

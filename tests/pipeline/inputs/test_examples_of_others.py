@@ -5,7 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 
-import bert
+import bert_embed
 from tests.support.command import (
     embed,
     rows,
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_examples_of_other_programs(tmp_path, tiny_bundle):
     """`input_ids` are enough; filling is left out, a record's number is its id."""
-    encoder = bert.load(tiny_bundle)
+    encoder = bert_embed.load(tiny_bundle)
     texts = ["the bank", "river of money", "the bank"]
     records = []
     for row in encoder.tokenizer.encode(texts):
@@ -64,7 +64,7 @@ def test_ids_may_be_integers(tmp_path, tiny_bundle):
 
 
 def test_padding_that_no_mask_leaves_out_is_told(tmp_path, tiny_bundle, capfd, caplog):
-    pad = bert.load(tiny_bundle).tokenizer.pad_id
+    pad = bert_embed.load(tiny_bundle).tokenizer.pad_id
     masked = {"input_ids": [2, 9, 3, pad], "input_mask": [1, 1, 1, 0]}
     path = written(tmp_path / "masked.tfrecord", [masked, {"input_ids": [2, 9, 3]}])
     assert embed(tmp_path / "one", tiny_bundle, path) == 0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.importers.huggingface import import_huggingface
-from pipeline.cli import main
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.pipeline.cli import main
 from tests.support.command import (
     data_files,
     embed,

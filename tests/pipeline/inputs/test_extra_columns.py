@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bert_embed.transforms.records.vectors import take_documents
 from tests.support.command import data_files, embed, record, rejected, rows
 from tests.support.embedding_blocks import embedding_block, numbers
-from transforms.records.vectors import take_documents
 
 pytestmark = pytest.mark.slow
 

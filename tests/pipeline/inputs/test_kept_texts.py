@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, flags_of, rows
 
 pytestmark = pytest.mark.slow

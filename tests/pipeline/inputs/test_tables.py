@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, files, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
@@ -27,7 +27,7 @@ def test_every_format_gives_the_same_vectors(tmp_path, tiny_bundle):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=2)
     lines = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(TEXTS)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    expected = bert.load(tiny_bundle).encode(TEXTS)
+    expected = bert_embed.load(tiny_bundle).encode(TEXTS)
     for name in ("in.csv", "in.csv.gz", "in.parquet", "in.jsonl"):
         output = tmp_path / f"out-{name}"
         assert embed(output, tiny_bundle, tmp_path / name, block_bytes=40) == 0

@@ -2,8 +2,8 @@
 
 import gzip
 
+from bert_embed.transforms.read import lines
 from tests.support.command import embed, record, rejected, rows
-from transforms.read import lines
 
 
 def write(folder, files):

@@ -6,8 +6,8 @@ import datasets
 import pytest
 import yaml
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 
 
@@ -40,7 +40,7 @@ def test_the_card_leads_readers_to_each_kind_of_vectors(output, tmp_path, capsys
         cache = str(tmp_path / "cache")
         found = datasets.load_dataset(str(output), kind, split="train", cache_dir=cache)
         assert found["id"] == [0, 1, 2, 3] or found["id"] == ["0", "1", "2", "3"]
-    assert len(bert.read(output)[0]) == 4
+    assert len(bert_embed.read(output)[0]) == 4
     assert main(["verify", str(output)]) == 0
 
 

@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
-from bert.graph.load import load_tokenizer
-from pipeline import graph
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.pipeline import graph
+from bert_embed.transforms.infer import BertModelHandler
 from tests.support.command import (
     ROOT,
     embed,
@@ -23,7 +24,6 @@ from tests.support.command import (
     rows,
 )
 from tests.support.engines import load_watched
-from transforms.infer import BertModelHandler
 
 pytestmark = pytest.mark.slow
 
@@ -36,10 +36,10 @@ SMALL = {"block_bytes": 1000, "threads": 1}
 KILLER = """
 import os, signal, sys, time
 from functools import partial
-from pipeline import graph
-from pipeline.cli import main
+from bert_embed.pipeline import graph
+from bert_embed.pipeline.cli import main
 from tests.support.engines import load_watched
-from transforms.infer import BertModelHandler
+from bert_embed.transforms.infer import BertModelHandler
 def die(ids):
     if (ids == POISON_ID).any():
         time.sleep(float(os.environ["DYING_SECONDS"]))
@@ -67,7 +67,7 @@ def poison(corpus):
 
 
 def poison_id(bundle):
-    from bert.bundle.bundle import read_bundle
+    from bert_embed.bundle.bundle import read_bundle
 
     return load_tokenizer(read_bundle(bundle)).encode(POISON)[1]
 

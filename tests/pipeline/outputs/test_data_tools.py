@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-import bert
+import bert_embed
 from tests.support.command import data_files, embed, record
 
 KINDS = ("embeddings", "tokens", "words")
@@ -106,8 +106,8 @@ def test_ids_keep_the_type_of_their_column(tmp_path, tiny_bundle, kind):
         found = ds.dataset(tmp_path / "out" / folder).to_table()["id"]
         assert found.combine_chunks() == ids
         assert found.type == kind
-    assert bert.read(tmp_path / "out")[0] == ids.to_pylist()
-    assert [each.id for each in bert.read_words(tmp_path / "out")] == ids.to_pylist()
+    assert bert_embed.read(tmp_path / "out")[0] == ids.to_pylist()
+    assert [each.id for each in bert_embed.read_words(tmp_path / "out")] == ids.to_pylist()
     assert embed(tmp_path / "lines", tiny_bundle, source, output_format="jsonl") == 0
     (lines,) = data_files(tmp_path / "lines")
     assert [json.loads(line)["id"] for line in lines.open()] == ids.to_pylist()

@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.pipeline.outputs.test_resume import wait_for_reports
 from tests.support.command import embed, files, flags_of, record, rows, start, stray
 from tests.support.days import counts, removed_ids, some_texts, write
@@ -202,8 +202,10 @@ def test_equal_texts_of_a_block_run_once(tmp_path, tiny_bundle):
 
 
 def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
-    monkeypatch.setattr("pipeline.run.BUCKET_KEYS", 20)  # in place of a corpus of millions
-    monkeypatch.setattr("transforms.increments.skip_existing.BLOCK_RANGE", 3)
+    monkeypatch.setattr(
+        "bert_embed.pipeline.run.BUCKET_KEYS", 20
+    )  # in place of a corpus of millions
+    monkeypatch.setattr("bert_embed.transforms.increments.skip_existing.BLOCK_RANGE", 3)
     texts = some_texts(400)
     changed = {name: f"{text} of" for name, text in texts.items() if name.endswith("3")}
     gone = {f"gone{n}": "red" for n in range(9)}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, rows
 
 pytestmark = pytest.mark.slow

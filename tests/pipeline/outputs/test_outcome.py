@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.outputs.outcome import speed_of_faster
+from bert_embed.pipeline.outputs.outcome import speed_of_faster
 from tests.support.command import embed, record, rows
 
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
+from bert_embed.transforms.records.report import read_report
 from tests.support.command import embed, files, record, rejected, rows, vectors
 from tests.support.models.tiny import write_tiny_huggingface
-from transforms.output_folder import OutputFolder
-from transforms.read.lines import MOST_RECORD_BYTES
-from transforms.records.report import read_report
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +296,7 @@ def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
         assert len(told.splitlines()) == 1
     else:
         (output / "embeddings" / "part-x.parquet").write_bytes(b"no file of a run")
-        assert len(bert.read(output)[0]) == 3
+        assert len(bert_embed.read(output)[0]) == 3
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     path.write_bytes(path.read_bytes()[:-20])
     reported_as(output, path)
     with pytest.raises(ValueError, match="is damaged"):
-        bert.read(output)
+        bert_embed.read(output)
     fields = [field for field in schema if field.name in ("id",)]
     with pq.ParquetWriter(path, pa.schema(fields)) as writer:
         table = pa.table({"id": pa.nulls(1 << 20, pa.string())}, pa.schema(fields))
@@ -315,7 +315,7 @@ def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     assert path.stat().st_size < 16 << 20
     reported_as(output, path)
     with pytest.raises(ValueError, match="is damaged") as refused:
-        bert.read(output)
+        bert_embed.read(output)
     assert "declares" in str(refused.value.__cause__)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, files, record, rejected, reports
 
 LINES = 40
@@ -130,7 +130,7 @@ def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle
     name, damage, _ = FAULTS[fault]
     damage(output / name)
     with pytest.raises(ValueError, match="bert-embed verify"):
-        bert.read(output)
+        bert_embed.read(output)
     assert (
         main(["search", f"--embeddings={output}", "--query=river", f"--model={tiny_bundle}"]) == 2
     )
@@ -140,14 +140,14 @@ def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle
 def test_an_unfinished_run_is_read_only_on_request(output):
     changed = record(output)
     (output / "run.json").write_text(json.dumps(changed | {"status": "running"}))
-    whole = len(bert.read(output, partial=True)[0])
+    whole = len(bert_embed.read(output, partial=True)[0])
     assert whole == LINES - 1
     reports(output)[1].unlink()
     with pytest.raises(
         ValueError, match=r"the run is not complete \(status running\).*partial=True"
     ):
-        bert.read(output)
-    ids, vectors = bert.read(output, partial=True)
+        bert_embed.read(output)
+    ids, vectors = bert_embed.read(output, partial=True)
     assert 0 < len(ids) == len(vectors) < whole
 
 
@@ -252,7 +252,7 @@ def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny
     assert main(["verify", "gs://verify/out"]) == 1
     assert f"gs://verify/out: {FIRST}: has crc32c" in capsys.readouterr().out
     with pytest.raises(ValueError, match="is damaged"):
-        bert.read("gs://verify/out")
+        bert_embed.read("gs://verify/out")
 
 
 def test_what_is_no_output_is_refused(tmp_path, capsys):

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record
 
 

@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.progress.snapshot import snapshot_of
-from pipeline.progress.state import WatchedRun
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.progress.snapshot import snapshot_of
+from bert_embed.pipeline.progress.state import WatchedRun
+from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, reports, start
 from tests.support.servers.faults import behind
-from transforms.output_folder import OutputFolder
 
 AGO = 100  # seconds since the last part of a run that is made to look unfinished
 LINES = 400

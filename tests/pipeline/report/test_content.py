@@ -7,8 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rejected
 from tests.support.report_pages import content, content_of
 
@@ -77,7 +77,7 @@ def test_rejected_records_have_file_and_line_but_no_text(page, output, corpus):
 
 
 def test_the_health_is_that_of_the_vectors(page, output):
-    ids, vectors = bert.read(output)
+    ids, vectors = bert_embed.read(output)
     assert page["documents"]["ids"] == ids
     health = page["vectors"]
     assert health["equal"] == len(vectors) - len(np.unique(vectors, axis=0)) > 0
@@ -95,7 +95,7 @@ def test_the_health_is_that_of_the_vectors(page, output):
 
 
 def test_the_map_is_the_plane_of_most_variance(page, output):
-    _, vectors = bert.read(output)
+    _, vectors = bert_embed.read(output)
     (made,) = page["map"]["projections"]
     assert (made["name"], made["package"], made["version"]) == ("PCA", "numpy", np.__version__)
     left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
@@ -107,7 +107,7 @@ def test_the_map_is_the_plane_of_most_variance(page, output):
 
 
 def test_neighbours_are_the_nearest_of_other_documents_without_copies(page, output):
-    _, vectors = bert.read(output)
+    _, vectors = bert_embed.read(output)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert len(page["neighbours"]) == 10
     for each in page["neighbours"]:

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 from tests.support.loads import load
 from tests.support.report_pages import content
@@ -42,7 +42,7 @@ STORED = {
 def test_vectors_are_read_as_they_are_stored(flags, corpus, tiny_bundle, tmp_path):
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, corpus, **flags) == 0
-    page, (ids, vectors) = content(output), bert.read(output)
+    page, (ids, vectors) = content(output), bert_embed.read(output)
     assert page["documents"]["ids"] == ids
     flat = vectors.reshape(len(ids), -1)
     unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)

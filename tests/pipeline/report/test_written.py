@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import pyarrow.dataset
 import pytest
 
-import pipeline
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, flags_of, record, sentence_files
 from tests.support.report_pages import content, content_of
 
@@ -98,7 +98,7 @@ def test_a_large_run_writes_it_in_a_process_of_its_own(tiny_bundle, tmp_path, ca
 
 def test_python_calls_write_it_too(corpus, tiny_bundle, tmp_path):
     output = tmp_path / "out"
-    pipeline.embed(corpus, output, model=tiny_bundle, show_progress=False)
+    bert_embed.embed(corpus, output, model=tiny_bundle, show_progress=False)
     assert content(output)["counts"]["embedded"] == len(TEXTS)
 
 
@@ -171,7 +171,7 @@ def test_texts_of_an_input_that_is_gone_are_noted(corpus, tiny_bundle, tmp_path,
 @pytest.mark.slow
 def test_a_page_of_many_long_texts_keeps_to_its_size(tiny_bundle, tmp_path):
     """Texts that take six bytes a letter are cut until the page fits."""
-    from pipeline.report.page import MOST_BYTES, page
+    from bert_embed.pipeline.report.page import MOST_BYTES, page
 
     rows = 20_000
     content_ = {

@@ -48,7 +48,7 @@ def command(dataflow, model, output, *flags):
 def started(dataflow, *arguments, python=()):
     """The command in a process of its own, which does not outlive the test."""
     process = subprocess.Popen(
-        [sys.executable, *python, "-m", "pipeline", *command(dataflow, *arguments)],
+        [sys.executable, *python, "-m", "bert_embed", *command(dataflow, *arguments)],
         cwd=ROOT,
         env={**os.environ, **dataflow.environment},
         stdout=subprocess.PIPE,
@@ -178,7 +178,8 @@ def test_an_accelerator_is_given_to_every_worker(dataflow, tiny_bundle, name, ma
     assert "use_multiple_sdk_containers" not in job["environment"]["experiments"]
     graph = dataflow.graph(job)
     assert set(map(len, environments(graph).values())) == {0}, "never a hint, too"
-    # A device makes batches of the few shapes that it compiles, see tests/bert/engines/test_xla.py.
+    # A device makes batches of the few shapes that it compiles:
+    # tests/bert_embed/engines/test_xla.py.
     device = {"t4": "gpu", "v5e": "tpu"}[name]
     assert vars(handler(graph))["device"] == device
     assert vars(handler(graph))["threads"] is None
@@ -261,7 +262,7 @@ def test_a_command_that_waits_sums_up_its_job(dataflow, gcs, tiny_bundle, tmp_pa
     place = package["location"].removeprefix("storage.googleapis.com/")
     with tarfile.open(gcs.root / place) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pipeline/graph.py", "transforms/infer.py", "bert/encoder.py"} <= names
+    assert {"pipeline/graph.py", "transforms/infer.py", "bert_embed/encoder.py"} <= names
 
 
 def test_a_job_that_the_service_gives_up_has_failed(dataflow, gcs, tiny_bundle, monkeypatch):

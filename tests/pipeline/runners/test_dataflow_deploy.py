@@ -11,15 +11,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pipeline.accelerators import ACCELERATORS
-from pipeline.cli import main
+from bert_embed.pipeline.accelerators import ACCELERATORS
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, EXAMPLE, printed
 
 DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
 PAGE = (ROOT / "docs" / "dataflow.md").read_text("utf-8")
-COMMANDS = re.findall(r"^python -m pipeline (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^bert-embed (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
 
 
 def pins(path):
@@ -72,7 +72,15 @@ def test_tensorflow_and_its_text_are_of_one_release_in_every_image():
 def test_an_image_has_every_package_and_file_that_it_copies():
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
     sources = {source for line in copied for source in line.split()}
-    assert {"bert", "transforms", "pipeline", "setup.py", "LICENSE", "requirements.txt"} <= sources
+    assert {
+        "src",
+        "bert_embed",
+        "transforms",
+        "pipeline",
+        "setup.py",
+        "LICENSE",
+        "requirements.txt",
+    } <= sources
     allowed = {
         line[1:]
         for line in (DOCKER / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
@@ -120,7 +128,7 @@ def test_what_make_dataflow_runs_is_a_job(
     assert settings.startswith(f"_IMAGE={image}")
     assert f",_DEVICE={device}," in settings
     assert settings.endswith(",_TARGET=worker")
-    assert submit[1:3] == ["-m", "pipeline"]
+    assert submit[1:3] == ["-m", "bert_embed"]
     assert main([*submit[3:], "--dry_run"]) == 0
     plan = capsys.readouterr().out
     assert f"{machine}, 1 to 20" in plan

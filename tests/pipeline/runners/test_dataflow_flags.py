@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import flags_of
 
 WHOLE = {

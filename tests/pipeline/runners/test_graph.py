@@ -10,18 +10,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from pipeline.graph import build
-from pipeline.options import EmbedOptions
-from pipeline.outputs import run_record
-from pipeline.outputs.outcome import summary
-from pipeline.prepare import prepare
+from bert_embed.pipeline.graph import build
+from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs.outcome import summary
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.transforms.distinct import distinct, joined
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.plan.plan import planned_work
+from bert_embed.transforms.reconcile.totals import SumReports
+from bert_embed.transforms.records.report import BlockReport, parse_report
 from tests.support.command import embed, record
-from transforms.distinct import distinct, joined
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import input_files
-from transforms.plan.plan import planned_work
-from transforms.reconcile.totals import SumReports
-from transforms.records.report import BlockReport, parse_report
 
 PRIMITIVES = common_urns.primitives
 

@@ -26,7 +26,7 @@ def output(text, tiny_bundle):
 # The command takes its words from the process, as `bert-embed` does.
 _CODE = """
 import sys
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 code = main()
 print(*sys.modules, file=sys.stderr)
 sys.exit(code)

@@ -10,9 +10,9 @@ import pytest
 from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
-import pipeline
-from pipeline.errors import UsageError
-from pipeline.runners.job_errors import explains_itself, lost_connection, root_message
+import bert_embed
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.runners.job_errors import explains_itself, lost_connection, root_message
 from tests.support.command import ROOT, embed, flags_of, record, rows, start
 
 LINES = 60
@@ -209,4 +209,4 @@ def test_an_error_of_a_worker_keeps_its_traceback():
 )
 def test_wrong_values_are_refused_by_name(tmp_path, tiny_bundle, text, flags, message):
     with pytest.raises(UsageError, match=message):
-        pipeline.embed(input=text, output=tmp_path / "out", model=tiny_bundle, **flags)
+        bert_embed.embed(input=text, output=tmp_path / "out", model=tiny_bundle, **flags)

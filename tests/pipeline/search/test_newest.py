@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import bert
-from pipeline.commands.search import search
+import bert_embed
+from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
 
 DAYS = {
@@ -48,7 +48,7 @@ def test_only_the_newest_version_is_found(days, reverse):
 
 def test_old_versions_take_no_place_among_the_best(days, tiny_bundle):
     query = "the first, written again"  # whose best hit is tuesday's, which is old
-    encoder = bert.load(tiny_bundle)
+    encoder = bert_embed.load(tiny_bundle)
     texts = [DAYS[day][number] for number, day in sorted(NEWEST)]
     cosines = encoder.encode(texts) @ encoder.encode(query)
     best = sorted(zip(-cosines, sorted(NEWEST), strict=True))

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import bert
-from pipeline.cli import main
-from pipeline.commands.search import search
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands.search import search
 from tests.support.command import embed
 from tests.support.rounding import MINILM, relative_error
 
@@ -37,7 +37,7 @@ def test_the_nearest_document_comes_first(output, query, name):
     assert len(hits) == 3
     assert hits[0].at.id == name
     assert hits[0].text == TEXTS[name]
-    encoder = bert.load("minilm")
+    encoder = bert_embed.load("minilm")
     expected = encoder.encode([TEXTS[name]])[0] @ encoder.encode([query])[0]
     assert abs(hits[0].score - expected) <= 4 * relative_error(MINILM)  # of both vectors, twice
     scores = [hit.score for hit in hits]
@@ -45,8 +45,8 @@ def test_the_nearest_document_comes_first(output, query, name):
 
 
 def test_hits_equal_a_plain_computation_over_all_vectors(output):
-    ids, vectors = bert.read(output)
-    query = bert.load("minilm").encode(["kneading"])[0]
+    ids, vectors = bert_embed.read(output)
+    query = bert_embed.load("minilm").encode(["kneading"])[0]
     order = np.argsort(-(vectors @ query), kind="stable")
     (hits,) = search(str(output), ["kneading"], k=99)
     assert [hit.at.id for hit in hits] == [ids[n] for n in order]

@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import bert
-from bert.formats.number_types import OUTPUT_DTYPES
-from pipeline.cli import main
-from pipeline.commands.search import search
-from pipeline.errors import UsageError
+import bert_embed
+from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands.search import search
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
+from bert_embed.transforms.write.writer import write_block
 from tests.support.command import embed, record, sentence_files
 from tests.support.rounding import MINILM, relative_error
-from transforms.records.part import Part
-from transforms.records.vectors import EmbeddingBlock, KeptWindows
-from transforms.write.writer import write_block
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ WINDOWS = [("long", 0, 48), ("long", 49, 83), ("law", 0, 45)]
 
 @functools.cache
 def encoder():
-    return bert.load("minilm")
+    return bert_embed.load("minilm")
 
 
 @pytest.fixture(scope="module")

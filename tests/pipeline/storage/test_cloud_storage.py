@@ -6,8 +6,8 @@ import signal
 import numpy as np
 import pytest
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.pipeline.outputs.test_resume import wait_for_reports
 from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
 
@@ -176,11 +176,11 @@ def test_settings_come_from_a_file_there(gcs, url, local, corpus, tiny_bundle, t
 def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, capsys):
     address, _ = bucket(gcs, "results")
     assert embed(f"{address}/out", tiny_bundle, url, granularity="sentence,token", **SMALL) == 0
-    ids, vectors = bert.read(f"{address}/out")
-    wanted_ids, wanted = bert.read(local)
+    ids, vectors = bert_embed.read(f"{address}/out")
+    wanted_ids, wanted = bert_embed.read(local)
     assert ids == wanted_ids
     np.testing.assert_array_equal(vectors, wanted)
-    assert [each.id for each in bert.read_tokens(f"{address}/out/")] == wanted_ids
+    assert [each.id for each in bert_embed.read_tokens(f"{address}/out/")] == wanted_ids
     capsys.readouterr()
     flags = ["--query", "red river bank", "--k", "2"]
     assert main(["search", "--embeddings", f"{address}/out", *flags]) == 0

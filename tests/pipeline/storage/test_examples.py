@@ -1,6 +1,6 @@
 """Examples in Cloud Storage: written there, read from there, kept there."""
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, files
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline.cli import main
+from bert_embed.pipeline.cli import main
 from tests.support.command import ROOT, embed, files, flags_of, record, rejected, rows
 from tests.support.servers.faults import behind, some
 
@@ -109,7 +109,7 @@ def test_a_damaged_answer_is_noticed(gcs, proxied, corpus, tiny_bundle, tmp_path
 def test_an_outage_fails_the_job_and_the_same_command_continues(
     gcs, proxied, corpus, local, tiny_bundle, capsys, monkeypatch
 ):
-    monkeypatch.setattr("storage.gcs.PATIENCE", 1.0)
+    monkeypatch.setattr("bert_embed.storage.gcs.PATIENCE", 1.0)
     _, url, output = a_bucket(gcs, "outage", corpus)
 
     def down_after_a_while(method, path):
@@ -178,7 +178,7 @@ def test_missing_buckets_are_named(gcs, corpus, tiny_bundle, capsys):
 
 
 def test_a_server_out_of_reach_is_told_soon(corpus, tiny_bundle, capsys, monkeypatch):
-    monkeypatch.setattr("storage.gcs.FIRST_ANSWER", 1.0)
+    monkeypatch.setattr("bert_embed.storage.gcs.FIRST_ANSWER", 1.0)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")  # nobody listens there
     assert embed("gs://any/out", tiny_bundle, "gs://any/in.txt") == 1, "the command is not wrong"
     assert_one_sentence(capsys.readouterr().err, "gs://any/in.txt", "cannot be reached")
@@ -224,7 +224,7 @@ def test_a_full_disk_fails_the_job_and_leaves_no_half_file(corpus, local, tiny_b
     output = tmp_path / "out"
     smallest = min(p.stat().st_size for p in local.glob("embeddings/part-*"))
     script = (
-        "import resource, signal, sys; from pipeline.cli import main;"
+        "import resource, signal, sys; from bert_embed.pipeline.cli import main;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({smallest - 1},) * 2);"
         "sys.exit(main(sys.argv[1:]))"

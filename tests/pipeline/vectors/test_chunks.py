@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-import bert
-from pipeline.cli import main
+import bert_embed
+from bert_embed.pipeline.cli import main
 from tests.support.command import data_files, embed, record, rejected, rows, vectors
 from tests.support.rounding import assert_near
 
@@ -83,7 +83,7 @@ def test_a_chunk_that_is_pooled_late_is_the_span_in_its_document(tmp_path, tiny_
     spans.write_text("\n".join(lines[:3]))
     flags |= {"granularity": "span", "long_text": "window", "dim": 8}
     assert embed(tmp_path / "spans", tiny_bundle, spans, **flags) == 0
-    units = [unit for each in bert.read_spans(tmp_path / "spans") for unit in each.vectors]
+    units = [unit for each in bert_embed.read_spans(tmp_path / "spans") for unit in each.vectors]
     assert len(units) == len(found) > 6
     assert_near(vectors(output), np.array(units))
     own = tmp_path / "own"
@@ -105,7 +105,7 @@ def test_chunks_are_continued_verified_searched_and_not_embedded_again(
     assert embed(output, tiny_bundle, corpus, **flags) == 0
     assert {path: path.read_bytes() for path in data_files(output, "chunks")} == before
     assert main(["verify", str(output)]) == 0
-    ids, found = bert.read(output)
+    ids, found = bert_embed.read(output)
     assert ids == [place[0] for place in whole]
     assert found.shape == (len(whole), 32)
     capsys.readouterr()
@@ -150,7 +150,9 @@ def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
             name: row[name] for name in names[:3]
         }
     for kind in ("jsonl", "tfrecord"):
-        np.testing.assert_array_equal(bert.read(tmp_path / kind)[1], vectors(tmp_path / "parquet"))
+        np.testing.assert_array_equal(
+            bert_embed.read(tmp_path / kind)[1], vectors(tmp_path / "parquet")
+        )
 
 
 @pytest.mark.parametrize(

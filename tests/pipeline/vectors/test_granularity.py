@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import bert
-from bert.importers.huggingface import import_huggingface
+import bert_embed
+from bert_embed.importers.huggingface import import_huggingface
 from tests.support.command import embed, record, rejected, rows, vectors
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.rounding import UNIT_ROUNDOFF, assert_near, relative_error
@@ -17,7 +17,7 @@ LONG = " ".join(["the bank of the river", "and the money of the bank"] * 9)
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bundle):
-    return bert.load(tiny_bundle)
+    return bert_embed.load(tiny_bundle)
 
 
 def write_json(path, *records):
@@ -72,18 +72,18 @@ def test_all_granularities_come_from_one_pass(tmp_path, encoder):
     assert record(tmp_path / "out")["computed_tokens"] == record(tmp_path / "out")["tokens"]
     texts = ["the river, money bank", "of  banks \u200b"]
     assert_near(vectors(tmp_path / "out"), encoder.encode(texts))
-    tokens = list(bert.read_tokens(tmp_path / "out"))
+    tokens = list(bert_embed.read_tokens(tmp_path / "out"))
     for found, wanted in zip(tokens, encoder.encode_tokens(texts), strict=True):
         assert list(found.texts) == wanted.texts
         assert_near(found.vectors, wanted.vectors)
-    words = list(bert.read_words(tmp_path / "out"))
+    words = list(bert_embed.read_words(tmp_path / "out"))
     wanted = encoder.encode_words([texts[0], ["of", "", "banks", "\u200b"]])
     assert [list(each.texts) for each in words] == [each.texts for each in wanted]
     for found, one in zip(words, wanted, strict=True):
         assert found.starts.tolist() == one.starts.tolist()
         assert_near(found.vectors, one.vectors)
     assert np.isnan(words[1].vectors[[1, 3]]).all()
-    spans = list(bert.read_spans(tmp_path / "out"))
+    spans = list(bert_embed.read_spans(tmp_path / "out"))
     assert [each.starts.tolist() for each in spans] == [[0, 11], [4]]
     assert_near(spans[0].vectors[0], tokens[0].vectors[1:3].mean(0))
     assert_near(spans[0].vectors[1], tokens[0].vectors[4:6].mean(0))
@@ -98,8 +98,8 @@ def test_spans_of_a_list_of_words_are_counted_in_words(tmp_path, encoder):
     )
     flags = {"granularity": "span,word"}
     assert embed(tmp_path / "out", encoder.bundle.path, source, **flags) == 0
-    (spans,) = bert.read_spans(tmp_path / "out")
-    (found,) = bert.read_words(tmp_path / "out")
+    (spans,) = bert_embed.read_spans(tmp_path / "out")
+    (found,) = bert_embed.read_words(tmp_path / "out")
     assert spans.texts is None
     text = " ".join(words)
     places = zip(spans.starts, spans.stops, strict=True)
@@ -141,7 +141,7 @@ def test_long_texts_in_windows(tmp_path, encoder):
     assert max(kept["num_tokens"]) == 16
     found = vectors(tmp_path / "kept")
     assert_near(found[1:], encoder.encode(texts[1:]))
-    ids, read = bert.read(tmp_path / "kept")
+    ids, read = bert_embed.read(tmp_path / "kept")
     assert ids == kept["id"]
     np.testing.assert_array_equal(read, found)
 
@@ -192,7 +192,7 @@ def test_every_output_type_reads_back(tmp_path, encoder, dtype):
         flags = {"output_dtype": dtype, "output_format": kind}
         output = tmp_path / kind
         assert embed(output, encoder.bundle.path, tmp_path / "in.txt", **flags) == 0
-        _, found = bert.read(output)
+        _, found = bert_embed.read(output)
         wanted = np.where(exact > 0, 1, -1) if dtype == "ubinary" else exact
         allowed = within[dtype] + largest * 2 * relative_error()
         np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
@@ -275,8 +275,8 @@ def test_dense_modules_do_not_bar_tokens(tmp_path):
     (tmp_path / "in.txt").write_text("the bank\n")
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "concat", "dim": 50}
     assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
-    (found,) = bert.read_tokens(tmp_path / "out")
-    (wanted,) = bert.load(model).encode_tokens(
+    (found,) = bert_embed.read_tokens(tmp_path / "out")
+    (wanted,) = bert_embed.load(model).encode_tokens(
         ["the bank"], layers=[-1, -2], layer_combine="concat", dim=50
     )
     assert_near(found.vectors, wanted.vectors)

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from bert.importers import import_model
-from bert.recipes import RECIPES
-from pipeline.cli import main
+from bert_embed.importers import import_model
+from bert_embed.pipeline.cli import main
+from bert_embed.recipes import RECIPES
 from tests.support.command import ROOT, embed, flags_of, vectors
 from tests.support.models.tiny import write_tiny_huggingface
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-import bert
+import bert_embed
 from tests.support.command import embed
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def outputs(tiny_bundle, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("reader", [bert.read_words, bert.read_spans])
+@pytest.mark.parametrize("reader", [bert_embed.read_words, bert_embed.read_spans])
 def test_both_formats_hold_the_same_words_and_spans(outputs, reader):
     for one, other in zip(reader(outputs / "parquet"), reader(outputs / "jsonl"), strict=True):
         assert (one.id, one.texts) == (other.id, other.texts)
@@ -39,7 +39,7 @@ def test_both_formats_hold_the_same_words_and_spans(outputs, reader):
 
 
 def test_own_words_are_kept_and_empty_ones_have_no_vector(outputs):
-    texts, own = bert.read_words(outputs / "parquet")
+    texts, own = bert_embed.read_words(outputs / "parquet")
     assert texts.texts == ["the", "bank", "of", "the", "river"]
     assert own.texts == ["Calls", "", "way"]
     assert np.isnan(own.vectors).any(axis=1).tolist() == [False, True, False]
@@ -49,7 +49,7 @@ def test_token_lines_count_lines_and_name_the_layer_that_was_taken(outputs):
     path = next((outputs / "jsonl").glob("tokens/part-*"))
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [(row["linex_index"], row["id"]) for row in rows] == [(0, "a"), (2, "b")]
-    exact = list(bert.read_tokens(outputs / "parquet"))
+    exact = list(bert_embed.read_tokens(outputs / "parquet"))
     for row, document in zip(rows, exact, strict=True):
         assert [token["token"] for token in row["features"]] == document.texts
         layers = [token["layers"] for token in row["features"]]

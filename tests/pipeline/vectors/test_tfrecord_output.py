@@ -1,4 +1,4 @@
-"""Vectors in TFRecord files: tf.data reads them, and so do bert.read and search."""
+"""Vectors in TFRecord files: tf.data reads them, and so do bert_embed.read and search."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-import bert
-from bert.formats.number_types import OUTPUT_DTYPES
-from pipeline.cli import main
+import bert_embed
+from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed, rows, sentence_files
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def test_ids_are_integers_again_where_the_input_had_integers(tmp_path, tiny_bund
     pq.write_table(pa.table({"id": [7, 8, 9], "text": texts}), tmp_path / "in.parquet")
     flags = {"output_format": "tfrecord"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", **flags) == 0
-    assert bert.read(tmp_path / "out")[0] == [7, 8, 9]
+    assert bert_embed.read(tmp_path / "out")[0] == [7, 8, 9]
     assert main(["dedup", f"{tmp_path}/out", f"{tmp_path}/apart", "--n_clusters=1"]) == 0
     removed = pq.read_table(tmp_path / "apart" / "duplicates")
     assert removed.select(["id", "kept_id"]).to_pylist() == [{"id": 9, "kept_id": 7}]
@@ -49,8 +49,8 @@ def test_each_output_type_reads_as_from_parquet(tmp_path, tiny_bundle, texts, dt
     assert embed(tmp_path / "parquet", tiny_bundle, texts, **flags) == 0
     flags |= {"output_format": "tfrecord", "compression": "gzip"}
     assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 0
-    ids, vectors = bert.read(tmp_path / "parquet")
-    found_ids, found = bert.read(tmp_path / "out")
+    ids, vectors = bert_embed.read(tmp_path / "parquet")
+    found_ids, found = bert_embed.read(tmp_path / "out")
     assert found_ids == ids
     np.testing.assert_array_equal(found, vectors)
     wanted = rows(tmp_path / "parquet")
@@ -84,7 +84,7 @@ def test_windows_keep_their_places(tmp_path, tiny_bundle, texts):
     found = examples(tmp_path / "out", **{name: one(tf.int64) for name in names})
     for name in names:
         assert [each[name].numpy() for each in found] == wanted[name]
-    assert bert.read(tmp_path / "out")[0] == wanted["id"]
+    assert bert_embed.read(tmp_path / "out")[0] == wanted["id"]
 
 
 def test_search_reads_them_and_tells_the_texts(tmp_path, tiny_bundle, texts, capsys):
@@ -104,4 +104,4 @@ def test_a_damaged_file_is_named(tmp_path, tiny_bundle, texts):
     data[50] ^= 1
     path.write_bytes(data)
     with pytest.raises(ValueError, match=f"{path} is damaged"):
-        bert.read(tmp_path / "out")
+        bert_embed.read(tmp_path / "out")

@@ -1,12 +1,12 @@
-"""`python -m pipeline` with a model that fails in the way that $FAULTS says."""
+"""`bert-embed` with a model that fails in the way that $FAULTS says."""
 
 import functools
 import json
 import os
 import sys
 
-from pipeline import graph
-from pipeline.cli import main
+from bert_embed.pipeline import graph
+from bert_embed.pipeline.cli import main
 from tests.support.flink.handlers import Faults, FaultyHandler
 
 if __name__ == "__main__":

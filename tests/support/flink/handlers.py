@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.graph.load import load_tokenizer
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.transforms.infer import BertModelHandler
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.records.vectors import EmbeddingBlock
 from tests.support.engines import WatchedEngine, load_watched
-from transforms.infer import BertModelHandler
-from transforms.records.tokens import TokenBlock
-from transforms.records.vectors import EmbeddingBlock
 
 if TYPE_CHECKING:
-    from bert.bundle.bundle import Bundle
-    from bert.encoder import Encoder
+    from bert_embed.bundle.bundle import Bundle
+    from bert_embed.encoder import Encoder
 
 
 @dataclass(frozen=True)

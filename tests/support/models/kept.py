@@ -21,7 +21,7 @@ def import_once(source: Path, dest: Path) -> str:
     """
     kept = _KEPT / _key(source)
     if not kept.is_dir():
-        from bert.importers.huggingface import import_huggingface
+        from bert_embed.importers.huggingface import import_huggingface
 
         _KEPT.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_KEPT) as folder:
@@ -44,6 +44,5 @@ def _key(source: Path) -> str:
 
 
 def _files(source: Path) -> Iterator[Path]:
-    for folder in (_ROOT / "bert", _ROOT / "storage"):
-        yield from sorted(folder.rglob("*.py"))
+    yield from sorted((_ROOT / "bert_embed").rglob("*.py"))
     yield from sorted(path for path in source.rglob("*") if path.is_file())

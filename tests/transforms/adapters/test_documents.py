@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bert
+import bert_embed
+from bert_embed.transforms import EmbedDocuments
+from bert_embed.transforms.adapters.documents import document, placed
+from bert_embed.transforms.adapters.text_model import Document, TextModel, batch_weight
+from bert_embed.transforms.adapters.text_settings import text_model_settings
 from tests.support.beam_runs import collect
 from tests.support.rounding import MINILM, assert_near
-from transforms import EmbedDocuments
-from transforms.adapters.documents import document, placed
-from transforms.adapters.text_model import Document, TextModel, batch_weight
-from transforms.adapters.text_settings import text_model_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 Named = namedtuple("Named", ["text", "number"])
@@ -43,7 +43,7 @@ def test_records_come_back_with_the_vectors_that_the_encoder_gives(minilm, tmp_p
     embedded, rejected = collect(tmp_path, records, EmbedDocuments(model="minilm", column="text"))
     assert rejected == []
     assert [without(record) for record in embedded] == records
-    wanted = bert.load("minilm").encode([record["text"] for record in records])
+    wanted = bert_embed.load("minilm").encode([record["text"] for record in records])
     assert_near(vectors(embedded), wanted, MINILM)
     assert all(type(number) is float for number in embedded[0]["embedding"])
 
@@ -73,7 +73,7 @@ SETTINGS = {
 def test_settings_are_those_of_the_encoder(tiny_bundle, tmp_path, settings):
     texts = ["the bank of the river", "you could find two more long words", "a"]
     embedded, _ = collect(tmp_path, texts, EmbedDocuments(tiny_bundle, **settings))
-    wanted = bert.load(tiny_bundle).encode(texts, **settings)
+    wanted = bert_embed.load(tiny_bundle).encode(texts, **settings)
     assert_near(vectors(embedded), wanted)
 
 
@@ -81,7 +81,7 @@ def test_a_prompt_stands_before_every_text(tiny_bundle, tmp_path):
     embedded, rejected = collect(
         tmp_path, ["two words", "\0"], EmbedDocuments(tiny_bundle, prompt="find: ")
     )
-    wanted = bert.load(tiny_bundle).encode(["find: two words"])
+    wanted = bert_embed.load(tiny_bundle).encode(["find: two words"])
     assert_near(vectors(embedded), wanted)
     assert [each["reason"] for each in rejected] == ["no tokens"]
 
@@ -95,7 +95,7 @@ def test_pairs_are_embedded_together_and_lone_texts_alone(tiny_bundle, tmp_path)
     ]
     transform = EmbedDocuments(tiny_bundle, "q", "both", text_b_column="a")
     embedded, rejected = collect(tmp_path, records, transform)
-    encoder = bert.load(tiny_bundle)
+    encoder = bert_embed.load(tiny_bundle)
     alone = encoder.encode(["who are you"])[0]
     wanted = [encoder.encode(["who are you"], ["people"])[0], alone, alone]
     assert_near(vectors(embedded, "both"), wanted)
@@ -155,7 +155,7 @@ def test_a_text_that_the_model_fails_on_fails_alone(poisoned_bundle, tmp_path):
         tmp_path, ["bank", "a vault", "river"], EmbedDocuments(poisoned_bundle)
     )
     assert [record["text"] for record in embedded] == ["bank", "river"]
-    wanted = bert.load(poisoned_bundle).encode(["bank", "river"])
+    wanted = bert_embed.load(poisoned_bundle).encode(["bank", "river"])
     assert_near(vectors(embedded), wanted)
     assert rejected == [
         {"stage": "infer", "reason": "vector is not finite", "record": "a vault"},
@@ -173,7 +173,7 @@ def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
     vectors, refused = TextModel(elsewhere).embed(["one"])
     assert refused == {}
-    wanted = bert.load(tiny_bundle, dim=4).encode(["one"])
+    wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
     assert_near(vectors, wanted)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
         TextModel(replace(elsewhere, fingerprint="another"))
@@ -251,7 +251,7 @@ def test_the_example_runs_as_it_stands(minilm, tmp_path):
     subprocess.run([*command, tmp_path / "in.txt", tmp_path / "out"], cwd=ROOT, check=True)
     embedded = [json.loads(line) for line in (tmp_path / "out-00000-of-00001.jsonl").open()]
     assert [record["text"] for record in embedded] == ["one line", "another"]
-    wanted = bert.load("minilm").encode(["one line", "another"])
+    wanted = bert_embed.load("minilm").encode(["one line", "another"])
     assert_near(vectors(embedded), wanted, MINILM)
     [rejected] = (tmp_path / "out.rejected-00000-of-00001.jsonl").read_text("utf-8").splitlines()
     assert json.loads(rejected) == {"stage": "read", "reason": "empty text", "record": ""}

@@ -12,10 +12,10 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 
-import bert
+import bert_embed
+from bert_embed.transforms import EmbedDocuments
 from tests.support.beam_runs import collect, inference_handlers
 from tests.support.rounding import MINILM, assert_near
-from transforms import EmbedDocuments
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,7 @@ def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
     handlers = inference_handlers(["one"], transform)
     assert [each.share_model_across_processes() for each in handlers] == [large]
     embedded, rejected = collect(tmp_path, ["one", "two", " "], transform)
-    wanted = bert.load(tiny_bundle).encode(["one", "two"])
+    wanted = bert_embed.load(tiny_bundle).encode(["one", "two"])
     assert_near([each["embedding"] for each in embedded], wanted)
     assert len(rejected) == 1
 
@@ -170,5 +170,5 @@ def test_the_manual_runs_as_it_stands(minilm, tmp_path, monkeypatch, capsys, num
         record = ast.literal_eval(shown)
         assert refused == "{'id': 2, 'text': ' '} InputError('text: empty text')"
     assert record["text"] == "one text"
-    wanted = bert.load("minilm").encode(["one text"])[0]
+    wanted = bert_embed.load("minilm").encode(["one text"])[0]
     assert_near(record["embedding"], wanted, MINILM)

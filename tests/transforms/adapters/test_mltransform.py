@@ -10,13 +10,13 @@ from apache_beam.ml.transforms.base import MLTransform
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 
-import bert
-from bert.importers.huggingface import import_huggingface
+import bert_embed
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.transforms import BertEmbeddings
+from bert_embed.transforms.adapters.mltransform import document, placed
 from tests.support.beam_runs import collect, inference_handlers
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import MINILM, TINY, assert_near
-from transforms import BertEmbeddings
-from transforms.adapters.mltransform import document, placed
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_columns_become_the_vectors_that_the_encoder_gives(minilm, tmp_path):
     [found] = collect(tmp_path, records, written(tmp_path, BertEmbeddings(columns=["text"])))
     close(
         [row["text"] for row in found],
-        bert.load("minilm").encode(["a river bank", "a bank vault"]),
+        bert_embed.load("minilm").encode(["a river bank", "a bank vault"]),
         MINILM,
     )
     assert [row["id"] for row in found] == [1, 2]
@@ -45,7 +45,7 @@ def test_texts_stay_where_vectors_have_columns_of_their_own(tiny_bundle, tmp_pat
     embeddings = BertEmbeddings(tiny_bundle, ["a", "b"], ["va", "vb"], pooling="cls", dim=4)
     [found] = collect(tmp_path, records, written(tmp_path, embeddings))
     assert [{k: v for k, v in row.items() if k not in ("va", "vb")} for row in found] == records
-    encoder = bert.load(tiny_bundle, pooling="cls", dim=4)
+    encoder = bert_embed.load(tiny_bundle, pooling="cls", dim=4)
     close([row["va"] for row in found], encoder.encode(["one", "three"]))
     close([row["vb"] for row in found], encoder.encode(["two", "one"]))
 
@@ -53,7 +53,7 @@ def test_texts_stay_where_vectors_have_columns_of_their_own(tiny_bundle, tmp_pat
 def test_rows_and_items_of_rag_pipelines_keep_their_kind(tiny_bundle, tmp_path):
     rows = [beam.Row(text="one", number=1)]
     [found] = collect(tmp_path, rows, written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])))
-    wanted = bert.load(tiny_bundle).encode(["one"])
+    wanted = bert_embed.load(tiny_bundle).encode(["one"])
     assert found[0].number == 1
     close([found[0].text], wanted)
     items = [EmbeddableItem(Content(text="one"), id="7", index=3, metadata={"from": "here"})]
@@ -84,7 +84,7 @@ REASONS = [
 def test_a_bad_record_takes_nobody_along(tiny_bundle, tmp_path):
     transform = written(tmp_path, BertEmbeddings(tiny_bundle, ["text"])).with_exception_handling()
     good, failed = collect(tmp_path, BAD, transform)
-    close([row["text"] for row in good], bert.load(tiny_bundle).encode(["one", "two"]))
+    close([row["text"] for row in good], bert_embed.load(tiny_bundle).encode(["one", "two"]))
     assert [each.element for each in failed] == [BAD[1], BAD[2], BAD[3], BAD[5]]
     assert [each.msg for each in failed] == [f"InputError({reason!r})" for reason in REASONS]
 
@@ -153,7 +153,7 @@ def test_large_model_reaches_run_inference(tiny_bundle, tmp_path, large):
     [handler] = inference_handlers(records, again)
     assert handler.share_model_across_processes() is large
     [found] = collect(tmp_path, records, again)
-    close([row["text"] for row in found], bert.load(tiny_bundle).encode(["one", "two"]))
+    close([row["text"] for row in found], bert_embed.load(tiny_bundle).encode(["one", "two"]))
 
 
 def test_several_go_into_one_mltransform(tiny_bundle, tmp_path):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.bigquery.client import TableName, looks_like_table, table_name
-from transforms.bigquery.read import TableRequest, block_count, deal_out, row_blocks
-from transforms.bigquery.schema import mismatch, table_schema, vector_schema
-from transforms.read.columns import Columns
+from bert_embed.transforms.bigquery.client import TableName, looks_like_table, table_name
+from bert_embed.transforms.bigquery.read import TableRequest, block_count, deal_out, row_blocks
+from bert_embed.transforms.bigquery.schema import mismatch, table_schema, vector_schema
+from bert_embed.transforms.read.columns import Columns
 
 TABLE = TableName("my-project", "d", "t")
 REQUEST = TableRequest(TABLE, 0.0, 0, 0, 1, "my-project", Columns(id="id"))

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 
-from bert.results import vector_names
+from bert_embed.results import vector_names
+from bert_embed.transforms.clusters.finish import ClusterVectors
+from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
 from tests.support.clustered import clustered_vectors, write_output
-from transforms.clusters.finish import ClusterVectors
-from transforms.clusters.folder import ClusterFolder
-from transforms.clusters.job import ClusterJob, VectorFile
 
 ROWS, WIDTH = 2000, 16
 RECORD = {"command": "dedup", "run": "this", "status": "running"}

@@ -9,21 +9,26 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.bundle.bundle import read_bundle
-from bert.formats.tfrecord import unframed
-from bert.graph.load import load_tokenizer
-from bert.specs import TextSpec
-from storage.files import stat
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.formats.tfrecord import unframed
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.specs import TextSpec
+from bert_embed.storage.files import stat
+from bert_embed.transforms.examples.check import ExampleReading
+from bert_embed.transforms.examples.decode import document_begins, example_block
+from bert_embed.transforms.examples.encode import example_bytes
+from bert_embed.transforms.examples.read import (
+    example_blocks,
+    limit_examples,
+    record_parts,
+    whole_file,
+)
+from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.spec import BlockSpec, InputFile
+from bert_embed.transforms.tokenize import token_block
 from tests.support.tfrecords import framed
-from transforms.examples.check import ExampleReading
-from transforms.examples.decode import document_begins, example_block
-from transforms.examples.encode import example_bytes
-from transforms.examples.read import example_blocks, limit_examples, record_parts, whole_file
-from transforms.examples.settings import ExampleSettings, settings_from_json
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.records.spec import BlockSpec, InputFile
-from transforms.tokenize import token_block
 
 EVERY = ("sentence", "token", "word", "span")
 TOKENIZER = "0123456789abcdef"

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.beam_runs import collect
-from transforms.increments.compare import CompareKeys
-from transforms.increments.keys import (
+from bert_embed.transforms.increments.compare import CompareKeys
+from bert_embed.transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
     add_duplicates,
@@ -19,12 +18,13 @@ from transforms.increments.keys import (
     in_buckets,
     removed_ids,
 )
-from transforms.increments.read_keys import KeySettings
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import input_files
-from transforms.read.jsonl import Columns
-from transforms.records.documents import id_hashes
-from transforms.records.skip import places, rows_of_part
+from bert_embed.transforms.increments.read_keys import KeySettings
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.read.jsonl import Columns
+from bert_embed.transforms.records.documents import id_hashes
+from bert_embed.transforms.records.skip import places, rows_of_part
+from tests.support.beam_runs import collect
 
 DOCUMENTS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.booleans()))
 EARLIER = st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 3), st.integers(0, 2)))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.files import FileInfo
-from transforms.plan.cut import default_block_bytes, plan_blocks
-from transforms.plan.listing import input_files, listing_digest
-from transforms.records.spec import InputFile
+from bert_embed.storage.files import FileInfo
+from bert_embed.transforms.plan.cut import default_block_bytes, plan_blocks
+from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.records.spec import InputFile
 
 
 def listing(sizes, compressed=()):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import input_files
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
-from transforms.read.text import split_pairs
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.text import split_pairs
 
 
 def read(folder, columns, block_bytes=1 << 20):

@@ -9,11 +9,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
 from tests.support.command import embed, record
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import input_files
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
 
 COMPRESS = {
     "gz": gzip.compress,

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from storage.files import stat
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files
-from transforms.plan.plan import planned_work
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
-from transforms.read.tables.csv_cutter import RecordCutter
-from transforms.read.tables.csv_records import read_records
-from transforms.records.spec import Slice
+from bert_embed.storage.files import stat
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.plan.plan import planned_work
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.tables.csv_cutter import RecordCutter
+from bert_embed.transforms.read.tables.csv_records import read_records
+from bert_embed.transforms.records.spec import Slice
 
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text('ab",\n é', max_size=6)

@@ -10,14 +10,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.errors import StorageError
+from bert_embed.storage.errors import StorageError
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.cut_files import cut_file
+from bert_embed.transforms.read.reader import document_blocks
 from tests.support.command import embed, files, record, reports, rows
-from transforms.output_folder import OutputFolder
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files
-from transforms.read.columns import Columns
-from transforms.read.cut_files import cut_file
-from transforms.read.reader import document_blocks
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 DECODER = bz2.BZ2Decompressor

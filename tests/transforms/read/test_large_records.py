@@ -13,13 +13,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.plan.cut import plan_blocks
-from transforms.plan.limit import limit_files
-from transforms.plan.listing import input_files
-from transforms.read import lines
-from transforms.read.jsonl import Columns
-from transforms.read.lines import first_lines
-from transforms.read.reader import document_blocks
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.limit import limit_files
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.jsonl import Columns
+from bert_embed.transforms.read.lines import first_lines
+from bert_embed.transforms.read.reader import document_blocks
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.plan.cut import plan_blocks
-from transforms.plan.limit import limit_files
-from transforms.plan.listing import input_files
-from transforms.read.columns import Columns
-from transforms.read.lines import first_lines, read_parts
-from transforms.read.text import parse_text
-from transforms.records.spec import BlockSpec
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.limit import limit_files
+from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.lines import first_lines, read_parts
+from bert_embed.transforms.read.text import parse_text
+from bert_embed.transforms.records.spec import BlockSpec
 
 
 def read_all(files, block_bytes, part_docs):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.plan.cut import plan_blocks
-from transforms.plan.listing import files_to_read, input_files
-from transforms.plan.plan import planned_work
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files
+from bert_embed.transforms.plan.plan import planned_work
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
 
 
 def specs_of(folder, block_bytes, limit=None):

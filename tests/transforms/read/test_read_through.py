@@ -14,16 +14,16 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.plan.cut import plan_blocks
-from transforms.plan.limit import limit_files
-from transforms.plan.listing import input_files, listing_digest
-from transforms.plan.plan import PlanBlocks, PlanRequest, planned_work
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
-from transforms.read.steps.cut_files import CutFiles
-from transforms.read.steps.read_blocks import ReadBlocks
-from transforms.reconcile.verdict import ReconcileBlocks
-from transforms.records.report import BlockReport, part_report
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.limit import limit_files
+from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest, planned_work
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.steps.cut_files import CutFiles
+from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.reconcile.verdict import ReconcileBlocks
+from bert_embed.transforms.records.report import BlockReport, part_report
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 

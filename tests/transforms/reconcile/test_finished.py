@@ -5,12 +5,12 @@ import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from transforms.output_folder import OutputFolder
-from transforms.plan.listing import input_files, listing_digest
-from transforms.plan.plan import PlanBlocks, PlanRequest
-from transforms.records.finished import complete_readers
-from transforms.records.report import BlockReport, report_bytes
-from transforms.records.spec import BlockSpec
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.report import BlockReport, report_bytes
+from bert_embed.transforms.records.spec import BlockSpec
 
 RUN = "a" * 32
 
@@ -44,7 +44,7 @@ def test_only_whole_blocks_of_this_run_are_finished(tmp_path):
 @pytest.mark.parametrize("blocks", [20, 21])
 def test_very_many_reports_are_left_to_those_who_have_the_blocks(tmp_path, monkeypatch, blocks):
     """One worker would read them all while the others wait."""
-    monkeypatch.setattr("transforms.records.finished.MOST_READ_HERE", 20)
+    monkeypatch.setattr("bert_embed.transforms.records.finished.MOST_READ_HERE", 20)
     output = finished(tmp_path, blocks)
     found = [bool(reports) for _, reports in complete_readers(output, RUN, specs(blocks))]
     assert found == [blocks == 20] * blocks

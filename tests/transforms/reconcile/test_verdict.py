@@ -7,16 +7,21 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from transforms.output_folder import OutputFile, OutputFolder
-from transforms.plan.listing import input_files, listing_digest
-from transforms.plan.plan import PlanBlocks, PlanRequest
-from transforms.read.columns import Columns
-from transforms.read.steps.read_blocks import ReadBlocks
-from transforms.reconcile.totals import SumReports
-from transforms.reconcile.verdict import ReconcileBlocks, verdict
-from transforms.records.finished import finished_parts
-from transforms.records.report import BlockReport, ReconcileError, read_report, report_bytes
-from transforms.records.spec import BlockSpec, PlannedWork
+from bert_embed.transforms.output_folder import OutputFile, OutputFolder
+from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.reconcile.totals import SumReports
+from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, verdict
+from bert_embed.transforms.records.finished import finished_parts
+from bert_embed.transforms.records.report import (
+    BlockReport,
+    ReconcileError,
+    read_report,
+    report_bytes,
+)
+from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
 
 PLANNED = PlannedWork(3, 3, (30, None), ("/in/a.txt", "/in/b.gz"))
 REPORTS = [

@@ -5,17 +5,17 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import registry
 
-from bert.specs import TextSpec, VectorSpec
-from transforms.infer import BertModelHandler, EmbedBlocks
-from transforms.read.columns import Columns
-from transforms.read.steps.read_blocks import ReadBlocks
-from transforms.records.block_coder import BlockCoder
-from transforms.records.documents import DocumentBlock
-from transforms.records.part import Part
-from transforms.records.spec import BlockSpec
-from transforms.records.tokens import TokenBlock
-from transforms.records.vectors import EmbeddingBlock
-from transforms.tokenize import TokenizeBlocks
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.records.block_coder import BlockCoder
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.tokenize import TokenizeBlocks
 
 
 def test_a_block_comes_back_as_it_was():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from bert_embed.transforms.write.token_lines import token_rows
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,
@@ -17,7 +18,6 @@ from tests.support.embedding_blocks import (
     token_vectors,
     write,
 )
-from transforms.write.token_lines import token_rows
 
 LINE_NUMBERS = [0, 2, 7]
 

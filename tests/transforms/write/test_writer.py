@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import bert
-from bert.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
+import bert_embed
+from bert_embed.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,
@@ -47,7 +47,7 @@ def table(files, name):
 def test_vectors_of_texts_read_back_as_their_type_left_them(tmp_path, dtype, output_format):
     block = embedding_block(vectors=numbers(3))
     write(tmp_path, block, described(block, dtype), output_format)
-    ids, vectors = bert.read(tmp_path)
+    ids, vectors = bert_embed.read(tmp_path)
     assert ids == IDS
     assert vectors.dtype == np.float32
     np.testing.assert_array_equal(vectors, as_stored(numbers(3), dtype))
@@ -107,7 +107,7 @@ def test_one_byte_integers_take_one_byte(tmp_path):
 def test_kept_windows_repeat_their_documents_id(tmp_path, dtype, output_format):
     block = embedding_block(vectors=numbers(4), windows=kept_windows())
     files = write(tmp_path, block, described(block, dtype), output_format)
-    ids, vectors = bert.read(tmp_path)
+    ids, vectors = bert_embed.read(tmp_path)
     assert ids == ["a:0", "a:0", "ü 2", "c"]
     np.testing.assert_array_equal(vectors, as_stored(numbers(4), dtype))
     if output_format == "parquet":
@@ -138,7 +138,7 @@ def test_tokens_of_parquet_have_place_and_vector(tmp_path, dtype):
     assert ("scale" in last) == (dtype == "int8")
     by_polars = pl.read_parquet(files["tokens"])["tokens"].to_list()
     assert by_polars == [row["tokens"] for row in rows]
-    read = list(bert.read_tokens(tmp_path))
+    read = list(bert_embed.read_tokens(tmp_path))
     assert [each.id for each in read] == IDS
     assert [each.texts for each in read] == TOKENS
     assert [each.starts.tolist() for each in read] == [[-1, 3, 3, -1], [-1, -1], [-1, 3, -1]]
@@ -165,7 +165,7 @@ def test_words_and_spans_without_a_token_have_no_vector(tmp_path, kind, dtype, o
     assert missing == [[False, False, True], [], [True]]
     assert [each["truncated"] for each in rows[0][kind]] == [False, True, True]
     assert [row["num_tokens"] for row in rows] == [25, 4, 5]
-    read = list({"words": bert.read_words, "spans": bert.read_spans}[kind](tmp_path))
+    read = list({"words": bert_embed.read_words, "spans": bert_embed.read_spans}[kind](tmp_path))
     assert [each.id for each in read] == IDS
     assert [each.texts for each in read] == (WORDS if kind == "words" else [None] * 3)
     assert [each.starts.tolist() for each in read] == [[0, 5, 10], [], [0]]
@@ -181,7 +181,7 @@ def test_where_every_word_is_missing_the_file_reads_all_the_same(tmp_path, dtype
     words.missing[:] = True
     block = embedding_block(words=words)
     write(tmp_path, block, described(block, dtype), output_format)
-    read = list(bert.read_words(tmp_path))
+    read = list(bert_embed.read_words(tmp_path))
     assert [each.vectors.shape for each in read] == [(3, WIDTH), (0, WIDTH), (1, WIDTH)]
     assert all(np.isnan(each.vectors).all() for each in read)
 
@@ -192,8 +192,8 @@ def test_a_stack_reads_back_in_its_shape(tmp_path, output_format):
     stack = {"layers": [-1, -2, -3], "layer_combine": "stack"}
     shapes = {"shape": [3, 4], "token_shape": [3, 4]}
     write(tmp_path, block, described(block, **stack, **shapes), output_format)
-    assert bert.read(tmp_path)[1].shape == (3, 3, 4)
-    read = list(bert.read_tokens(tmp_path))
+    assert bert_embed.read(tmp_path)[1].shape == (3, 3, 4)
+    read = list(bert_embed.read_tokens(tmp_path))
     assert [each.vectors.shape for each in read] == [(4, 3, 4), (2, 3, 4), (3, 3, 4)]
     expected = token_vectors().vectors[:4].reshape(4, 3, 4)
     np.testing.assert_allclose(read[0].vectors, expected, atol=5e-7)
@@ -228,15 +228,15 @@ def test_the_footer_tells_what_the_vectors_are(tmp_path):
 def test_parquet_alone_is_enough_to_read(tmp_path):
     write(tmp_path, every_kind(), described(every_kind(), "int8"))
     (tmp_path / "run.json").unlink()
-    np.testing.assert_array_equal(bert.read(tmp_path)[1], as_stored(numbers(3), "int8"))
+    np.testing.assert_array_equal(bert_embed.read(tmp_path)[1], as_stored(numbers(3), "int8"))
     (tmp_path / "embeddings/part-0000003-00001.parquet").unlink()
-    assert next(bert.read_tokens(tmp_path)).texts == TOKENS[0]
+    assert next(bert_embed.read_tokens(tmp_path)).texts == TOKENS[0]
 
 
 def test_no_documents_give_no_file_of_vectors(tmp_path):
     block = without_rows(every_kind())
     assert write(tmp_path, block, described(block)) == {}
-    ids, vectors = bert.read(tmp_path)
+    ids, vectors = bert_embed.read(tmp_path)
     assert (ids, vectors.shape) == ([], (0, WIDTH))
 
 
@@ -244,9 +244,9 @@ def test_kinds_that_were_not_made_are_refused_by_name(tmp_path):
     block = embedding_block(tokens=token_vectors())
     write(tmp_path, block, described(block))
     with pytest.raises(ValueError, match="holds vectors of token, none of sentence"):
-        bert.read(tmp_path)
+        bert_embed.read(tmp_path)
     with pytest.raises(ValueError, match="embed with granularity word into a folder of its own"):
-        bert.read_words(tmp_path)
+        bert_embed.read_words(tmp_path)
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
@@ -255,7 +255,12 @@ def test_a_damaged_file_is_named(tmp_path, name, output_format):
     write(tmp_path, every_kind(), described(every_kind()), output_format)
     path = tmp_path / f"{name}/part-0000003-00001.{output_format}"
     path.write_bytes(path.read_bytes()[:-40] + bytes(40))
-    readers = [bert.read, bert.read_tokens, bert.read_words, bert.read_spans]
+    readers = [
+        bert_embed.read,
+        bert_embed.read_tokens,
+        bert_embed.read_words,
+        bert_embed.read_spans,
+    ]
     reader = dict(zip(FILES, readers, strict=True))[name]
     with pytest.raises(ValueError, match=f"{path.name} is damaged: "):
         list(reader(tmp_path))

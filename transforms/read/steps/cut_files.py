@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
-from transforms.output_folder import OutputFolder
-from transforms.read.cut_files import cut_file
-from transforms.records.finished import finished_parts
-from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.redact import RedactErrors
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.cut_files import cut_file
+from bert_embed.transforms.records.finished import finished_parts
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.redact import RedactErrors
 
 
 @dataclass

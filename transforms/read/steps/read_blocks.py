@@ -6,19 +6,19 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from transforms.crash_markers import crash_marker
-from transforms.output_folder import OutputFolder
-from transforms.read.columns import Columns
-from transforms.read.reader import document_blocks
-from transforms.records.block_coder import passed_as_block
-from transforms.records.documents import DocumentBlock
-from transforms.records.finished import finished_parts, is_complete
-from transforms.records.report import BlockReport
-from transforms.records.skip import without_skipped
-from transforms.records.spec import BlockSpec
-from transforms.records.step import Step
-from transforms.records.tokens import TokenBlock
-from transforms.redact import RedactErrors
+from bert_embed.transforms.crash_markers import crash_marker
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.records.block_coder import passed_as_block
+from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.finished import finished_parts, is_complete
+from bert_embed.transforms.records.report import BlockReport
+from bert_embed.transforms.records.skip import without_skipped
+from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.step import Step
+from bert_embed.transforms.records.tokens import TokenBlock
+from bert_embed.transforms.redact import RedactErrors
 
 
 @dataclass

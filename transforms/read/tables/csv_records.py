@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from storage.errors import InputError
-from transforms.read import lines
-from transforms.read.columns import Columns, no_column
-from transforms.read.documents import Documents
-from transforms.read.encoding import check_encoding
-from transforms.read.extra import ExtraValues
-from transforms.read.lines import BOM, stored_pieces
-from transforms.read.parts import ReadPart, parts_in_order, parts_read_through
-from transforms.read.records import BadRecord, Record, documents_of, record_of
-from transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
-from transforms.read.text import INVALID_UTF8, positions
-from transforms.records.rejected import BLANK_LINE, BadRecordError
-from transforms.records.spec import BlockSpec, InputFile, Slice
+from bert_embed.storage.errors import InputError
+from bert_embed.transforms.read import lines
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import BOM, stored_pieces
+from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
+from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
+from bert_embed.transforms.read.text import INVALID_UTF8, positions
+from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
+from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
 _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of digits
 

@@ -12,17 +12,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.errors import InputError, StorageError
-from storage.file_info import FileInfo
-from storage.files import open_listed
-from transforms.read.columns import Columns
-from transforms.read.documents import Documents
-from transforms.read.parts import ReadPart, parts_in_order
-from transforms.read.records import BadRecord, Record, documents_of, record_of
-from transforms.read.tables.parquet_types import check_schema, plain_type
-from transforms.read.text import INVALID_UTF8, positions
-from transforms.records.rejected import BadRecordError
-from transforms.records.spec import BlockSpec, Footer, InputFile, RowGroup, Slice
+from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.files import open_listed
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.parts import ReadPart, parts_in_order
+from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
+from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
+from bert_embed.transforms.read.text import INVALID_UTF8, positions
+from bert_embed.transforms.records.rejected import BadRecordError
+from bert_embed.transforms.records.spec import BlockSpec, Footer, InputFile, RowGroup, Slice
 
 _FOOTERS_AT_ONCE = 16
 _MOST_BATCH_ROWS = 65_536

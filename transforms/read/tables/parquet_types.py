@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from storage.errors import SettingError
-from transforms.read.columns import Columns, no_column
-from transforms.read.extra import CAN_BE
-from transforms.records.columnar import is_list
+from bert_embed.storage.errors import SettingError
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.extra import CAN_BE
+from bert_embed.transforms.records.columnar import is_list
 
 _SCALARS = (
     pa.types.is_boolean,

@@ -1,0 +1,136 @@
+"""Turns texts into BERT vectors: in this process, in Beam pipelines, and whole corpora.
+
+Everything is imported when it is first used; importing this package loads neither Beam nor
+TensorFlow.
+"""
+
+import importlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.version import __version__
+
+if TYPE_CHECKING:
+    from bert_embed.bundle.bundle import Bundle
+    from bert_embed.calls.settings import VectorSettings
+    from bert_embed.encoder import Encoder, TruncationWarning
+    from bert_embed.formats.result_files import DocumentUnits
+    from bert_embed.pipeline import RunFailed, embed
+    from bert_embed.results import read, read_batches, read_spans, read_tokens, read_words
+    from bert_embed.rows.to_documents import TextVectors
+    from bert_embed.specs import VectorSpec
+    from bert_embed.tokenization.row_settings import EncodedTexts
+    from bert_embed.tokenization.text_tokenizer import TokenizedTexts
+    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.transforms.adapters.documents import EmbedDocuments
+    from bert_embed.transforms.adapters.mltransform import BertEmbeddings
+
+__all__ = [
+    "BertEmbeddings",
+    "Bundle",
+    "DocumentUnits",
+    "EmbedDocuments",
+    "EncodedTexts",
+    "Encoder",
+    "InputError",
+    "RunFailed",
+    "SettingError",
+    "TextVectors",
+    "TokenizedTexts",
+    "Tokenizer",
+    "TruncationWarning",
+    "VectorSpec",
+    "__version__",
+    "embed",
+    "load",
+    "read",
+    "read_batches",
+    "read_spans",
+    "read_tokens",
+    "read_words",
+]
+_IMPORTED_ON_USE = {
+    "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
+    "EmbedDocuments": "bert_embed.transforms.adapters.documents",
+    "RunFailed": "bert_embed.pipeline",
+    "embed": "bert_embed.pipeline",
+    "Bundle": "bert_embed.bundle.bundle",
+    "DocumentUnits": "bert_embed.formats.result_files",
+    "EncodedTexts": "bert_embed.tokenization.row_settings",
+    "Encoder": "bert_embed.encoder",
+    "TextVectors": "bert_embed.rows.to_documents",
+    "TokenizedTexts": "bert_embed.tokenization.text_tokenizer",
+    "Tokenizer": "bert_embed.tokenization.tokenizer",
+    "TruncationWarning": "bert_embed.encoder",
+    "VectorSpec": "bert_embed.specs",
+    "read": "bert_embed.results",
+    "read_batches": "bert_embed.results",
+    "read_spans": "bert_embed.results",
+    "read_tokens": "bert_embed.results",
+    "read_words": "bert_embed.results",
+}
+
+
+def load(
+    model: "str | os.PathLike[str]" = "minilm",
+    threads: int | None = None,
+    prompt: str | None = None,
+    precision: str = "float32",
+    device: str = "auto",
+    max_seq_length: int | None = None,
+    **spec: "Unpack[VectorSettings]",
+) -> "Encoder":
+    """Loads a model that turns texts into vectors.
+
+    Args:
+        model: "minilm" ("all-MiniLM-L6-v2"); a bundle; a model's folder or `.tar.gz`, local or
+            gs://; `org/name` or `org/name@REV` in the local Hugging Face cache; a TF Hub handle.
+        threads: Number of processor cores to use; None uses all that this process may use.
+        prompt: Text to put before each text, or `name:` followed by the name of one of the model's
+            prompts; None is the model's default, "" is no prompt.
+        precision: Number type of the matrix products: "float32"; "int8" on processors; "bfloat16"
+            on GPUs, TPUs and processors that support it; "float16" on GPUs.
+        device: "cpu", "gpu", "tpu", or "auto" (a GPU if TensorFlow finds one, else the processor).
+            On a GPU or TPU the first call takes about a minute, because it compiles.
+        max_seq_length: Maximum number of tokens of a row; None is the model's own.
+        **spec: Settings that differ from the model's own: `recipe`, or `layers`, `layer_combine`,
+            `pooling`, `pool_special_tokens`; `pool_prompt`, `dense`, `normalize`, `dim` (see
+            `bert_embed.VectorSpec`).
+
+    Raises:
+        SettingError: There is no such model, it cannot give such vectors, or an argument is wrong.
+        InputError: The model is not in the cache, is damaged, or has layers or a tokenizer that are
+            not BERT's.
+    """
+    from bert_embed.arguments import known_names
+    from bert_embed.bundle.find import resolve_model
+    from bert_embed.calls.settings import VectorSettings, changed_spec
+    from bert_embed.encoder import Encoder
+    from bert_embed.engines.choose import weight_files
+
+    others = ("model", "threads", "prompt", "precision", "device", "max_seq_length")
+    known_names(spec, {*VectorSettings.__annotations__, *others})
+    # Of a model in Cloud Storage the other engines' weights are not fetched.
+    needed = partial(weight_files, precision=precision, device=device)
+    bundle = resolve_model(model, needed=needed)
+    vector_spec = changed_spec(bundle.defaults, bundle.config, **spec)
+    encoder = Encoder(bundle, vector_spec, threads, prompt, precision, device)
+    if max_seq_length is not None:
+        encoder.max_seq_length = max_seq_length
+    return encoder
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name in _IMPORTED_ON_USE:
+            return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
+        from bert_embed.habits import missing_attribute
+
+        raise missing_attribute("bert_embed", name)

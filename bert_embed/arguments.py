@@ -1,0 +1,162 @@
+"""Checks arguments of the Python API; SettingError names a wrong one."""
+
+import difflib
+import operator
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from bert_embed.habits import keyword_hint
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.plurals import counted
+
+# How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
+_TO_LIST = ("to_pylist", "to_list", "tolist")
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Returns an integer of any integer type; a bool or a float is an error.
+
+    >>> whole_number("threads", 2, least=1)
+    2
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError as error:
+        raise SettingError(name, f"must be an integer, got {_shown(value)}") from error
+    if least is not None and number < least:
+        raise SettingError(name, f"must be at least {least}, got {number}")
+    return number
+
+
+def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
+    """Returns one integer or several as a tuple."""
+    if isinstance(values, str | bytes | Mapping | Set):
+        raise SettingError(name, f"must be integers, such as [-1, -2], got {_shown(values)}")
+    if not isinstance(values, Iterable):
+        return (whole_number(name, values),)
+    return tuple(whole_number(name, value) for value in values)
+
+
+def seconds(name: str, value: Any) -> float:
+    """Returns a duration over 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(name, f"must be a number of seconds, got {_shown(value)}")
+    if not value > 0:
+        raise SettingError(name, f"must be over 0, got {value}")
+    return float(value)
+
+
+def switch(name: str, value: Any) -> bool:
+    """Returns True or False; any other value is an error."""
+    if type(value).__name__ not in ("bool", "bool_"):  # Python's and NumPy's
+        raise SettingError(name, f"must be True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def one_text(name: str, value: Any) -> str:
+    """Returns a str."""
+    if not isinstance(value, str):
+        raise SettingError(name, f"must be a str, got {_shown(value)}")
+    return value
+
+
+def one_of(name: str, value: Any, allowed: Collection[str]) -> str:
+    """Returns one of the allowed names."""
+    if not isinstance(value, str) or value not in allowed:
+        raise SettingError(name, f"must be one of {', '.join(allowed)}, got {_shown(value)}")
+    return value
+
+
+def path_text(name: str, value: Any) -> str:
+    """Returns a str or path as a str."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return one_text(name, path)
+
+
+def text_list(name: str, values: Any) -> list[str]:
+    """Returns a column of texts as a list; messages never quote a text.
+
+    A column is a list, a tuple, a generator, or one of NumPy, pandas, Polars or Arrow.
+    """
+    listed = values if type(values) is list else _items(name, values, "a list of texts")
+    if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
+        for place, text in enumerate(listed):
+            if not isinstance(text, str):
+                pairs = "; pairs are two lists of texts" if isinstance(text, tuple | list) else ""
+                kind = type(text).__name__
+                raise SettingError(name, f"must be str, number {place} is {kind}{pairs}")
+    return listed
+
+
+def text_or_word_lists(name: str, values: Any) -> list[str | list[str]]:
+    """Returns a list of texts and lists of words; each may be a generator."""
+    return [
+        text if isinstance(text, str) else text_list(f"{name}[{place}]", text)
+        for place, text in enumerate(_items(name, values, "a list of texts or of lists of words"))
+    ]
+
+
+def span_lists(name: str, values: Any, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Returns the spans of each text, which must lie within its length.
+
+    >>> span_lists("spans", [[(0, 3), (4, 8)], []], [8, 5])
+    [[(0, 3), (4, 8)], []]
+    """
+    listed = _items(name, values, "a list of spans for each text", flat=False)
+    if len(listed) != len(lengths):
+        expected = counted(len(lengths), "list of spans", "lists of spans")
+        raise SettingError(name, f"must be {expected}, got {len(listed)}")
+    return [
+        _spans(f"{name}[{place}]", spans, length)
+        for place, (spans, length) in enumerate(zip(listed, lengths, strict=True))
+    ]
+
+
+def _spans(name: str, values: Any, length: int) -> list[tuple[int, int]]:
+    spans = []
+    for place, pair in enumerate(_items(name, values, "a list of (start, stop)", flat=False)):
+        numbers = _items(f"{name}[{place}]", pair, "(start, stop)")
+        if len(numbers) != 2:
+            raise SettingError(f"{name}[{place}]", f"must be (start, stop), got {_shown(pair)}")
+        start, stop = (whole_number(f"{name}[{place}]", number) for number in numbers)
+        if not 0 <= start < stop <= length:
+            raise SettingError(
+                f"{name}[{place}]",
+                f"must have 0 <= start < stop <= {length} in this text, got {(start, stop)}",
+            )
+        spans.append((start, stop))
+    return spans
+
+
+def known_names(given: Collection[str], known: Collection[str]) -> None:
+    """Checks the names of settings; an error suggests the nearest one, or lists them all."""
+    for name in given:
+        if name not in known:
+            if hint := keyword_hint(name, known):
+                raise SettingError(name, hint)
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            names = ", ".join(sorted(known))
+            raise SettingError(name, f"is not a setting{hint or f', those are {names}'}")
+
+
+def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any]:
+    if isinstance(values, str | bytes):
+        raise SettingError(name, f"must be {expected}, got one {type(values).__name__}")
+    # Iterating over a mapping gives its keys, over a table its names, and a set has no order.
+    table = flat and getattr(values, "ndim", 1) != 1
+    if table or isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
+        raise SettingError(name, f"must be {expected}, got a {type(values).__name__}")
+    for convert in _TO_LIST:
+        if hasattr(values, convert):
+            return list(getattr(values, convert)())
+    return list(values)
+
+
+def _shown(value: Any) -> str:
+    """Returns a value for a message, shortened if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

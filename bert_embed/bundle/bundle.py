@@ -1,0 +1,281 @@
+"""Reads and writes bundle.json, the description of a model's folder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert_embed.arguments import one_text
+from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, file_sha256
+from bert_embed.config import BertConfig, DenseModule
+from bert_embed.specs import VectorSpec
+from bert_embed.storage.errors import InputError, SettingError
+
+FORMAT = 4  # increased when older bundles cannot be read, or would give other vectors
+KINDS = ("bert", "saved_model")
+# Large: checked by the engine that reads them and by `model verify`, not at every start.
+_VARIABLES = "variables/"
+_WEIGHTS = (_VARIABLES, *LITERT.values())
+AGAIN = "remove the folder and import the model again"
+_BY_NAME = "name:"
+# Fields that are the same in bundle.json.
+_PLAIN = (
+    "fingerprint",
+    "max_seq_length",
+    "has_pooler",
+    "kind",
+    "default_prompt",
+    "source",
+    "licence",
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The description of a model, without its weights.
+
+    Attributes:
+        path: The folder: a SavedModel with `vocab.txt`, `probe.npz` and `bundle.json` beside it.
+        fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
+        config: Sizes and activation of the encoder.
+        lower_case: Whether the tokenizer converts to lower case and strips accents.
+        max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
+        special_tokens: "bert" or "mpnet", see `tokenization.text_tokenizer.SPECIAL_TOKENS`.
+        max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
+        defaults: The model's own settings for vectors.
+        has_pooler: Whether the weights include the dense layer over [CLS].
+        kind: "bert" for the variables of our encoder, or "saved_model" for a SavedModel with TF
+            Hub's interface that is used as it is.
+        dense: The model's own layers over pooled vectors, in order.
+        prompts: Texts to put before a text, by name.
+        default_prompt: Name of the prompt that is used by default, "" for none.
+        source: Where the weights come from.
+        licence: Licence of the weights, "" where it is not stated.
+        files: The sha256 of each file, by name relative to `path`.
+        trusted: Whether its SavedModel may hold any operation; set by the caller who loads it,
+            never read from the folder.
+    """
+
+    path: str
+    fingerprint: str
+    config: BertConfig
+    lower_case: bool
+    max_word_chars: int
+    max_seq_length: int
+    special_tokens: str = "bert"
+    defaults: VectorSpec = field(default_factory=VectorSpec)
+    has_pooler: bool = True
+    kind: str = "bert"
+    dense: tuple[DenseModule, ...] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
+    source: str = ""
+    licence: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = field(default=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.default_prompt and self.default_prompt not in self.prompts:
+            raise InputError(
+                f"default_prompt must be one of {_names(self.prompts)}, got {self.default_prompt!r}"
+            )
+
+    @property
+    def tokenizer_settings(self) -> dict[str, Any]:
+        """The tokenizer's arguments beside the vocabulary, as JSON-able values."""
+        settings = {"lower_case": self.lower_case, "max_word_chars": self.max_word_chars}
+        usual = self.special_tokens == "bert"  # models with these keep their fingerprint
+        return settings if usual else settings | {"special_tokens": self.special_tokens}
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """Hash of all that decides the ids of a text; models with the same hash share tokens."""
+        decisive = [self.files[VOCABULARY], *self.tokenizer_settings.values()]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+    def check(self, spec: VectorSpec) -> None:
+        """Checks that this model supports the vectors of `spec`; SettingError if not."""
+        spec.check(self.config)
+        if spec.pooling == "pooler" and not self.has_pooler:
+            raise SettingError(
+                "pooling",
+                f"must not be pooler for this model, its weights have none: {self.path}",
+            )
+        if self.kind == "saved_model" and 0 in spec.layer_numbers(self.config):
+            raise SettingError(
+                "layers",
+                "must not name layer 0 for this model, its SavedModel does not give the "
+                f"embeddings: {self.path}",
+            )
+        if spec.dense:
+            self._check_dense(spec)
+
+    def _check_dense(self, spec: VectorSpec) -> None:
+        if not self.dense:
+            raise SettingError(
+                "dense", f"must be off, this model has no Dense modules: {self.path}"
+            )
+        width, expected = spec.pooled_width(self.config), self.dense[0].in_features
+        if width != expected:
+            raise SettingError(
+                "pooling",
+                f"{spec.pooling} gives {width} numbers, but the model's Dense module takes "
+                f"{expected}: pool as the model does, or turn dense off",
+                "dense",
+            )
+        if spec.dense != self.dense[-1].out_features:
+            raise SettingError(
+                "dense",
+                f"must be 0 or {self.dense[-1].out_features} for this model, got {spec.dense}",
+            )
+
+    def prompt_text(self, prompt: str | None) -> str:
+        """Returns the text to put before each text, "" for none.
+
+        Args:
+            prompt: None for the model's own default, `name:` and the name of one of its prompts, or
+                the text itself.
+
+        Raises:
+            SettingError: The model has no prompt of this name; the message lists its prompts.
+        """
+        if prompt is None:
+            return self.prompts[self.default_prompt] if self.default_prompt else ""
+        if not one_text("prompt", prompt).startswith(_BY_NAME):
+            return prompt
+        name = prompt.removeprefix(_BY_NAME)
+        if name not in self.prompts:
+            raise SettingError(
+                "prompt",
+                f"{_BY_NAME}{name} is none of this model's prompts"
+                f"{f': {_names(self.prompts)}' if self.prompts else ', which has none'}",
+            )
+        return self.prompts[name]
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the files with TensorFlow's weights."""
+        return [name for name in self.files if name.startswith(_VARIABLES)]
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the size of each file in bytes, by name."""
+        return {name: Path(self.path, name).stat().st_size for name in self.files}
+
+    def verify_files(self, names: Iterable[str] | None = None) -> None:
+        """Compares the sha256 of files; of all, unless `names` says which.
+
+        Raises:
+            InputError: A file was changed; the message names the first such file.
+        """
+        for name in self.files if names is None else names:
+            if not Path(self.path, name).is_file():
+                raise InputError(
+                    f"{self.path}: {name} is missing; if it was fetched for another precision or "
+                    "device, give the model's address again"
+                )
+            found = file_sha256(Path(self.path, name))
+            if found != self.files[name]:
+                raise InputError(
+                    f"{self.path}: {name} is damaged or was changed (sha256 {found}); {AGAIN}"
+                )
+
+
+def _names(names: Mapping[str, str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def is_weights(name: str) -> bool:
+    """Whether a bundle's file holds weights, which one engine reads."""
+    return name.startswith(_WEIGHTS)
+
+
+def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:
+    """Reads a bundle's description and checks its files: weights by size, others by sha256.
+
+    Args:
+        path: The folder.
+        weights: Names of the weights that must be there; None is all.
+
+    Raises:
+        InputError: Not a bundle, another format, or a file is missing, changed or damaged.
+    """
+    folder = os.path.abspath(path)
+    metadata = _read_metadata(folder)
+    try:
+        tokenizer = metadata["tokenizer"]
+        bundle = Bundle(
+            path=folder,
+            **{name: metadata[name] for name in _PLAIN},
+            config=BertConfig.from_dict(metadata["config"]),
+            lower_case=tokenizer["lower_case"],
+            max_word_chars=tokenizer["max_word_chars"],
+            special_tokens=tokenizer.get("special_tokens", "bert"),
+            defaults=VectorSpec.from_dict(metadata["defaults"]),
+            dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
+            prompts=dict(metadata["prompts"]),
+            files={name: entry["sha256"] for name, entry in metadata["files"].items()},
+        )
+        sizes = {name: entry["size"] for name, entry in metadata["files"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: {METADATA} is damaged: {error!r}") from error
+    for name, size in sizes.items():
+        if weights is not None and is_weights(name) and name not in weights:
+            continue
+        file = Path(folder, name)
+        if not file.is_file():
+            raise InputError(f"{folder}: the bundle's file {name} is missing")
+        if file.stat().st_size != size:
+            raise InputError(f"{folder}: {name} must have {size} bytes, has {file.stat().st_size}")
+    if metadata.get("digest") != _digest(metadata):
+        raise InputError(f"{folder}: {METADATA} was changed after it was written; {AGAIN}")
+    bundle.verify_files([name for name in bundle.files if not is_weights(name)])
+    return bundle
+
+
+def _read_metadata(folder: str) -> dict[str, Any]:
+    try:
+        metadata = json.loads(Path(folder, METADATA).read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{folder}: {METADATA} is not JSON: {error}") from error
+    found = metadata.get("format") if isinstance(metadata, dict) else None
+    if found != FORMAT:
+        raise InputError(
+            f"{folder}: {METADATA} must have format {FORMAT}, has {found!r}; "
+            "import the model again with `model import`"
+        )
+    return metadata
+
+
+def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
+    """Writes bundle.json, which lists the files in `folder`; it is the last file of a bundle."""
+    root = Path(folder)
+    names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    metadata = {
+        "format": FORMAT,
+        **{name: getattr(bundle, name) for name in _PLAIN},
+        "config": bundle.config.to_dict(),
+        "tokenizer": bundle.tokenizer_settings,
+        "defaults": bundle.defaults.to_dict(),
+        "dense": [module.to_dict() for module in bundle.dense],
+        "prompts": dict(bundle.prompts),
+        "files": {
+            name: {"sha256": file_sha256(root / name), "size": (root / name).stat().st_size}
+            for name in names
+        },
+    }
+    metadata["digest"] = _digest(metadata)
+    text = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+    Path(root, METADATA).write_text(text, encoding="utf-8")
+
+
+def _digest(metadata: Mapping[str, Any]) -> str:
+    """Returns a hash of all fields of bundle.json but this hash."""
+    hashed = {name: value for name, value in metadata.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,103 @@
+"""Keeps imported models in a folder of the user's, and makes each file of it once a machine."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bert_embed.bundle.bundle import FORMAT, read_bundle
+from bert_embed.storage.errors import InputError
+
+
+def cache_folder() -> Path:
+    """Returns the folder of imported models."""
+    chosen = os.environ.get("BERT_EMBED_CACHE")
+    if chosen:
+        return Path(os.path.expanduser(chosen)).absolute()
+    return Path.home() / ".cache" / "bert-embed"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file, one process of a machine at a time; the end of a process releases it.
+
+    The file is removed at the end. A process that waited for a removed file tries the next one.
+    """
+    while True:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(path, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def made_once(kept: Path, is_whole: Callable[[], bool], make: Callable[[], object]) -> None:
+    """Calls `make` if `kept` is not whole, in the first process of a machine; the others wait."""
+    if is_whole():
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with locked(kept.with_name(f".{kept.name}.lock")):
+        if not is_whole():  # otherwise another process made it
+            make()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def cached_import(source: str, make: Callable[[Path], None]) -> Path:
+    """Returns the folder of the bundle of `source`, which `make` writes if it is not there.
+
+    Args:
+        source: Identifies the model; another text means another bundle.
+        make: Writes the bundle to the folder it is given, which appears whole; two processes may
+            call it at the same time.
+
+    Raises:
+        InputError: The cache cannot be written.
+    """
+    key = hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:32]
+    dest = cache_folder() / key
+    try:
+        if dest.exists() and not _readable(dest):
+            _remove(dest)
+        if not dest.exists():
+            dest.parent.mkdir(parents=True, exist_ok=True)
+            make(dest)
+    except OSError as error:
+        raise InputError(
+            f"{dest.parent}: imported models cannot be kept there ({error.strerror}), "
+            "set BERT_EMBED_CACHE to a folder that can be written"
+        ) from error
+    return dest
+
+
+def _readable(bundle: Path) -> bool:
+    try:
+        read_bundle(bundle)
+    except ValueError:
+        return False
+    return True
+
+
+def _remove(folder: Path) -> None:
+    # Renames it first, so that no process reads or writes it while it is half removed.
+    trash = tempfile.mkdtemp(prefix=".damaged.", dir=folder.parent)
+    try:
+        os.rename(folder, trash)
+    except FileNotFoundError:  # another process removed it
+        pass
+    finally:
+        shutil.rmtree(trash, ignore_errors=True)

@@ -1,0 +1,101 @@
+"""Finds models by their names in the local cache of the Hugging Face hub; asks no network."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_embed.bundle.files import MARKERS
+from bert_embed.storage.errors import InputError
+
+HUB_SCHEME = "hf://"
+# A name, with its organization or without, and a branch, tag or commit.
+_NAME = re.compile(r"(?:(?P<org>\w[\w.-]*)/)?(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?")
+# Names without an organization are looked up here too, as sentence-transformers does.
+_USUAL_ORGANIZATION = "sentence-transformers"
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A model of the hub.
+
+    Attributes:
+        repo: Such as "sentence-transformers/all-mpnet-base-v2"; old models have no organization.
+        revision: A branch, tag or commit.
+    """
+
+    repo: str
+    revision: str = "main"
+
+    @property
+    def address(self) -> str:
+        """The name as `model import` takes it."""
+        return f"{HUB_SCHEME}{self.repo}@{self.revision}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The files of one commit of a model.
+
+    Attributes:
+        folder: Where they are.
+        source: The model with its commit, as bundles record it.
+    """
+
+    folder: Path
+    source: str
+
+
+def hub_name(model: str) -> HubName | None:
+    """Parses `org/name`, `org/name@REV` and `name`, with or without "hf://".
+
+    Returns:
+        None if it cannot be such a name.
+
+    Raises:
+        InputError: "hf://" is followed by something else.
+    """
+    found = _NAME.fullmatch(model.removeprefix(HUB_SCHEME))
+    if found is None or ".." in model:
+        if model.startswith(HUB_SCHEME):
+            raise InputError(f"{model}: must be {HUB_SCHEME}ORG/NAME or {HUB_SCHEME}ORG/NAME@REV")
+        return None
+    org = f"{found['org']}/" if found["org"] else ""
+    return HubName(org + found["name"], found["revision"] or HubName.revision)
+
+
+def cached_snapshot(model: str) -> Snapshot | None:
+    """Returns the files that the cache holds of a model; None if it is no `org/name`.
+
+    Raises:
+        InputError: It is an `org/name` that the cache does not hold; the message says how to get
+            it.
+    """
+    name = hub_name(model)
+    if name is None:
+        return None
+    repos = [name.repo] if "/" in name.repo else [name.repo, f"{_USUAL_ORGANIZATION}/{name.repo}"]
+    for repo in repos:
+        home = hub_cache() / f"models--{repo.replace('/', '--')}"
+        reference = home / "refs" / name.revision
+        commit = reference.read_text("utf-8").strip() if reference.is_file() else name.revision
+        folder = home / "snapshots" / commit
+        if any((folder / marker).is_file() for marker in MARKERS):
+            return Snapshot(folder, HubName(repo, commit).address)
+    if len(repos) > 1 and not model.startswith(HUB_SCHEME):
+        return None
+    revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
+    raise InputError(
+        f"{model}: is no folder here, and the Hugging Face cache {hub_cache()} does not hold it; "
+        f"get it with `hf download {name.repo}{revision}`, or import it with `bert-embed "
+        f"model import {name.address} FOLDER`"
+    )
+
+
+def hub_cache() -> Path:
+    """Returns the folder that Hugging Face's libraries keep downloaded models in."""
+    home = os.environ.get("HF_HOME") or Path(
+        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
+    )
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(chosen or Path(home, "hub"))).expanduser().absolute()

@@ -1,0 +1,72 @@
+"""Reads the texts of a call, and says how many of them are done."""
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from bert_embed.arguments import span_lists, text_list, text_or_word_lists
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.plurals import counted
+
+_PIECE = 1024  # texts between two messages: enough to group them by length
+_PAUSE = 0.5  # seconds between messages, at least
+
+# Arguments of `bert_embed.rows.documents.tokenize_documents`: texts, and what belongs to them.
+Columns = dict[str, Any]
+
+
+def text_columns(texts: Any, texts_b: Any = None) -> Columns:
+    """Returns texts, or pairs of texts.
+
+    Raises:
+        SettingError: They are no columns of texts, or not equally many.
+    """
+    first = text_list("texts", texts)
+    second = None if texts_b is None else text_list("texts_b", texts_b)
+    if second is not None and len(second) != len(first):
+        raise SettingError("texts_b", f"must be {counted(len(first), 'text')}, got {len(second)}")
+    return {"texts": first, "texts_b": second}
+
+
+def word_columns(texts: Any) -> Columns:
+    """Returns texts and lists of words, which are joined by spaces; SettingError as above."""
+    listed = text_or_word_lists("texts", texts)
+    words = [None if isinstance(text, str) else text for text in listed]
+    joined = [text if isinstance(text, str) else " ".join(text) for text in listed]
+    given = words if any(own is not None for own in words) else None
+    return {"texts": joined, "words": given}
+
+
+def span_columns(texts: Any, spans: Any) -> Columns:
+    """Returns texts and their spans in characters; of a list of words, from spans of words."""
+    columns = word_columns(texts)
+    words = columns["words"] or [None] * len(columns["texts"])
+    counts = [
+        len(text if own is None else own) for text, own in zip(columns["texts"], words, strict=True)
+    ]
+    found = span_lists("spans", spans, counts)
+    for place, own in enumerate(words):
+        if own is not None:
+            begins = list(accumulate((len(word) + 1 for word in own), initial=0))
+            found[place] = [(begins[start], begins[stop] - 1) for start, stop in found[place]]
+    return {"texts": columns["texts"], "spans": found}
+
+
+def in_pieces(columns: Columns, progress: bool) -> Iterator[Columns]:
+    """Yields columns at once, or in pieces with a line on stderr that says what is done."""
+    total = len(columns["texts"])
+    if not progress or total == 0:
+        yield columns
+        return
+    started = shown = time.monotonic()
+    for begin in range(0, total, _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        yield {name: None if values is None else values[piece] for name, values in columns.items()}
+        now, done = time.monotonic(), min(begin + _PIECE, total)
+        if now - shown >= _PAUSE or done == total:
+            shown, rate = now, done / max(now - started, 1e-3)
+            end = "\n" if done == total else ""
+            sys.stderr.write(f"\r{done:,} of {counted(total, 'text')}, {rate:,.0f} texts/s{end}")
+            sys.stderr.flush()

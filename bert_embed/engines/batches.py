@@ -1,0 +1,103 @@
+"""Groups rows to batches of similar length, and pads them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_embed.arguments import whole_number
+
+CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
+_LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
+_FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thin to be fast
+
+
+@dataclass(frozen=True)
+class AnyShape:
+    """Pads a batch to its longest row, for engines that run every shape equally well.
+
+    Attributes:
+        budget: Maximum number of tokens of a batch of several rows, padding included; at least 1.
+            A row that is longer is a batch by itself.
+        equal: Whether the rows of a batch are equally long.
+    """
+
+    budget: int
+    equal: bool = False
+    shapes: Sequence[tuple[int, int]] = ()
+
+    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """See `plan_batches`."""
+        return plan_batches(lengths, self.budget, self.equal)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape as it is."""
+        return rows, length
+
+
+def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
+    """Groups rows of similar length, so that there is little padding.
+
+    Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
+    `budget` tokens with its padding (a longer row is a batch of its own). Once it holds 512 tokens
+    it ends before the first row that is shorter than 0.9 of its longest.
+
+    Args:
+        lengths: int `[rows]`, tokens of each row.
+        budget: Maximum number of tokens of a batch, padding included; at least 1.
+        equal: Whether the rows of a batch must be of one length.
+
+    Returns:
+        int64 `[batch]` each: row numbers; every row is in exactly one batch.
+
+    >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
+    [[1, 3], [0, 2]]
+    """
+    budget = whole_number("batch_tokens", budget, least=1)
+    lengths = np.asarray(lengths, np.int64)
+    missing = lengths.max(initial=0) - lengths
+    if missing.max(initial=0) <= np.iinfo(np.uint16).max:
+        missing = missing.astype(np.uint16)  # which NumPy sorts in linear time
+    order = np.argsort(missing, kind="stable")
+    ordered = -lengths[order]  # ascending, so that searchsorted finds the first short row
+    batches, start = [], 0
+    while start < len(order):
+        longest = max(int(-ordered[start]), 1)
+        enough = start if equal else start - (-_FULL_ENOUGH // longest)
+        least = longest if equal else _LEAST_FILL * longest
+        short = int(np.searchsorted(ordered, -least, side="right"))
+        stop = min(start + max(budget // longest, 1), max(short, enough), len(order))
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def pad_rows(
+    values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns some rows of a flat array as a matrix, padded with zeros.
+
+    Args:
+        values: int32 `[tokens]`, all rows end to end.
+        row_splits: int64 `[all rows + 1]`, where each begins and ends.
+        rows: int64 `[batch]`, the numbers of the rows.
+
+    Returns:
+        int32 `[batch, longest]`, and int32 of that shape: 1 for values, 0 for padding.
+    """
+    starts = row_splits[rows]
+    lengths = row_splits[rows + 1] - starts
+    longest = int(lengths.max(initial=0))
+    columns = np.arange(longest, dtype=np.int32)
+    mask = (columns[None, :] < lengths.astype(np.int32)[:, None]).astype(np.int32)
+    if longest == 0:
+        return np.zeros(mask.shape, np.int32), mask
+    values = np.ascontiguousarray(values, np.int32)
+    # Copies `longest` values from each row's start; `mask` sets those of later rows to zero below.
+    ends = len(values) - longest
+    pieces = np.ndarray((ends + 1,), f"V{longest * 4}", values, strides=(4,))
+    padded = pieces[np.minimum(starts, ends)].view(np.int32).reshape(mask.shape)
+    for row in np.flatnonzero(starts > ends).tolist():  # too few values follow the last rows
+        padded[row, : lengths[row]] = values[starts[row] : starts[row] + lengths[row]]
+    padded *= mask
+    return padded, mask

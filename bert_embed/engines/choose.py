@@ -1,0 +1,203 @@
+"""Chooses the engine for a precision and a device, and checks what this machine can compute."""
+
+import logging
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bert_embed.arguments import one_of
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import LITERT
+from bert_embed.engines.protocol import Engine
+from bert_embed.quiet import quiet_start
+from bert_embed.storage.errors import InputError, SettingError
+
+PRECISIONS = ("float32", "int8", "bfloat16", "float16")
+DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
+CPUINFO = Path("/proc/cpuinfo")  # names what the processor supports
+# One of them exists where an NVIDIA driver is loaded: on Linux, in containers, on WSL.
+NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
+_LOG = logging.getLogger(__name__)
+_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
+_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
+# The type of `load_engine`; callers can pass a function of their own.
+EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int], Engine]
+
+
+def check_model(precision: str, bundle: Bundle, device: str = "auto") -> None:
+    """Checks that a model can run so on any machine; SettingError names the setting."""
+    one_of("precision", precision, PRECISIONS)
+    one_of("device", device, DEVICES)
+    if precision == "int8" and device not in ("auto", "cpu"):
+        raise SettingError(
+            "precision", f"int8 is for processors, for device {device} take bfloat16", "device"
+        )
+    if precision == "float16" and device in ("cpu", "tpu"):
+        raise SettingError(
+            "precision", f"float16 is for GPUs, for device {device} take bfloat16", "device"
+        )
+    if bundle.kind == "saved_model" and (precision != "float32" or device not in ("auto", "cpu")):
+        name, value = ("precision", precision) if precision != "float32" else ("device", device)
+        raise SettingError(
+            name,
+            f"{value} requires the model's weights, and this one is a SavedModel that is used as "
+            f"it is: {bundle.path}",
+        )
+
+
+def check_machine(precision: str, device: str = "auto") -> None:
+    """Checks that this machine supports precision and device; SettingError names the setting.
+
+    TensorFlow is imported only where the answer depends on the devices that it finds.
+    """
+    anywhere = precision in ("float32", "int8") or (
+        precision == "bfloat16" and _has_flag(_BFLOAT16)
+    )
+    if device != "auto" or not anywhere:
+        find_device(precision, device)
+
+
+def torch_device(name: str | None) -> Any:
+    """Returns one of `DEVICES` for a device that PyTorch names; other values as they are.
+
+    >>> torch_device("cuda:0"), torch_device(None), torch_device("tpu")
+    ('gpu', 'auto', 'tpu')
+    """
+    if name is None:
+        return "auto"
+    return "gpu" if isinstance(name, str) and name.partition(":")[0] == "cuda" else name
+
+
+def find_device(precision: str, device: str) -> str:
+    """Returns the device that computes, one of `DEVICES` but "auto", which never chooses a TPU.
+
+    Raises:
+        SettingError: This machine has no such device, or it does not support the precision.
+    """
+    found = device
+    if device in ("auto", "gpu"):
+        found = "gpu" if precision != "int8" and _has_gpu() else "cpu"
+    if device == "gpu" and found == "cpu":
+        raise SettingError(
+            "device",
+            "gpu: TensorFlow sees no GPU on this machine; it needs an NVIDIA driver and the "
+            "packages of tensorflow[and-cuda]",
+        )
+    if precision == "float16" and found == "cpu":
+        raise SettingError("precision", "float16 requires a GPU, and TensorFlow finds none here")
+    if precision == "bfloat16" and found == "cpu" and not _has_flag(_BFLOAT16):
+        raise SettingError(
+            "precision",
+            f"bfloat16 requires a processor with one of {', '.join(_BFLOAT16)}, {CPUINFO} names "
+            "none, and it would be slower than float32; take precision int8",
+            "precision",
+        )
+    return found
+
+
+def has_nvidia_driver() -> bool:
+    """Returns whether this machine has an NVIDIA GPU with its driver."""
+    return any(map(os.path.exists, NVIDIA_DRIVER))
+
+
+def _has_gpu() -> bool:
+    if not has_nvidia_driver():
+        return False  # known without TensorFlow, whose import takes seconds
+    with quiet_start():
+        import tensorflow as tf
+
+        seen = bool(tf.config.list_physical_devices("GPU"))
+    if not seen:
+        _LOG.warning(
+            "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
+            "of tensorflow[and-cuda]; the processor computes"
+        )
+    return seen
+
+
+def has_int8_products() -> bool:
+    """Returns whether this processor has instructions for products in int8, which are fast."""
+    return _has_flag(_INT8)
+
+
+def _has_flag(flags: tuple[str, ...]) -> bool:
+    """Returns whether Linux says that this processor has one of these flags."""
+    try:
+        lines = CPUINFO.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return False
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return not set(flags).isdisjoint(found.split())
+
+
+def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
+    """Returns the name of the engine that computes on a device, "litert", "tensorflow" or "xla".
+
+    Args:
+        bundle: The model.
+        precision: One of `PRECISIONS`.
+        device: What `find_device` returned.
+    """
+    if device != "cpu":
+        return "xla"
+    return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
+
+
+def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
+    """Returns the names of the bundle's weights that `load_engine` reads on this machine.
+
+    Raises:
+        SettingError: This machine or this model does not support precision or device.
+    """
+    device = torch_device(device)
+    check_model(precision, bundle, device)  # before anything is fetched
+    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    if choose_engine(bundle, precision, found) == "litert":
+        return [LITERT[precision]]
+    return bundle.variables
+
+
+def load_engine(
+    bundle: Bundle,
+    special_ids: tuple[int, int],
+    precision: str,
+    device: str = "auto",
+    threads: int = 1,
+) -> Engine:
+    """Loads a model into an engine.
+
+    Args:
+        bundle: The model.
+        special_ids: Ids of [CLS] and [SEP].
+        precision: One of `PRECISIONS`.
+        device: One of `DEVICES`; "auto" is a GPU if TensorFlow finds one, else the processor; for
+            int8 and for SavedModels that are used as they are it is the processor.
+        threads: How many threads will compute at once.
+
+    Raises:
+        SettingError: This machine or this model does not support precision or device.
+        InputError: The bundle's files are damaged, or it needs TensorFlow, which is not installed.
+    """
+    check_model(precision, bundle, device)
+    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    name = choose_engine(bundle, precision, found)
+    if name == "litert":
+        from bert_embed.engines.litert import LiteRTEngine
+
+        return LiteRTEngine(bundle, special_ids, precision, threads)
+    if find_spec("tensorflow") is None:
+        raise InputError(
+            f"{bundle.path} in {precision} requires TensorFlow, which is not installed here: use "
+            "an image built with TENSORFLOW=yes, or the weights of a BERT in float32 or int8"
+        )
+    bundle.verify_files(bundle.variables)
+    with quiet_start():
+        if name == "tensorflow":
+            from bert_embed.engines.tensorflow import TensorFlowEngine
+
+            return TensorFlowEngine(bundle, special_ids, precision)
+        from bert_embed.engines.xla import XLAEngine
+
+        return XLAEngine(bundle, special_ids, precision, found)

@@ -1,0 +1,117 @@
+"""Groups rows to batches of a few fixed shapes, for devices that compile each shape."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bert_embed.arguments import whole_number
+
+_SHORTEST, _LEAST_STEP = 8, 4
+_STEPS_AN_OCTAVE = 4
+_PARTS = (1, 4)  # a batch is full, or a quarter of that where a length has few rows
+_ROWS_STEP = 8  # products of fewer rows leave the device's units idle
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """The shapes that batches can have: a few lengths of rows, and two sizes of batch for each.
+
+    Attributes:
+        budget: Maximum number of tokens of a batch, padding included; at least 1. A longer row is
+            a batch of its own.
+        longest: Maximum number of tokens of a row.
+
+    >>> FixedShapes(budget=256, longest=20).shapes
+    [(32, 8), (8, 8), (16, 12), (5, 12), (16, 16), (4, 16), (8, 20), (3, 20)]
+    """
+
+    budget: int
+    longest: int
+
+    def __post_init__(self) -> None:
+        whole_number("batch_tokens", self.budget, least=1)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of rows, ascending: in steps of 4 up to 32, then four lengths an octave."""
+        return [
+            *itertools.takewhile(self.longest.__gt__, _lengths()),
+            self.longest,
+        ]
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """All shapes, each as number of rows and tokens of a row."""
+        return [(rows, length) for length in self.lengths for rows in self.row_counts(length)]
+
+    def row_counts(self, length: int) -> list[int]:
+        """Returns the numbers of rows that batches of this length can have, descending."""
+        return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
+
+    def shape(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns the shape that a batch of `plan`, or a part of one, is padded to.
+
+        Args:
+            rows: Number of rows of the batch.
+            length: Number of tokens of its longest row.
+        """
+        padded = self.lengths[int(np.searchsorted(self.lengths, length))]
+        return min(count for count in self.row_counts(padded) if count >= rows), padded
+
+    def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Groups rows of similar length, so that there is little padding.
+
+        Rows are sorted by length, longest first, equal lengths in their order. Where a length has
+        too few rows for a batch, shorter rows complete it.
+
+        Args:
+            lengths: int `[rows]`, tokens of each row, at most `longest`.
+
+        Returns:
+            int64 `[batch]` each: row numbers; every row is in exactly one batch.
+        """
+        lengths = np.asarray(lengths, np.int64)
+        order = np.argsort(-lengths, kind="stable")
+        padded = np.searchsorted(self.lengths, lengths[order])
+        batches, start = [], 0
+        while start < len(order):
+            left = int(np.searchsorted(-padded, -padded[start], side="right")) - start
+            counts = self.row_counts(self.lengths[padded[start]])
+            stop = start + min((count for count in counts if count >= left), default=counts[0])
+            batches.append(order[start:stop])
+            start = stop
+        return batches
+
+
+def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Pads a batch to a shape.
+
+    Args:
+        values: int32 `[batch, longest]`, at least one row.
+        shape: At least as large.
+
+    Returns:
+        int32 of that shape: zeros after each row; added rows are copies of the first, because a
+        row without tokens would divide by zero.
+    """
+    rows, length = values.shape
+    if values.shape == shape:
+        return values
+    whole = np.zeros(shape, values.dtype)
+    whole[:rows, :length] = values
+    whole[rows:] = whole[0]
+    return whole
+
+
+def _lengths() -> Iterator[int]:
+    length = _SHORTEST
+    while True:
+        yield length
+        length += max(_LEAST_STEP, (1 << length.bit_length() - 1) // _STEPS_AN_OCTAVE)
+
+
+def _whole(rows: int) -> int:
+    return rows // _ROWS_STEP * _ROWS_STEP if rows >= _ROWS_STEP else max(rows, 1)

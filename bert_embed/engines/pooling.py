@@ -1,0 +1,102 @@
+"""Computes vectors of rows and tokens from hidden states with NumPy; no row is padded."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bert_embed.specs import VectorSpec
+
+
+def combine_layers(states: Sequence[np.ndarray], combine: str) -> list[np.ndarray]:
+    """Returns one array `[batch, length, width]`; for "stack" one for each state."""
+    if combine == "stack":
+        return list(states)
+    if combine == "concat":
+        return [np.concatenate(states, axis=-1)]
+    total = sum(states[1:], start=states[0])
+    return [total / np.float32(len(states)) if combine == "mean" else total]
+
+
+def counted_tokens(
+    input_ids: np.ndarray, special_ids: tuple[int, int], spec: VectorSpec, prompt_tokens: int
+) -> np.ndarray | None:
+    """Returns float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
+
+    Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
+    """
+    if spec.pool_special_tokens and (spec.pool_prompt or not prompt_tokens):
+        return None
+    inner = np.ones(input_ids.shape, bool)
+    if not spec.pool_special_tokens:
+        inner &= ~np.isin(input_ids, special_ids)
+    if not spec.pool_prompt:
+        inner[:, : prompt_tokens + 1] = False
+    inner |= ~inner.any(axis=1, keepdims=True)
+    return inner.astype(np.float32)
+
+
+def pool(states: np.ndarray, counted: np.ndarray | None, pooling: str) -> np.ndarray:
+    """Pools tokens to one vector a row.
+
+    "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
+    token by its position, starting with 1, as sentence-transformers does.
+
+    Args:
+        states: float32 `[batch, length, width]`.
+        counted: float32 `[batch, length]`, 1 for tokens that count; None if all do.
+        pooling: Any of `POOLINGS` but "pooler", or several with commas.
+
+    Returns:
+        float32 `[batch, width]`, twice as wide for "mean_max", and the widths added for several.
+    """
+    if "," in pooling:
+        return np.concatenate([pool(states, counted, one) for one in pooling.split(",")], axis=-1)
+    if pooling == "mean" and counted is None:
+        return states.sum(axis=1) / np.float32(states.shape[1])
+    weights = np.ones(states.shape[:2], np.float32) if counted is None else counted
+    return _POOLINGS[pooling](states, weights)
+
+
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1; vectors of zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
+
+
+def _sum(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    # Not a product of matrices: OpenBLAS would use all cores, and other orders for other shapes.
+    return (states * weights[:, :, None]).sum(axis=1)
+
+
+def _mean(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return _sum(states, weights) / weights.sum(axis=1, keepdims=True)
+
+
+def _max(states: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    return states.max(axis=1, where=counted[:, :, None] > 0, initial=-np.inf)
+
+
+def _mean_sqrt_len(states: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    return _sum(states, counted) / np.sqrt(counted.sum(axis=1, keepdims=True))
+
+
+def _weighted_mean(states: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    return _mean(states, counted * np.arange(1, counted.shape[1] + 1, dtype=np.float32))
+
+
+def _last(states: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    from_end = np.argmax(counted[:, ::-1], axis=1)
+    return states[np.arange(len(states)), states.shape[1] - 1 - from_end]
+
+
+_POOLINGS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mean": _mean,
+    "max": _max,
+    "mean_max": lambda states, counted: np.concatenate(
+        [_mean(states, counted), _max(states, counted)], axis=-1
+    ),
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+    "cls": lambda states, counted: states[:, 0],
+    "sep": lambda states, counted: states[:, -1],
+    "lasttoken": _last,
+}

@@ -1,0 +1,188 @@
+"""Runs rows of token ids through an engine, batch by batch on all cores."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_embed.config import BertConfig
+from bert_embed.engines.batches import pad_rows
+from bert_embed.engines.fixed_shapes import padded_to
+from bert_embed.engines.protocol import Engine, Graph
+from bert_embed.engines.retry_halves import run_halving
+from bert_embed.engines.thread_calls import run_each
+from bert_embed.ragged import places
+from bert_embed.rows.to_documents import EmbeddedRows
+from bert_embed.specs import OutputSpec, VectorSpec
+from bert_embed.storage.errors import InputError
+
+_LOG = logging.getLogger(__name__)
+
+
+class BrokenModelError(RuntimeError):
+    """All of several rows failed, so the model is at fault, not a row."""
+
+
+class RowRunner:
+    """Runs rows on an engine. Several threads may call it; one call computes at a time.
+
+    On processors each batch runs on one core, and `threads` batches run at the same time. For a
+    device that compiles each shape of a batch, all possible shapes are compiled before the first
+    batch, and a few batches run at the same time, so that the device never waits.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        engine: Engine,
+        threads: int,
+        inference_timeout: float | None = None,
+    ) -> None:
+        """Keeps an engine, from `bert_embed.engines.choose.load_engine` or the caller's own.
+
+        Args:
+            config: Sizes of the model, which rows are checked against.
+            engine: Runs the batches.
+            threads: Processor cores to use.
+            inference_timeout: Seconds without a finished batch after which a call gives up; None
+                waits for ever.
+        """
+        self._config, self._engine = config, engine
+        self._threads, self._timeout = threads, inference_timeout
+        self._graphs: dict[tuple, Graph] = {}
+        self._compiled: set[tuple] = set()
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        spec: VectorSpec,
+        output_spec: OutputSpec,
+        input_ids: np.ndarray,
+        row_splits: np.ndarray,
+        type_ids: np.ndarray | None,
+        batch_tokens: int | None,
+        prompt_tokens: int = 0,
+        longest: int | None = None,
+    ) -> EmbeddedRows:
+        """Embeds rows that include [CLS] and [SEP].
+
+        Args:
+            spec: How vectors are computed.
+            output_spec: Which vectors.
+            input_ids: int32 `[tokens]`, all rows end to end.
+            row_splits: int64 `[rows + 1]`, where each row begins and ends.
+            type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+            prompt_tokens: Number of tokens of the prompt after each [CLS].
+            longest: Maximum number of tokens that rows usually have; None is the model's maximum.
+                A call with longer rows compiles other shapes.
+
+        Raises:
+            InputError: A row has more tokens than the model has positions, or an id is not in its
+                vocabulary.
+            BrokenModelError: All of several rows failed.
+            NoProgressError: No batch finished for `inference_timeout` seconds.
+        """
+        lengths = np.diff(row_splits)
+        _check_rows(self._config, input_ids, lengths)
+        if longest is None or lengths.max(initial=0) > longest:
+            longest = self._config.max_position_embeddings
+        key = spec, output_spec, 0 if spec.pool_prompt else prompt_tokens
+        graph = self._graph(*key)
+        batching = self._engine.batching(batch_tokens, longest)
+        done = _empty(graph, len(lengths), len(input_ids), output_spec)
+
+        def call(rows: np.ndarray) -> np.ndarray:
+            ids, mask = pad_rows(input_ids, row_splits, rows)
+            types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
+            shape = batching.shape(*ids.shape)
+            outputs = graph(padded_to(ids, shape), padded_to(mask, shape), padded_to(types, shape))
+            return _keep(outputs, done, rows, row_splits, mask)
+
+        batches = batching.plan(lengths)
+        shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
+        at_once = self._engine.at_once or self._threads
+        with self._lock, self._engine.device:
+            self._compile(key, graph, batching.shapes, done)
+            parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
+        for part in parts:
+            done.failed |= part.failed
+        done.tokens, done.batches = len(input_ids), len(batches)
+        done.padded_tokens = sum(rows * length for rows, length in shapes)
+        _refuse_broken_model(done, len(lengths), next((p.error for p in parts if p.error), None))
+        return done
+
+    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
+        """See `bert_embed.engines.protocol.Engine`."""
+        return self._engine.finish(spec, pooled)
+
+    def _compile(
+        self, key: tuple, graph: Graph, shapes: Sequence[tuple[int, int]], done: EmbeddedRows
+    ) -> None:
+        """Compiles each new shape by running a batch of it, on all cores."""
+        new = [shape for shape in shapes if (key, shape) not in self._compiled]
+        if not new:
+            return
+        _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
+        started = time.perf_counter()
+        some = [np.ones(shape, np.int32) for shape in new]
+        run_each(lambda ones: graph(ones, ones, ones * 0), some, self._threads, self._timeout)
+        self._compiled.update((key, shape) for shape in new)
+        done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
+
+    def _graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
+        key = spec, output_spec, prompt_tokens
+        with self._lock:
+            if key not in self._graphs:
+                self._graphs[key] = self._engine.graph(*key)
+            return self._graphs[key]
+
+
+def _empty(graph: Graph, rows: int, tokens: int, output_spec: OutputSpec) -> EmbeddedRows:
+    """Returns arrays of zeros for the results; those of failed rows stay zero."""
+    widths = graph.widths
+    return EmbeddedRows(
+        np.zeros((rows, widths["sentences"]), np.float32) if output_spec.sentences else None,
+        np.zeros((tokens, widths["tokens"]), np.float32) if output_spec.tokens else None,
+    )
+
+
+def _keep(
+    outputs: Mapping[str, np.ndarray],
+    done: EmbeddedRows,
+    rows: np.ndarray,
+    row_splits: np.ndarray,
+    mask: np.ndarray,
+) -> np.ndarray:
+    """Stores the model's outputs for some rows; returns bool `[rows]`, whether all are finite."""
+    finite = np.ones(len(rows), bool)
+    if done.vectors is not None:
+        vectors = outputs["sentences"][: len(rows)]
+        finite &= np.isfinite(vectors).all(axis=1)
+        done.vectors[rows] = vectors
+        done.vectors[rows[~finite]] = 0
+    if done.token_vectors is not None:
+        vectors = outputs["tokens"][: len(rows), : mask.shape[1]]
+        finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
+        at = places(row_splits[rows], np.diff(row_splits)[rows])
+        done.token_vectors[at] = vectors[mask > 0]
+    return finite
+
+
+def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None) -> None:
+    if rows > 1 and len(done.failed) == rows:
+        reason = min(done.failed.values())
+        raise BrokenModelError(f"the model failed on all of {rows} rows: {reason}") from error
+
+
+def _check_rows(config: BertConfig, input_ids: np.ndarray, lengths: np.ndarray) -> None:
+    most = config.max_position_embeddings
+    if lengths.max(initial=0) > most:
+        raise InputError(f"rows must have at most {most} tokens, one has {lengths.max()}")
+    if lengths.min(initial=1) < 1:
+        raise InputError(f"rows must have at least 1 token, number {lengths.argmin()} has none")
+    size = config.vocab_size
+    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < size:
+        raise InputError(f"input_ids must be between 0 and {size - 1}")

@@ -1,0 +1,98 @@
+"""Writes and reads the framing of TFRecord files, with their checksums.
+
+A record is its length (8 bytes, little-endian), the masked CRC32C of the length, its bytes, and the
+masked CRC32C of the bytes, as tensorflow/core/lib/io/record_writer.h describes it.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from bert_embed.storage.errors import InputError
+
+HEADER, FOOTER = 12, 4  # bytes before and after a record
+_LARGEST = 1 << 28  # of a record; a larger one is no document but an attack on memory
+_MASK_DELTA = 0xA282EAD8
+
+
+class Record(NamedTuple):
+    """A record of a file.
+
+    Attributes:
+        offset: Where its framing begins, in decompressed bytes.
+        data: Its bytes; None where the checksum differs.
+    """
+
+    offset: int
+    data: bytes | None
+
+
+def masked_crc(data: bytes) -> int:
+    """Returns the checksum of bytes as TFRecord stores it."""
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def frame(out: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
+    """Writes the framing around the records in a buffer.
+
+    Args:
+        out: uint8, the whole file; changed in place.
+        starts: int64 `[records]`, where each record begins; `HEADER` bytes before it are free.
+        sizes: int64 `[records]`; `FOOTER` bytes after each record are free.
+    """
+    lengths = sizes.astype("<u8").view(np.uint8).reshape(-1, 8)
+    out[starts[:, None] + np.arange(-HEADER, -4)] = lengths
+    kinds, kind = np.unique(sizes, return_inverse=True)
+    of_length = np.array([masked_crc(struct.pack("<Q", size)) for size in kinds.tolist()], "<u4")
+    out[starts[:, None] + np.arange(-4, 0)] = _bytes_of(of_length[kind])
+    data = out.tobytes()  # the type that the checksum accepts
+    stops = (starts + sizes).tolist()
+    of_data = [masked_crc(data[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
+    at = (starts + sizes)[:, None] + np.arange(FOOTER)
+    out[at] = _bytes_of(np.array(of_data, "<u4"))
+
+
+def _bytes_of(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
+
+
+def unframed(pieces: Iterable[bytes]) -> Iterator[list[Record]]:
+    """Yields the records of a file, those that each piece of it completes.
+
+    Args:
+        pieces: The file's decompressed bytes, cut anywhere.
+
+    Raises:
+        InputError: A length is damaged, so that the next record cannot be found, or the file ends
+            within a record; the message names the offset, but not the file.
+    """
+    held, offset = b"", 0
+    for piece in pieces:
+        held = held + piece if held else piece
+        found, used = _whole_records(held, offset)
+        offset, held = offset + used, held[used:]
+        if found:
+            yield found
+    if held:
+        raise InputError(f"it ends within the record at byte {offset}")
+
+
+def _whole_records(data: bytes, offset: int) -> tuple[list[Record], int]:
+    found = []
+    at = 0
+    while len(data) - at >= HEADER:
+        size, crc = struct.unpack_from("<QI", data, at)
+        if masked_crc(data[at : at + 8]) != crc or size > _LARGEST:
+            raise InputError(f"the length of the record at byte {offset + at} is damaged")
+        stop = at + HEADER + size
+        if stop + FOOTER > len(data):
+            break
+        record = data[at + HEADER : stop]
+        (crc,) = struct.unpack_from("<I", data, stop)
+        found.append(Record(offset + at, record if masked_crc(record) == crc else None))
+        at = stop + FOOTER
+    return found, at

@@ -1,0 +1,178 @@
+"""Computes vectors of rows and tokens from hidden states, within the graph."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_embed.graph.model import BertEncoder
+from bert_embed.specs import OutputSpec, VectorSpec
+
+_LEAST = -1e30  # below every hidden state, so that padding is never the maximum
+
+
+def model_outputs(
+    encoder: BertEncoder,
+    spec: VectorSpec,
+    output_spec: OutputSpec,
+    input_ids: tf.Tensor,
+    mask: tf.Tensor,
+    type_ids: tf.Tensor,
+    special_ids: tuple[int, int],
+    prompt_tokens: int = 0,
+) -> dict[str, tf.Tensor]:
+    """Runs the encoder once, up to the highest layer that is used, and pools.
+
+    Args:
+        encoder: The model.
+        spec: How vectors are computed.
+        output_spec: Which vectors.
+        input_ids: int32 `[batch, length]`, with [CLS] and [SEP].
+        mask: int32 `[batch, length]`, 1 for tokens, 0 for padding at the end.
+        type_ids: int32 `[batch, length]`.
+        special_ids: Ids of [CLS] and [SEP]. Text never has these ids, because the tokenizer splits
+            off brackets; so a token with one of them is a special token.
+        prompt_tokens: Number of tokens after [CLS] that belong to a prompt.
+
+    Returns:
+        The requested ones of `sentences`, float32 `[batch, spec.width]` (pooled width if not
+        finished), and `tokens`, float32 `[batch, length, token width]`, cut to `spec.dim`. The
+        vectors of a row depend only on its own tokens.
+    """
+    numbers = spec.layer_numbers(encoder.config) if output_spec.sentences else ()
+    token_numbers = spec.token_layer_numbers(encoder.config) if output_spec.tokens else ()
+    highest = max(numbers + token_numbers)
+    states = encoder.hidden_states(input_ids, mask, type_ids, highest=highest)
+    outputs = {}
+    if output_spec.tokens:
+        chosen = [states[number] for number in token_numbers]
+        layers = combine_layers(chosen, spec.layer_combine)
+        outputs["tokens"] = tf.concat([layer[:, :, : spec.dim] for layer in layers], axis=-1)
+    if not output_spec.sentences:
+        return outputs
+    if spec.pooling == "pooler":
+        pooled = encoder.pooled(states[-1])
+    else:
+        special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
+        counted = counted_tokens(mask, special, spec, prompt_tokens)
+        chosen = [states[number] for number in numbers]
+        layers = combine_layers(chosen, spec.layer_combine)
+        pooled = tf.concat([pool(one, mask, counted, spec.pooling) for one in layers], axis=-1)
+    outputs["sentences"] = finish(encoder, spec, pooled) if output_spec.finished else pooled
+    return outputs
+
+
+def finish(encoder: BertEncoder, spec: VectorSpec, pooled: tf.Tensor) -> tf.Tensor:
+    """Applies Dense modules, then `dim`, then unit length; vectors of zeros stay zeros.
+
+    Args:
+        encoder: Has the Dense modules.
+        spec: Which of these to apply.
+        pooled: float32 `[rows, layers * spec.pooled_width]`.
+
+    Returns:
+        float32 `[rows, spec.width]`; each layer of a stack is cut and scaled by itself.
+    """
+    layers = tf.split(pooled, pooled.shape[-1] // spec.pooled_width(encoder.config), axis=-1)
+    finished = []
+    for layer in layers:
+        vectors = encoder.dense(layer) if spec.dense else layer
+        vectors = vectors[:, : spec.dim]
+        if spec.normalize:
+            # Not tf.math.l2_normalize, whose reciprocal root has more than one rounding error.
+            vectors /= tf.maximum(tf.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        finished.append(vectors)
+    return tf.concat(finished, axis=-1)
+
+
+def combine_layers(states: list[tf.Tensor], combine: str) -> list[tf.Tensor]:
+    """Returns one tensor `[batch, length, width]`; for "stack" one for each state."""
+    if combine == "stack":
+        return states
+    if combine == "concat":
+        return [tf.concat(states, axis=-1)]
+    total = tf.add_n(states)
+    return [total / len(states) if combine == "mean" else total]
+
+
+def counted_tokens(
+    mask: tf.Tensor, special: tf.Tensor, spec: VectorSpec, prompt_tokens: int = 0
+) -> tf.Tensor:
+    """Returns float32 `[batch, length]`: 1 where a token counts in the pooling.
+
+    Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
+    """
+    inner = mask = tf.cast(mask, tf.float32)
+    if not spec.pool_special_tokens:
+        inner *= 1.0 - tf.cast(special, tf.float32)
+    if prompt_tokens and not spec.pool_prompt:
+        inner *= tf.cast(_places(mask) > prompt_tokens + 1, tf.float32)
+    if inner is mask:
+        return mask
+    return tf.where(tf.reduce_any(inner > 0, axis=1, keepdims=True), inner, mask)
+
+
+def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -> tf.Tensor:
+    """Pools tokens to one vector a row.
+
+    "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
+    token by its position, starting with 1, as sentence-transformers does.
+
+    Args:
+        states: float32 `[batch, length, width]`.
+        mask: int32 `[batch, length]`, 1 for tokens.
+        counted: float32 `[batch, length]`, 1 for tokens that count.
+        pooling: Any of `POOLINGS` but "pooler", or several with commas.
+
+    Returns:
+        float32 `[batch, width]`, twice as wide for "mean_max", and the widths added for several.
+    """
+    if "," in pooling:
+        return tf.concat([pool(states, mask, counted, one) for one in pooling.split(",")], axis=-1)
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "sep":
+        return _at_last(states, tf.cast(mask, tf.float32))
+    return _COUNTED[pooling](states, counted)
+
+
+def _mean(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return _sum(states, weights) / tf.reduce_sum(weights, axis=1, keepdims=True)
+
+
+def _sum(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.squeeze(tf.matmul(tf.expand_dims(weights, 1), states), axis=1)
+
+
+def _max(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_max(tf.where(tf.expand_dims(counted, 2) > 0, states, _LEAST), axis=1)
+
+
+def _mean_sqrt_len(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    return _sum(states, counted) / tf.sqrt(tf.reduce_sum(counted, axis=1, keepdims=True))
+
+
+def _weighted_mean(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    return _mean(states, counted * tf.cast(_places(counted), tf.float32))
+
+
+def _at_last(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    last = tf.reduce_max(tf.cast(counted, tf.int32) * _places(counted), axis=1) - 1
+    return tf.gather(states, tf.maximum(last, 0), batch_dims=1)
+
+
+def _places(counted: tf.Tensor) -> tf.Tensor:
+    return tf.range(1, tf.shape(counted)[1] + 1)
+
+
+def _mean_max(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    return tf.concat([_mean(states, counted), _max(states, counted)], axis=-1)
+
+
+_COUNTED: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
+    "mean": _mean,
+    "max": _max,
+    "mean_max": _mean_max,
+    "mean_sqrt_len": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+    "lasttoken": _at_last,
+}

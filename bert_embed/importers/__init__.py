@@ -1,0 +1,87 @@
+"""Imports models; the files of a model's folder decide which importer reads it."""
+
+from pathlib import Path
+from typing import Any
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import METADATA, SAVED_MODEL, TF1_HUB
+from bert_embed.storage.errors import InputError, SettingError
+
+
+def import_model(
+    source: str,
+    dest: str,
+    *,
+    checkpoint: str | None = None,
+    lower_case: bool | None = None,
+    activation: str | None = None,
+    allow_untrusted: bool = False,
+    name: str | None = None,
+    licence: str | None = None,
+) -> Bundle:
+    """Imports a google-research checkpoint, a Hugging Face folder or a TF Hub encoder.
+
+    Args:
+        source: The folder or a `.tar.gz` of it, local or in Cloud Storage (gs://); a TF Hub
+            handle; `hf://org/name@REV`, which is fetched from the Hugging Face hub; or
+            `org/name@REV` that is in its local cache.
+        dest: The bundle's folder, which must not exist or be empty.
+        checkpoint: Which checkpoint of a google-research folder; None takes the latest.
+        lower_case: Whether a google-research model or a SavedModel is uncased; None takes it from
+            the folder's name, or from the SavedModel.
+        activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of that of a google-research
+            configuration.
+        allow_untrusted: Whether a SavedModel's graph may hold any operation.
+        name: The source that the bundle names; None for `source`, of the hub with its commit.
+        licence: The licence that the bundle names.
+
+    Raises:
+        InputError: Not a model of these kinds, one that cannot be computed, or a setting that does
+            not apply to it.
+    """
+    from bert_embed.importers.hub import hub_snapshot
+    from bert_embed.importers.sources import local_folder
+
+    if snapshot := hub_snapshot(source):
+        source, name = str(snapshot.folder), name or snapshot.source
+    settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
+    with local_folder(source) as folder:
+        facts = {"name": name or _shown_source(source), "licence": licence}
+        return _import_folder(folder, source, dest, settings, facts, allow_untrusted)
+
+
+def _import_folder(
+    folder: Path,
+    source: str,
+    dest: str,
+    settings: dict[str, Any],
+    facts: dict[str, Any],
+    trusted: bool,
+) -> Bundle:
+    from bert_embed.importers import google, huggingface, tfhub
+
+    if (folder / METADATA).is_file():
+        raise InputError(
+            f"{source}: is a bundle already, name it as model or copy its folder", "model"
+        )
+    safetensors = any(folder.glob("model.safetensors*"))
+    if (folder / google.CONFIG).is_file() and not (safetensors and not settings["checkpoint"]):
+        return google.import_google(str(folder), dest, **settings, **facts)
+    allowed: tuple[str, ...] = ()
+    kind = f"google-research checkpoints, but {source} holds no {google.CONFIG}"
+    hub = any((folder / name).is_file() for name in (SAVED_MODEL, TF1_HUB)) and not safetensors
+    if hub:
+        allowed = ("lower_case",)
+        kind = f"google-research checkpoints, but {source} is a SavedModel"
+    given = [key for key, value in settings.items() if value is not None and key not in allowed]
+    if given:
+        raise SettingError(given[0], f"is for {kind}")
+    if hub:
+        casing = settings["lower_case"]
+        return tfhub.import_tfhub(str(folder), dest, lower_case=casing, trusted=trusted, **facts)
+    return huggingface.import_huggingface(str(folder), dest, **facts)
+
+
+def _shown_source(source: str) -> str:
+    """Returns the source as a bundle names it: an address, or an absolute path."""
+    return source if "://" in source else str(Path(source).absolute())

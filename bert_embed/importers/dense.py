@@ -1,0 +1,78 @@
+"""Reads a Dense module of sentence-transformers."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from bert_embed.config import DenseModule
+from bert_embed.importers.json_files import check_vector_names, read_object, refuse_unknown
+from bert_embed.importers.weights import check_shapes, read_safetensors, weight_files
+from bert_embed.storage.errors import InputError
+
+CONVERT = "SentenceTransformer(folder).save_pretrained(new_folder) of sentence-transformers"
+_ACTIVATIONS = {
+    "Identity": "identity",
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+    "Sigmoid": "sigmoid",
+}
+_TORCH = re.compile(r"torch\.nn\.(?:\w+\.)*(\w+)$")
+_KNOWN = frozenset(
+    (
+        "in_features",
+        "out_features",
+        "bias",
+        "activation_function",
+        "module_input_name",
+        "module_output_name",
+    )
+)
+
+
+def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
+    """Reads a Dense module.
+
+    Returns:
+        Its sizes, and its weights, float32: "kernel" `[in, out]` and, with a bias, "bias" `[out]`.
+
+    Raises:
+        InputError: A setting is not supported, or a weight is missing, has another shape or is left
+            over; the message names the file.
+    """
+    module = _read_config(folder / "config.json")
+    arrays: dict[str, np.ndarray] = {}
+    for path in weight_files(folder, CONVERT):
+        arrays.update(read_safetensors(path))
+    expected: dict[str, tuple[int, ...]] = {
+        "linear.weight": (module.out_features, module.in_features)
+    }
+    if module.bias:
+        expected["linear.bias"] = (module.out_features,)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    check_shapes(folder, shapes, expected, "a Dense module")
+    weights = {"kernel": arrays["linear.weight"].T}
+    return module, weights | ({"bias": arrays["linear.bias"]} if module.bias else {})
+
+
+def _read_config(path: Path) -> DenseModule:
+    values = read_object(path)
+    refuse_unknown(path, values, _KNOWN)
+    check_vector_names(path, values)
+    name = values.get("activation_function", "torch.nn.Tanh")
+    found = _TORCH.match(name) if isinstance(name, str) else None
+    if name is not None and (found is None or found[1] not in _ACTIVATIONS):
+        raise InputError(
+            f"{path}: activation_function must be torch.nn's {', '.join(_ACTIVATIONS)}, "
+            f"got {name!r}"
+        )
+    try:
+        return DenseModule(
+            in_features=values.get("in_features", 0),
+            out_features=values.get("out_features", 0),
+            activation=_ACTIVATIONS[found[1]] if found else "identity",
+            bias=values.get("bias", True),
+        )
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error

@@ -1,0 +1,67 @@
+"""Fetches models from the Hugging Face hub, with the optional package huggingface_hub."""
+
+from pathlib import Path
+
+from bert_embed.bundle.hub_cache import (
+    HUB_SCHEME,
+    HubName,
+    Snapshot,
+    cached_snapshot,
+    hub_cache,
+    hub_name,
+)
+from bert_embed.importers.sources import reason
+from bert_embed.storage.errors import InputError
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "README.md")
+_OTHER_ENGINES = ("onnx/*", "openvino/*")
+
+
+def hub_snapshot(source: str) -> Snapshot | None:
+    """Returns the files of a model of the hub; None if the source is no name of one.
+
+    Args:
+        source: `hf://org/name@REV`, which is fetched into the Hugging Face cache; or `org/name@REV`
+            that is no folder, which must be in that cache.
+
+    Raises:
+        InputError: It is not in the cache, cannot be fetched, or has no safetensors.
+    """
+    if source.startswith(HUB_SCHEME):
+        return _fetched(source)
+    return None if Path(source).exists() else cached_snapshot(source)
+
+
+def _fetched(source: str) -> Snapshot:
+    name = hub_name(source)
+    assert name is not None
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise InputError(
+            f"{source}: fetching requires the package huggingface_hub, install it with "
+            "`pip install 'bert-embed[hub]'`"
+        ) from error
+    try:
+        folder = Path(
+            snapshot_download(
+                name.repo,
+                revision=name.revision,
+                cache_dir=hub_cache(),
+                allow_patterns=list(_FILES),
+                ignore_patterns=list(_OTHER_ENGINES),
+            )
+        )
+    except (OSError, ValueError) as error:
+        why = reason(error).rstrip(".")
+        raise InputError(
+            f"{source}: could not be fetched ({why}); check name, revision and connection, and "
+            "HF_TOKEN where the model is not public"
+        ) from error
+    if not any(folder.rglob("*.safetensors")):
+        raise InputError(
+            f"{source}: has no safetensors at this revision, and other weights are refused "
+            "(pickled weights can run code when read); name a revision that has them, or convert "
+            "the model with save_pretrained of transformers"
+        )
+    return Snapshot(folder, HubName(name.repo, folder.name).address)

@@ -1,0 +1,141 @@
+"""Imports a Hugging Face folder, with its sentence-transformers files, into a bundle."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.config import ARCHITECTURES, BertConfig
+from bert_embed.graph.weight_names import huggingface_layers, huggingface_name, tensor_shapes
+from bert_embed.importers.dense import CONVERT
+from bert_embed.importers.json_files import inside, read_json
+from bert_embed.importers.sentence_transformers import (
+    check_widths,
+    is_sentence_transformers,
+    read_settings,
+)
+from bert_embed.importers.tokenizer_files import read_tokenizer
+from bert_embed.importers.weights import (
+    check_layer_count,
+    check_shapes,
+    read_safetensors,
+    weight_files,
+)
+from bert_embed.importers.writer import write_bundle
+from bert_embed.storage.errors import InputError
+
+_CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
+# Heads for training and classification, and buffers that are not weights.
+_IGNORED = re.compile(
+    r"cls\.|classifier\.|qa_outputs\.|embeddings\.(position_ids|token_type_ids)$"
+    r"|pre_classifier\.|vocab_(transform|layer_norm|projector)\."  # of DistilBERT
+    r"|(discriminator|generator)_predictions\.|generator_lm_head\.|sequence_summary\."  # ELECTRA
+    r"|lm_head\."  # of MPNet
+)
+
+
+def import_huggingface(
+    source: str, dest: str, name: str | None = None, licence: str | None = None
+) -> Bundle:
+    """Imports `config.json`, `model.safetensors` and `vocab.txt` into a bundle at `dest`.
+
+    Pooling, Dense modules, normalisation, prompts and length come from the sentence-transformers
+    files, if there are any.
+
+    Args:
+        source: The folder.
+        dest: The bundle's folder, which must not exist or be empty.
+        name: The source that the bundle names; None for the folder's path.
+        licence: The licence that the bundle names; None for that of README.md.
+
+    Raises:
+        InputError: Not a model that this encoder can compute, or a file or tensor is missing, has
+            another shape, is damaged or left over; the message names it.
+    """
+    root = Path(source).absolute()
+    if not root.is_dir():
+        raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
+    settings = read_settings(root)
+    folder = inside(root, settings.encoder)
+    values = read_json(folder / "config.json")
+    config = BertConfig.from_huggingface(values)
+    check_widths(settings, config, root)
+    tokenizer = read_tokenizer(folder, config, settings.do_lower_case)
+    convert = CONVERT if is_sentence_transformers(root) else _CONVERT
+    tensors = read_tensors(folder, config, values, convert)
+    length = settings.max_seq_length or tokenizer.max_length or config.max_position_embeddings
+    bundle = Bundle(
+        path=str(Path(dest).absolute()),
+        fingerprint="",
+        config=config,
+        lower_case=tokenizer.lower_case,
+        max_word_chars=tokenizer.max_word_chars,
+        special_tokens=tokenizer.special_tokens,
+        max_seq_length=min(length, config.max_position_embeddings),
+        defaults=settings.defaults,
+        has_pooler="pooler/kernel" in tensors,
+        dense=settings.dense,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
+        source=name or str(root),
+        licence=_card_licence(root) if licence is None else licence,
+    )
+    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer.vocabulary)
+
+
+def read_tensors(
+    folder: Path, config: BertConfig, values: Mapping[str, Any], convert: str
+) -> dict[str, np.ndarray]:
+    """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
+
+    Args:
+        folder: The encoder's.
+        config: Its sizes.
+        values: The same as config.json has them.
+        convert: What converts other weights to safetensors, for the message.
+
+    Raises:
+        InputError: A file or tensor is wrong; the message names it.
+    """
+    kind = values["model_type"]
+    arrays: dict[str, np.ndarray] = {}
+    for path in weight_files(folder, convert):
+        read = read_safetensors(path, lambda key: not _IGNORED.match(_plain_name(key, kind)))
+        arrays.update((_plain_name(key, kind), array) for key, array in read)
+    check_layer_count(folder / "config.json", config, huggingface_layers(kind), arrays)
+    pooler = "pooler.dense.weight" in arrays
+    shapes = tensor_shapes(config, pooler)
+    theirs = {name: huggingface_name(name, kind) for name in shapes}
+    expected = {
+        key: shapes[name][::-1] if turned else shapes[name]
+        for name, (key, turned) in theirs.items()
+    }
+    # The first positions of MPNet are never a text's.
+    unused = values["max_position_embeddings"] - config.max_position_embeddings
+    positions = theirs["embeddings/position"][0]
+    expected[positions] = (expected[positions][0] + unused, *expected[positions][1:])
+    found = {key: array.shape for key, array in arrays.items()}
+    check_shapes(folder, found, expected, ARCHITECTURES[kind])
+    arrays[positions] = arrays[positions][unused:]
+    return {
+        name: arrays[key].T if turned else arrays[key] for name, (key, turned) in theirs.items()
+    }
+
+
+def _plain_name(key: str, kind: str) -> str:
+    """Returns the name without the kind before it, and with today's names of layer norms."""
+    name = key.removeprefix(f"{kind}.")
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+
+def _card_licence(root: Path) -> str:
+    """Returns the licence in the front matter of README.md, "" if there is none."""
+    card = root / "README.md"
+    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
+    head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+    found = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
+    return found[1] if found else ""

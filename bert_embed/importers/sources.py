@@ -1,0 +1,138 @@
+"""Finds or fetches a model's local folder: from archives, Cloud Storage and TF Hub."""
+
+import gzip
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS
+from bert_embed.bundle.gcs_models import fetch_model
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.gcs import SCHEME
+
+_MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
+_MOST_FILES = 10_000
+_MOST_HEADER = 1 << 24
+
+
+@contextmanager
+def local_folder(source: str) -> Iterator[Path]:
+    """Yields the local folder of a model; an unpacked archive is removed at the end.
+
+    Args:
+        source: A folder, a `.tar.gz` or `.tgz` of one, either of them in Cloud Storage (gs://), or
+            a handle of TF Hub, which is looked for in `TFHUB_CACHE_DIR` first.
+
+    Raises:
+        InputError: It cannot be fetched or unpacked.
+    """
+    if source.startswith(HUB_HANDLES):
+        place = resolve_handle(source)
+    elif source.startswith(SCHEME):
+        place = fetch_model(source)
+    else:
+        place = Path(source).absolute()
+    if not (place.is_file() and place.name.endswith(ARCHIVES)):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="model-") as temporary:
+        yield unpack(place, Path(temporary))
+
+
+def resolve_handle(handle: str) -> Path:
+    """Returns tensorflow_hub's folder for a handle, which is fetched if it is not there.
+
+    Raises:
+        InputError: It could not be fetched.
+    """
+    import tensorflow as tf
+    import tensorflow_hub as hub
+
+    try:
+        return Path(hub.resolve(handle))
+    except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
+        raise InputError(
+            f"{handle}: could not be fetched ({reason(error)}): check the connection to the hub, "
+            "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
+            "model",
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """Returns the first line of what an error says."""
+    text = str(getattr(error, "reason", None) or error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+class _Bounded:
+    """A stream that refuses large reads, because tarfile reads whole headers into memory."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self.seek, self.tell = stream.seek, stream.tell
+        self._read = stream.read
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._read(size)
+
+
+class _Measured:
+    """tarfile's filter "data", which also adds up sizes and number of files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._room = min(_MOST_UNPACKED, shutil.disk_usage(folder).free)
+        self._size = self._count = 0
+
+    def __call__(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        """Raises TooLargeError before anything too large is written."""
+        self._size += member.size
+        self._count += 1
+        if self._size > self._room or self._count > _MOST_FILES:
+            raise TooLargeError(
+                f"holds more than {self._room / 1e9:,.1f} GB (what is free on "
+                "the disk of temporary files, at most 64 GiB) or "
+                f"more than {_MOST_FILES:,} files"
+            )
+        return tarfile.data_filter(member, path)
+
+
+class TooLargeError(ValueError):
+    """An archive that would fill the disk."""
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpacks an archive below `folder`; returns the folder in it that holds the model.
+
+    Raises:
+        InputError: It cannot be read, a path leads out of it, it is too large for the disk or for
+            any model, or it holds none.
+    """
+    stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
+    root = folder / (stem or "model")  # google-research's names say the casing
+    root.mkdir()  # an archive without a member makes no folder
+    try:
+        with (
+            gzip.open(archive) as stored,
+            tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
+        ):
+            file.extractall(root, filter=_Measured(folder))
+            # Reading to the end checks gzip's checksum.
+            if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
+                raise tarfile.ReadError("other data follows the archive's end")
+    except tarfile.FilterError as error:
+        raise InputError(f"{archive}: refused, {error}") from error
+    except TooLargeError as error:
+        raise InputError(f"{archive}: refused, it {error}") from error
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
+    inside = [each for each in root.iterdir() if not each.name.startswith(".")]
+    for place in (root, *inside):
+        if any((place / name).is_file() for name in MARKERS):
+            return place
+    raise InputError(f"{archive}: must hold one of {', '.join(MARKERS)}, holds none of them")

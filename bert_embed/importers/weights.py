@@ -1,0 +1,116 @@
+"""Reads weights from safetensors files, and checks names and shapes for all importers."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from bert_embed.config import BertConfig
+from bert_embed.importers.json_files import inside, read_object
+from bert_embed.storage.errors import InputError
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "model.onnx")
+_DTYPES = ("F32", "F16", "BF16", "F64")
+
+
+def weight_files(folder: Path, convert: str) -> list[Path]:
+    """Returns the safetensors files of a folder: one, or those that the index names.
+
+    Args:
+        folder: A model's, or a module's.
+        convert: What converts other weights to safetensors, for the message.
+
+    Raises:
+        InputError: There are none, or only weights in another format.
+    """
+    if (folder / _WEIGHTS).is_file():
+        return [folder / _WEIGHTS]
+    if (folder / _INDEX).is_file():
+        places = read_object(folder / _INDEX).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise InputError(f"{folder / _INDEX}: weight_map must name the weights' files")
+        return [inside(folder, name) for name in sorted(map(str, set(places.values())))]
+    for name in (*_PICKLED, *_OTHERS):
+        if (folder / name).is_file():
+            pickled = name in _PICKLED
+            why = "pickled weights can run code when read" if pickled else "not readable here"
+            raise InputError(
+                f"{folder}: {_WEIGHTS} is missing and {name} is refused ({why}), convert it with "
+                f"{convert}"
+            )
+    raise InputError(f"{folder}: {_WEIGHTS} is missing")
+
+
+def check_layer_count(path: Path, config: BertConfig, prefix: str, names: Iterable[str]) -> None:
+    """Checks the configured number of layers, before the names of all tensors are built.
+
+    Args:
+        path: The configuration's file.
+        config: The configuration.
+        prefix: The part of a tensor's name before the number of the layer.
+        names: The names of all tensors.
+
+    Raises:
+        InputError: The weights have fewer layers.
+    """
+    layer = re.compile(re.escape(prefix) + r"(\d{1,6})\D")
+    found = {int(match[1]) for name in names if (match := layer.match(name))}
+    if config.num_hidden_layers > len(found):
+        raise InputError(
+            f"{path}: num_hidden_layers must be {len(found)}, as the weights have, got "
+            f"{config.num_hidden_layers}"
+        )
+
+
+def check_shapes(
+    place: object,
+    found: Mapping[str, Sequence[int]],
+    expected: Mapping[str, Sequence[int]],
+    whole: str = "a BERT encoder",
+) -> None:
+    """Checks that the tensors are exactly the expected ones.
+
+    Args:
+        place: The file or folder, for the message.
+        found: Shapes by the format's own names.
+        expected: Likewise.
+        whole: What the tensors make up, for the message.
+
+    Raises:
+        InputError: A tensor is missing, has another shape, or is left over.
+    """
+    for name, shape in expected.items():
+        if name not in found:
+            raise InputError(f"{place}: tensor {name} is missing")
+        if list(found[name]) != list(shape):
+            raise InputError(
+                f"{place}: tensor {name} must be {list(shape)}, is {list(found[name])}"
+            )
+    if left := set(found) - set(expected):
+        raise InputError(f"{place}: tensor {min(left)} is not part of {whole}")
+
+
+def read_safetensors(
+    path: Path, is_used: Callable[[str], bool] = lambda key: True
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields key and array, as float32, of each tensor with a key that `is_used`.
+
+    Raises:
+        InputError: The file cannot be read, or a tensor is not of floating-point numbers.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            for key in filter(is_used, file.keys()):
+                kind = file.get_slice(key).get_dtype()
+                if kind not in _DTYPES:
+                    raise InputError(
+                        f"{path}: tensor {key} must be one of {', '.join(_DTYPES)}, is {kind}"
+                    )
+                yield key, np.asarray(file.get_tensor(key), np.float32)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read as safetensors, perhaps cut: {error}") from error

@@ -1,0 +1,138 @@
+"""Writes tensors, vocabulary and settings as a bundle, which appears whole."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
+from bert_embed.bundle.files import SAVED_MODEL, VOCABULARY
+from bert_embed.graph.load import load_encoder
+from bert_embed.self_test import probe_outputs, write_probe
+from bert_embed.storage.errors import InputError
+
+# What TensorFlow reads of a SavedModel's folder.
+_PARTS = frozenset({SAVED_MODEL, "fingerprint.pb", "variables", "assets"})
+
+
+def write_bundle(
+    bundle: Bundle,
+    tensors: Mapping[str, np.ndarray],
+    vocabulary: Sequence[str],
+    saved_model: str | os.PathLike[str] | None = None,
+) -> Bundle:
+    """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
+
+    The folder is written under another name and renamed at the end. If another process wrote the
+    same bundle meanwhile, that one stays.
+
+    Args:
+        bundle: The description; fingerprint and files are still empty.
+        tensors: float32 arrays in the names and shapes of `tensor_shapes`; for kind
+            "saved_model" any that distinguish the model from others.
+        vocabulary: The entries of vocab.txt, in order.
+        saved_model: The folder that is copied for kind "saved_model".
+
+    Raises:
+        InputError: `bundle.path` holds something else, or the vocabulary lacks special tokens.
+    """
+    from bert_embed.tokenization.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(vocabulary, **bundle.tokenizer_settings)
+    dest = Path(bundle.path)
+    bundle = replace(bundle, fingerprint=fingerprint(bundle, tensors, vocabulary))
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
+    try:
+        encoder = _written_encoder(replace(bundle, path=temporary), tensors, saved_model)
+        text = "".join(f"{token}\n" for token in vocabulary)
+        Path(temporary, VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
+        write_probe(temporary, probe_outputs(encoder, tokenizer))
+        write_metadata(temporary, bundle)
+        os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
+        return _publish(temporary, bundle)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _written_encoder(
+    bundle: Bundle,
+    tensors: Mapping[str, np.ndarray],
+    saved_model: str | os.PathLike[str] | None,
+) -> Any:
+    """Writes the SavedModel and the files for LiteRT; returns the encoder."""
+    if saved_model is not None:
+        _copy_saved_model(os.fspath(saved_model), bundle.path)
+        return load_encoder(bundle)
+    from bert_embed.graph.export import save
+    from bert_embed.graph.litert_model import write_litert
+    from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
+
+    write_litert(bundle.path, bundle.config, tensors, bundle.dense)
+    encoder = BertEncoder(bundle.config, tensors, bundle.has_pooler, bundle.dense)
+    save(encoder, bundle.path)
+    return encoder
+
+
+def _copy_saved_model(source: str, dest: str) -> None:
+    """Copies the files of a SavedModel; what else is in its folder may be `dest` itself."""
+
+    def others(folder: str, names: list[str]) -> set[str]:
+        return set(names) - _PARTS if folder == source else set()
+
+    shutil.copytree(source, dest, dirs_exist_ok=True, ignore=others)
+
+
+def _publish(temporary: str, bundle: Bundle) -> Bundle:
+    try:
+        os.rename(temporary, bundle.path)
+    except OSError as error:
+        if not os.path.isdir(bundle.path):
+            raise
+        there = _described_at(bundle.path)
+        if there != replace(bundle, files={}):
+            raise InputError(
+                f"{bundle.path}: exists and is not empty, name a new folder or remove it"
+            ) from error
+    return read_bundle(bundle.path)
+
+
+def _described_at(path: str) -> Bundle | None:
+    try:
+        return replace(read_bundle(path), files={})
+    except ValueError:
+        return None
+
+
+def fingerprint(
+    bundle: Bundle, tensors: Mapping[str, np.ndarray], vocabulary: Sequence[str]
+) -> str:
+    """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
+
+    These are names, shapes and bytes of the tensors, the vocabulary, the configuration, the
+    tokenizer's settings and the Dense modules. Pooling, length and prompts are not included,
+    because a run can choose them.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name], np.dtype("<f4"))
+        digest.update(f"{name} {array.shape}\n".encode())
+        digest.update(array.data)
+    settings: dict[str, Any] = {
+        "config": bundle.config.to_dict(),
+        **bundle.tokenizer_settings,
+        "vocabulary": list(vocabulary),
+    }
+    if bundle.dense:
+        settings["dense"] = [module.to_dict() for module in bundle.dense]
+    if bundle.kind != "bert":
+        settings["kind"] = bundle.kind
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    return digest.hexdigest()

@@ -1,0 +1,399 @@
+"""Reads ids and vectors of texts, tokens, words or spans from a run's output folder."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_embed.arguments import path_text, switch, whole_number
+from bert_embed.bundle.gcs_models import download, list_folder, store_errors
+from bert_embed.formats.output_files import (
+    KINDS,
+    REPORT_FOLDER,
+    RUN_FILE,
+    VECTOR_ENDINGS,
+    parse_name,
+    report_name,
+    vector_kinds,
+)
+from bert_embed.formats.result_files import (
+    METADATA_KEY,
+    SENTENCE_COLUMNS,
+    DocumentUnits,
+    read_sentences,
+    read_units,
+    sentence_batches,
+)
+from bert_embed.storage.checksums import crc32c_of
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import join, names_in, read_bytes
+from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.plurals import counted
+
+_Folder = str | os.PathLike[str]
+
+
+def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]:
+    """Reads the vectors of whole texts that a run wrote, in the input's order.
+
+    Args:
+        folder: Output folder of a run, local or gs://.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Returns:
+        The ids, strings or integers as in the input, and float32 `[documents, dim]`, or
+        `[documents, layers, dim]` for a stack, decoded from the type they were stored as. Where
+        windows were kept, each row is a window, and its document's id is repeated.
+
+    Raises:
+        InputError: The folder has no such vectors, its run is not complete, or its files are not
+            those that the run wrote.
+    """
+    folder, partial = _checked(folder, partial)
+    settings = granular_settings(folder, "sentence")
+    ids: list[Any] = []
+    vectors: list[np.ndarray] = []
+    for path in vector_files(folder, partial=partial):
+        part = read_sentences(path, settings)
+        ids += part.ids
+        vectors.append(part.vectors)
+    joined = np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), "f4")
+    return ids, joined.reshape(-1, *settings["shape"])
+
+
+def read_batches(
+    folder: _Folder, rows: int = 4096, partial: bool = False
+) -> Iterator[tuple[list[Any], np.ndarray]]:
+    """Reads what `read` does, but piece by piece, for outputs larger than memory.
+
+    Args:
+        folder: Output folder of a run, local or gs://.
+        rows: Maximum number of rows of a piece; files other than Parquet come as a whole.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        Ids and vectors of some rows, each as `read` returns them.
+
+    Raises:
+        SettingError: `rows` is under 1.
+        InputError: As `read`.
+    """
+    folder, partial = _checked(folder, partial)
+    rows = whole_number("rows", rows, least=1)
+    settings = granular_settings(folder, "sentence")
+    check_complete(folder, partial)  # now, not when the first piece is read
+    return _read_batches(folder, settings, rows, partial)
+
+
+def _read_batches(
+    folder: _Folder, settings: dict[str, Any], rows: int, partial: bool
+) -> Iterator[tuple[list[Any], np.ndarray]]:
+    check_pages = not has_reports(folder)
+    for path in vector_files(folder, partial=partial):
+        for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):
+            vectors = np.require(part.vectors, requirements="W")  # as `read` returns them
+            yield part.ids, vectors.reshape(-1, *settings["shape"])
+
+
+def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's tokens, in the input's order, one file at a time.
+
+    Args:
+        folder: Output folder of a run.
+        partial: Whether to read the finished parts of an incomplete run.
+
+    Yields:
+        A document's id, its tokens, their spans in the text, and their vectors.
+
+    Raises:
+        InputError: As `read`.
+    """
+    return _read_units(folder, "token", partial)
+
+
+def read_words(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's words; otherwise as `read_tokens`."""
+    return _read_units(folder, "word", partial)
+
+
+def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
+    """Reads the vectors of every document's spans; otherwise as `read_tokens`."""
+    return _read_units(folder, "span", partial)
+
+
+def _checked(folder: _Folder, partial: bool) -> tuple[str, bool]:
+    return path_text("folder", folder), switch("partial", partial)
+
+
+def is_remote(folder: _Folder) -> bool:
+    """Returns whether a run's folder is in Cloud Storage; InputError if in another store."""
+    if isinstance(folder, str) and "://" in folder and not folder.startswith(SCHEME):
+        raise InputError(f"{folder}: vectors are read from {SCHEME} and this machine; copy it here")
+    return isinstance(folder, str) and folder.startswith(SCHEME)
+
+
+def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
+    folder, partial = _checked(folder, partial)
+    settings = granular_settings(folder, granularity)
+    check_complete(folder, partial)  # now, not when the first document is read
+    files = vector_files(folder, granularity, partial)
+    return chain.from_iterable(read_units(path, granularity, settings) for path in files)
+
+
+def check_complete(folder: _Folder, partial: bool = False) -> None:
+    """Checks that a run is complete, unless `partial` allows an incomplete one.
+
+    Raises:
+        InputError: The run is not complete.
+    """
+    record = read_run(folder)
+    status = "done" if record is None else record.get("status")
+    if status != "done" and not partial:
+        raise InputError(
+            f"{os.fspath(folder)}: the run is not complete (status {status}); run its command "
+            "again, or read what is finished with partial=True"
+        )
+
+
+def vector_files(
+    folder: _Folder, granularity: str = "sentence", partial: bool = False, first: str = ""
+) -> Iterator[Path]:
+    """Yields the files of one kind of vectors of a run, in the input's order.
+
+    Each file is compared with the report of its part. A file of Cloud Storage is a local copy that
+    exists until the next one is requested. A folder without `run.json` is read unchecked.
+
+    Args:
+        folder: Output folder of a run.
+        granularity: `sentence`, `token`, `word` or `span`.
+        partial: Whether to read the finished parts of an incomplete run.
+        first: Name of the file to begin with, as in `run.json` and reports.
+
+    Raises:
+        InputError: The run is not complete, or its files are not those that it wrote.
+    """
+    check_complete(folder, partial)
+    record = read_run(folder)
+    for kind in vector_kinds(granularity):
+        for name, path in _files_of_kind(folder, kind, record, first):
+            if record is None or _is_written(folder, record, name, path):
+                yield path
+
+
+def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
+    """Returns the names of the files of one kind of vectors of a complete run, in its order.
+
+    For jobs that read each file on another machine; `open_vectors` opens one.
+
+    Raises:
+        InputError: The run is not complete, or its files are not as many as it wrote.
+    """
+    check_complete(folder)
+    record = read_run(folder)
+    names: list[str] = []
+    for kind in vector_kinds(granularity):
+        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
+        names += _vector_names(join(os.fspath(folder), kind), kind, sizes, record)
+    return names
+
+
+@contextmanager
+def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
+    """Gives the path of a file of vectors; of one in Cloud Storage a copy that lasts so long.
+
+    Args:
+        folder: Output folder of a run.
+        name: As `vector_names` returned it.
+
+    Raises:
+        InputError: It is not the file that the run wrote.
+    """
+    record = read_run(folder)
+    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+        path = Path(folder, name)
+        if is_remote(folder):
+            kind, _, file = name.partition("/")
+            path = Path(temporary, name)
+            download(list_folder(join(os.fspath(folder), kind))[file], path)
+        if record is not None:
+            _is_written(folder, record, name, path)
+        yield path
+
+
+def _sizes(folder: _Folder, kind: str) -> dict[str, int]:
+    place = join(os.fspath(folder), kind)
+    if is_remote(folder):
+        return {name: file.size for name, file in list_folder(place).items()}
+    entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
+    return {path.name: path.stat().st_size for path in entries}
+
+
+def _files_of_kind(
+    folder: _Folder, kind: str, record: dict[str, Any] | None, first: str
+) -> Iterator[tuple[str, Path]]:
+    """Yields names and paths from `first` on; a complete run has all files that it wrote."""
+    place = join(os.fspath(folder), kind)
+    if not is_remote(folder):
+        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
+        for name in _vector_names(place, kind, sizes, record):
+            if name >= first:
+                yield name, Path(folder, name)
+        return
+    listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
+    sizes = {name: file.size for name, file in listed.items()}
+    for name in _vector_names(place, kind, sizes, record):
+        if name < first:
+            continue
+        with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+            copy = Path(temporary, name)
+            download(listed[name], copy)
+            yield name, copy
+
+
+def _vector_names(
+    place: str, kind: str, sizes: dict[str, int], record: dict[str, Any] | None
+) -> list[str]:
+    """Returns the names of the files of vectors, sorted.
+
+    Raises:
+        InputError: The run is complete and wrote other files, or its record is damaged.
+    """
+    found = {name: size for name, size in sizes.items() if _holds_vectors(name)}
+    if record is not None and record.get("status") == "done":
+        try:
+            written = record["written"].get(kind, {"files": 0, "bytes": 0})
+            expected = written["files"], written["bytes"]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{place.removesuffix(kind)}{RUN_FILE} is not the record of a run"
+            ) from error
+        if (len(found), sum(found.values())) != expected:
+            raise InputError(
+                f"{place} holds {counted(len(found), 'file')} of "
+                f"{counted(sum(found.values()), 'byte')}, its run "
+                f"wrote {expected[0]} of {expected[1]}: `bert-embed verify` lists what is missing "
+                "or extra"
+            )
+    return sorted(found)
+
+
+def _holds_vectors(name: str) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in VECTOR_ENDINGS
+
+
+def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) -> bool:
+    """Returns whether a file is finished; files of a run in progress may not be.
+
+    Raises:
+        InputError: No report names the file, or size or checksum are not those of its report.
+    """
+    file = _reported(folder, record, name)
+    if file is None:
+        if record.get("status") != "done":
+            return False
+        if not has_reports(folder):
+            return True
+        raise InputError(_damage(path, "no report of its run names it"))
+    if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
+        raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
+    return True
+
+
+def _reported(folder: _Folder, record: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Returns the entry of a file in the report of its part; None if there is none."""
+    parsed = parse_name(name)
+    assert parsed is not None
+    data = _read_bytes(folder, report_name(parsed.block, parsed.part))
+    try:
+        report = json.loads(data or b"{}")
+        file = report.get("files", {}).get(name) if report.get("run") == record["run"] else None
+        return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def has_reports(folder: _Folder) -> bool:
+    """Returns whether a run's folder has reports, with which its files are compared."""
+    place = join(os.fspath(folder), REPORT_FOLDER)
+    with store_errors():
+        return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)
+
+
+def _damage(path: Path, what: str) -> str:
+    return f"{path} is damaged: {what}; `bert-embed verify --repair` writes it again"
+
+
+def _read_bytes(folder: _Folder, name: str) -> bytes | None:
+    with store_errors():
+        return read_bytes(join(os.fspath(folder), name))
+
+
+def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
+    """Returns `vector_settings` of a run that wrote this kind of vectors.
+
+    Raises:
+        InputError: The run wrote other kinds; the message names them.
+    """
+    settings = vector_settings(folder)
+    kinds = settings.get("granularity", ["sentence"])
+    if granularity not in kinds:
+        readers = [
+            "bert_embed.read" + ("" if kind == "sentence" else f"_{kind}s") for kind in kinds
+        ]
+        raise InputError(
+            f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
+            f"read them with {' or '.join(readers)}, or embed "
+            f"with granularity {granularity} into a folder of its own",
+            "granularity",
+        )
+    return settings
+
+
+def vector_settings(folder: _Folder) -> dict[str, Any]:
+    """Returns what a run says of its vectors: model fingerprint, layers, pooling, shape and so on.
+
+    They come from `run.json`, or from the metadata of a Parquet file where there is no `run.json`.
+
+    Raises:
+        InputError: The folder is not the output of a run, or holds no vectors.
+    """
+    record = read_run(folder)
+    if record is not None:
+        if "vectors" not in record:
+            raise InputError(
+                f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
+                f"{os.fspath(folder)}`"
+            )
+        return record["vectors"]
+    for path in (path for name in KINDS for path in vector_files(folder, name)):
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            settings = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
+            if settings is not None:
+                return json.loads(settings)
+    raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
+
+
+def read_run(folder: _Folder) -> dict[str, Any] | None:
+    """Returns the run's record, `run.json`, or None if there is none."""
+    if os.path.isfile(folder):
+        raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
+    try:
+        data = _read_bytes(folder, RUN_FILE)
+        if data is None:
+            return None
+        record = json.loads(data)
+    except (NotADirectoryError, ValueError, RecursionError) as error:
+        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
+    settings = record.get("vectors", record.get("examples")) if isinstance(record, dict) else None
+    if not isinstance(settings, dict):
+        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} is not the record of a run")
+    return record

@@ -1,0 +1,98 @@
+"""Builds the rows of a BERT from token ids, with special tokens, pairs and truncation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_embed.ragged import places, splits_of
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.plurals import counted
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Input rows of the model, end to end.
+
+    Attributes:
+        input_ids: int32 `[tokens]`, special tokens included.
+        row_splits: int64 `[rows + 1]`, where each row begins and ends.
+        token_type_ids: int32 `[tokens]`, 1 for the second text and its [SEP], all but the
+            first text's; None without pairs.
+        truncated: bool `[rows]`, whether tokens of the row's text were cut off.
+    """
+
+    input_ids: np.ndarray
+    row_splits: np.ndarray
+    token_type_ids: np.ndarray | None
+    truncated: np.ndarray
+
+
+def build_rows(
+    ids: np.ndarray,
+    row_splits: np.ndarray,
+    max_seq_length: int,
+    cls_id: int,
+    sep_id: int,
+    ids_b: np.ndarray | None = None,
+    row_splits_b: np.ndarray | None = None,
+    separators: int = 1,
+) -> Rows:
+    """Builds `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` of at most `max_seq_length` tokens.
+
+    Pairs lose tokens from the end of the longer text, or of the second if both are equally long, as
+    in `_truncate_seq_pair` of google-research/bert. As there, an empty second text has no [SEP].
+
+    Args:
+        ids: int32 `[tokens]`, the first texts end to end, as `Tokenizer.encode_flat` gives them.
+        row_splits: int64 `[rows + 1]`, their borders.
+        max_seq_length: Maximum number of tokens of a row, special tokens included.
+        cls_id: Id of [CLS], with which rows begin.
+        sep_id: Id of [SEP], with which texts end.
+        ids_b: int32 `[tokens]`, the second texts, if these are pairs.
+        row_splits_b: int64 `[rows + 1]`, their borders.
+        separators: How many [SEP] are between the texts of a pair.
+
+    Raises:
+        InputError: The special tokens alone are too long, or there are more or fewer second texts
+            than texts.
+
+    >>> build_rows(np.array([7, 8, 9]), np.array([0, 1, 3]), 3, 101, 102).input_ids.tolist()
+    [101, 7, 102, 101, 8, 102]
+    """
+    pairs = ids_b is not None
+    if ids_b is None or row_splits_b is None:
+        ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
+    if max_seq_length < (2 + separators if pairs else 2):
+        raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
+    lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
+    if len(lengths_a) != len(lengths_b):
+        texts = counted(len(lengths_a), "text")
+        raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
+    capacity = max_seq_length - np.where(lengths_b > 0, 2 + separators, 2)
+    kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
+    sizes_a, sizes_b = kept_a + 2, kept_b + separators * (kept_b > 0)
+    splits = splits_of(sizes_a + sizes_b)
+    starts = splits[:-1]
+    out = np.full(splits[-1], sep_id, np.int32)
+    out[starts] = cls_id
+    truncated = kept_a + kept_b < lengths_a + lengths_b
+    if not pairs:
+        inner = np.ones(len(out), bool)
+        inner[starts] = inner[splits[1:] - 1] = False
+        out[inner] = ids[places(row_splits[:-1], kept_a)] if truncated.any() else ids
+        return Rows(out, splits, None, truncated)
+    out[places(starts + 1, kept_a)] = ids[places(row_splits[:-1], kept_a)]
+    starts_b = starts + sizes_a + separators - 1
+    out[places(starts_b, kept_b)] = ids_b[places(row_splits_b[:-1], kept_b)]
+    pattern = np.tile(np.array([0, 1], np.int32), len(starts))
+    types = np.repeat(pattern, np.stack([sizes_a, sizes_b], axis=1).reshape(-1))
+    return Rows(out, splits, types, truncated)
+
+
+def _longest_first(
+    lengths_a: np.ndarray, lengths_b: np.ndarray, capacity: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how many tokens of each text of a pair stay."""
+    half_b = capacity // 2
+    kept_b = np.minimum(lengths_b, np.maximum(half_b, capacity - lengths_a))
+    return np.minimum(lengths_a, capacity - kept_b), kept_b

@@ -1,0 +1,137 @@
+"""Divides the tokens of texts into chunks: sentences, paragraphs, or runs of tokens."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_embed.ragged import splits_of
+from bert_embed.rows.boundaries import paragraph_starts, sentence_starts
+from bert_embed.rows.windows import Windows
+from bert_embed.specs import TextSpec
+
+if TYPE_CHECKING:
+    from bert_embed.rows.documents import Documents
+
+_STARTS: dict[str, Callable[[str], np.ndarray]] = {
+    "sentence": sentence_starts,
+    "paragraph": paragraph_starts,
+}
+
+
+def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray) -> Windows:
+    """Divides documents into chunks, each a range of its document's tokens.
+
+    Every token belongs to a chunk, and every chunk has a token: a sentence of white space alone
+    gives none. A token belongs to the sentence in which it begins.
+
+    Args:
+        documents: With offsets; each has at least one token.
+        spec: What a chunk is.
+        continues: bool `[vocabulary]`, which entries begin with `##`.
+    """
+    most = spec.most_chunk_tokens(documents.prompt_tokens)
+    at, splits = documents.text_tokens()
+    starts, inside = documents.tokens.starts[at], continues[documents.tokens.ids[at]]
+    starts_in = _STARTS.get(spec.chunk or "")
+    first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
+        here = starts[begin:end]
+        units = None if starts_in is None else _borders(here, starts_in(text))
+        # Few paragraphs are so short that a whole one could be shared.
+        shared = spec.chunk == "paragraph" and spec.chunk_overlap
+        finer = _borders(here, sentence_starts(text)) if shared else None
+        found = _ranges(units, inside[begin:end], most, spec, finer)
+        first.append(found[0])
+        last.append(found[1])
+    counts = np.array([len(each) for each in first[1:]], np.int64)
+    begins = np.concatenate(first)
+    return Windows(splits_of(counts), begins, np.concatenate(last) - begins)
+
+
+def _borders(starts: np.ndarray, characters: np.ndarray) -> np.ndarray:
+    """Returns the first tokens of parts that begin at some characters, and the number of tokens."""
+    return np.unique(np.append(np.searchsorted(starts, characters), len(starts)))
+
+
+def _ranges(
+    units: np.ndarray | None,
+    inside: np.ndarray,
+    most: int,
+    spec: TextSpec,
+    finer: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns first token, and one past the last, of each chunk of a document.
+
+    Args:
+        units: Where each sentence or paragraph begins, and the number of tokens; None: words.
+        inside: bool `[tokens]`, which tokens continue a word.
+        most: Tokens of a chunk.
+        spec: As in `chunk_windows`.
+        finer: Where a chunk may begin within the one before, beside `units`.
+    """
+    long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
+    if units is not None and not len(long) and not spec.fills_chunks:
+        return units[:-1], units[1:]
+    words = _bounded(np.flatnonzero(~inside), len(inside), most)
+    if units is None:
+        units = words
+    after = np.searchsorted(words, units[long], side="right").tolist()
+    upto = np.searchsorted(words, units[long + 1]).tolist()
+    within = [words[first:last] for first, last in zip(after, upto, strict=True)]
+    if spec.fills_chunks:
+        borders = np.sort(np.concatenate([units, *within]))
+        return _columns(packed(borders, most, spec.chunk_overlap, finer))
+    ranges: list[tuple[int, int]] = []
+    divided = dict(zip(long.tolist(), within, strict=True))
+    for number, (start, stop) in enumerate(pairwise(units.tolist())):
+        if number in divided:
+            ranges += packed(np.concatenate([[start], divided[number], [stop]]), most, 0)
+        else:
+            ranges.append((start, stop))
+    return _columns(ranges)
+
+
+def _columns(ranges: Iterable[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    first, last = np.array(list(ranges), np.int64).T
+    return first, last
+
+
+def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
+    """Returns where words begin, and `length`; a word of more than `most` tokens is divided."""
+    borders = np.unique(np.concatenate([[0], begins, [length]]))
+    if (np.diff(borders) <= most).all():
+        return borders
+    more = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
+    return np.append(np.concatenate(more), length)
+
+
+def packed(
+    borders: np.ndarray, most: int, overlap: int, finer: np.ndarray | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yields ranges of whole units, as many as have `most` tokens together.
+
+    A range begins with as many of the last units of the range before as have `overlap` tokens
+    together and leave room for the next unit.
+
+    Args:
+        borders: int64 `[units + 1]`, where each unit begins, and the end; none is over `most`.
+        most: Tokens of a range.
+        overlap: Tokens that neighbouring ranges share.
+        finer: int64, in order, where a range may begin within the one before, beside `borders`.
+
+    >>> list(packed(np.array([0, 2, 4, 6, 8]), 5, 2))
+    [(0, 4), (2, 6), (4, 8)]
+    >>> list(packed(np.array([0, 4, 8]), 5, 1, finer=np.array([3, 6])))
+    [(0, 4), (3, 8)]
+    """
+    begins = borders if finer is None else np.union1d(borders, finer)
+    start = int(borders[0])
+    while True:
+        stop = int(np.searchsorted(borders, start + most, side="right")) - 1
+        yield start, int(borders[stop])
+        if stop == len(borders) - 1:
+            return
+        back = max(borders[stop] - overlap, borders[stop + 1] - most)
+        start = int(begins[np.searchsorted(begins, back)])

@@ -1,0 +1,208 @@
+"""Tokenizes documents, with prompts, second texts, words and spans."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_embed.ragged import places, splits_of, take_rows
+from bert_embed.rows.words_spans import word_ranges
+
+if TYPE_CHECKING:
+    from bert_embed.tokenization.text_tokenizer import TokenizedTexts
+    from bert_embed.tokenization.tokenizer import Tokenizer
+
+Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
+
+
+@dataclass(frozen=True)
+class UnitTexts:
+    """Ranges of characters in each text: the caller's own words, or spans.
+
+    Attributes:
+        splits: int64 `[documents + 1]`.
+        starts: int64 `[units]`, the first character.
+        stops: int64 `[units]`, one past the last.
+        texts: The words themselves; None for spans.
+    """
+
+    splits: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    texts: list[str] | None = None
+
+    def take(self, rows: np.ndarray) -> "UnitTexts":
+        """Returns those of some documents."""
+        at, splits = take_rows(self.splits, rows)
+        texts = None if self.texts is None else [self.texts[place] for place in at.tolist()]
+        return UnitTexts(splits, self.starts[at], self.stops[at], texts)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The tokens of some documents, not yet split into rows.
+
+    Attributes:
+        texts: The documents, without prompt.
+        tokens: Tokens of prompt and text; with offsets if requested, which are -1 for the prompt.
+        prompt_tokens: Number of tokens of the prompt, the same in each document.
+        second: Tokens of the second texts, empty where a document has none; None without pairs.
+        words: Words of documents, if some have words of the caller; None where all have those of
+            WordPiece.
+        brought: bool `[documents]`, which documents have words of the caller.
+        spans: Ranges to compute vectors of; None where there are none.
+    """
+
+    texts: list[str]
+    tokens: "TokenizedTexts"
+    prompt_tokens: int = 0
+    second: "TokenizedTexts | None" = None
+    words: UnitTexts | None = None
+    brought: np.ndarray | None = None
+    spans: UnitTexts | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 `[documents]`: tokens of the text or of both texts, without the prompt."""
+        first = np.diff(self.tokens.row_splits) - self.prompt_tokens
+        return first if self.second is None else first + np.diff(self.second.row_splits)
+
+    def text_tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places of the tokens of all texts without prompts, and their splits."""
+        lengths = np.diff(self.tokens.row_splits) - self.prompt_tokens
+        return places(self.tokens.row_splits[:-1] + self.prompt_tokens, lengths), splits_of(lengths)
+
+    def take(self, rows: np.ndarray) -> "Documents":
+        """Returns some of the documents, in the order of `rows`."""
+        if len(rows) == len(self):
+            return self
+        return replace(
+            self,
+            texts=[self.texts[row] for row in rows.tolist()],
+            tokens=_taken(self.tokens, rows),
+            second=None if self.second is None else _taken(self.second, rows),
+            words=None if self.words is None else self.words.take(rows),
+            brought=None if self.brought is None else self.brought[rows],
+            spans=None if self.spans is None else self.spans.take(rows),
+        )
+
+
+def _taken(tokens: "TokenizedTexts", rows: np.ndarray) -> "TokenizedTexts":
+    at, splits = take_rows(tokens.row_splits, rows)
+    starts, stops = (each[at] if len(each) else each for each in (tokens.starts, tokens.stops))
+    return replace(tokens, ids=tokens.ids[at], row_splits=splits, starts=starts, stops=stops)
+
+
+def tokenize_documents(
+    tokenizer: "Tokenizer",
+    texts: Sequence[str],
+    *,
+    offsets: bool = False,
+    prompt: str = "",
+    texts_b: Sequence[str] | None = None,
+    words: Sequence[Sequence[str] | None] | None = None,
+    spans: Spans | None = None,
+) -> Documents:
+    """Tokenizes documents in one call, or two for pairs.
+
+    Args:
+        tokenizer: The model's.
+        texts: The documents; for a list of words, the words joined by spaces.
+        offsets: Whether to return the span of each token in its text.
+        prompt: Text to put before each text.
+        texts_b: The second texts, "" for a document that has none.
+        words: The words of each document, None for one that is a text.
+        spans: Ranges of characters of each text.
+
+    Raises:
+        SettingError: The prompt cannot be separated from texts, see `Tokenizer.prompt_length`.
+    """
+    listed = list(texts)
+    tokens = tokenizer.tokenize_texts(
+        [prompt + text for text in listed] if prompt else listed, offsets
+    )
+    prompt_tokens = tokenizer.prompt_length(prompt)
+    if prompt and offsets:
+        tokens = _behind_prompt(tokens, len(prompt), prompt_tokens)
+    documents = Documents(
+        texts=listed,
+        tokens=tokens,
+        prompt_tokens=prompt_tokens,
+        second=None if texts_b is None else tokenizer.tokenize_texts(texts_b, offsets),
+        spans=None if spans is None else _span_texts(spans),
+    )
+    if words is None or not offsets:
+        return documents
+    brought = np.array([own is not None for own in words])
+    given = _word_texts(words, documents, tokenizer.continues)
+    return replace(documents, words=given, brought=brought)
+
+
+def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> "TokenizedTexts":
+    """Returns offsets from the beginning of the text, -1 for tokens of the prompt."""
+    lengths = np.diff(tokens.row_splits)
+    inside = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
+    ours = inside >= prompt_tokens
+    starts = np.where(ours, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
+    stops = np.where(ours, tokens.stops - chars, -1).astype(np.int32)
+    return replace(tokens, starts=starts, stops=stops)
+
+
+def _word_texts(
+    words: Sequence[Sequence[str] | None], documents: Documents, continues: np.ndarray
+) -> UnitTexts:
+    """Returns the spans of the caller's words in the text of the words joined by spaces.
+
+    A document without words of the caller has those of WordPiece.
+    """
+    starts: list[np.ndarray] = [np.empty(0, np.int64)]
+    stops, texts, counts = [*starts], [], []
+    for row, own in enumerate(words):
+        if own is None:
+            one = wordpiece_words(documents.take(np.array([row])), continues)[0]
+        else:
+            ends = np.cumsum([len(word) + 1 for word in own], dtype=np.int64) - 1
+            lengths = np.array([len(word) for word in own], np.int64)
+            one = UnitTexts(np.array([0, len(own)]), ends - lengths, ends, list(own))
+        starts.append(one.starts)
+        stops.append(one.stops)
+        texts += one.texts or []
+        counts.append(len(one.starts))
+    return UnitTexts(
+        splits_of(np.array(counts, np.int64)), np.concatenate(starts), np.concatenate(stops), texts
+    )
+
+
+def wordpiece_words(
+    documents: Documents, continues: np.ndarray
+) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
+    """Returns the words that WordPiece splits: texts are split at white space and punctuation.
+
+    Args:
+        documents: With offsets.
+        continues: bool `[vocabulary]`, which entries begin with `##`.
+
+    Returns:
+        The words, and int64 `[words]` each: first token and one past the last, among the tokens of
+        all texts without the prompts.
+    """
+    tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
+    splits, first, last = word_ranges(continues[tokens.ids[at]], token_splits)
+    starts = tokens.starts[at][first].astype(np.int64)
+    stops = tokens.stops[at][last - 1].astype(np.int64)
+    rows = np.repeat(np.arange(len(documents)), np.diff(splits))
+    texts = [
+        documents.texts[row][start:stop]
+        for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    ]
+    return UnitTexts(splits, starts, stops, texts), first, last
+
+
+def _span_texts(spans: Spans) -> UnitTexts:
+    counts = np.fromiter(map(len, spans), np.int64, len(spans))
+    flat = np.array([span for row in spans for span in row], np.int64).reshape(-1, 2)
+    return UnitTexts(splits_of(counts), flat[:, 0], flat[:, 1])

@@ -1,0 +1,278 @@
+"""Splits documents into rows, and records how rows, tokens and words belong to documents."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bert_embed.ragged import places, splits_of
+from bert_embed.rows.build import Rows, build_rows
+from bert_embed.rows.chunks import chunk_windows
+from bert_embed.rows.documents import Documents, UnitTexts, wordpiece_words
+from bert_embed.rows.windows import (
+    Windows,
+    build_windows,
+    default_stride,
+    widest_context,
+    window_rows,
+)
+from bert_embed.rows.words_spans import span_ranges
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import SettingError
+from bert_embed.tokenization.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class RowTokens:
+    """The tokens of an output, and the place of each in the rows.
+
+    Attributes:
+        splits: int64 `[documents + 1]`.
+        ids: int32 `[tokens]`, special tokens included.
+        row: int64 `[tokens]`, the row that has its vector.
+        place: int64 `[tokens]`, its place in that row.
+        segments: int32 `[tokens]`, 1 for those of a second text and its [SEP].
+        starts: int32 `[tokens]`, the first character; -1 for special tokens and the prompt.
+        stops: int32 `[tokens]`, one past the last; -1 likewise.
+    """
+
+    splits: np.ndarray
+    ids: np.ndarray
+    row: np.ndarray
+    place: np.ndarray
+    segments: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+@dataclass(frozen=True)
+class Units:
+    """Words or spans, as ranges of an output's tokens.
+
+    Attributes:
+        texts: Their ranges of characters, and the words.
+        first: int64 `[units]`, number of the first of its tokens among `RowTokens`.
+        last: int64 `[units]`, one past the last; the same as `first` where no token is left.
+        truncated: bool `[units]`, whether some of its tokens were cut off.
+    """
+
+    texts: UnitTexts
+    first: np.ndarray
+    last: np.ndarray
+    truncated: np.ndarray
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows, tokens and words belong to documents.
+
+    Attributes:
+        num_tokens: int32 `[documents]`, special tokens and prompt included.
+        truncated: bool `[documents]`, whether the text was truncated.
+        windows: The rows of each document; None where each has one.
+        starts: int32 `[windows]`, the first character of each; None where windows are not kept.
+        stops: int32 `[windows]`, one past the last.
+        window_tokens: int32 `[windows]`, tokens of each, special tokens and prompt included.
+        tokens: None where neither tokens nor words nor spans are requested.
+        words: None where not requested.
+        spans: None where not requested.
+        chunks: Chunks whose tokens are pooled in their documents; None where there are none.
+        num_tokens_full: int32 `[documents]`, as `num_tokens` if nothing were truncated; None where
+            nothing is.
+    """
+
+    num_tokens: np.ndarray
+    truncated: np.ndarray
+    windows: Windows | None = None
+    starts: np.ndarray | None = None
+    stops: np.ndarray | None = None
+    window_tokens: np.ndarray | None = None
+    tokens: RowTokens | None = None
+    words: Units | None = None
+    spans: Units | None = None
+    chunks: Units | None = None
+    num_tokens_full: np.ndarray | None = None
+
+
+def is_too_long(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns bool `[documents]`: whether a text does not fit one row."""
+    return full_lengths(documents, tokenizer) > spec.max_seq_length
+
+
+def full_lengths(documents: Documents, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
+    special = np.full(len(documents), 2)
+    if documents.second is not None:
+        special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
+    return documents.lengths + documents.prompt_tokens + special
+
+
+def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
+    """Splits documents into rows; each document has at least one token of its own."""
+    tokens = documents.tokens
+    if spec.long_text != "window" and spec.chunk is None:
+        second = documents.second
+        pair = () if second is None else (second.ids, second.row_splits, tokenizer.separators)
+        rows = build_rows(
+            tokens.ids,
+            tokens.row_splits,
+            spec.max_seq_length,
+            tokenizer.cls_id,
+            tokenizer.sep_id,
+            *pair,
+        )
+        full = full_lengths(documents, tokenizer).astype(np.int32) if rows.truncated.any() else None
+        num_tokens = np.diff(rows.row_splits).astype(np.int32)
+        layout = Layout(num_tokens, rows.truncated, num_tokens_full=full)
+    else:
+        rows, layout = _in_windows(documents, spec, tokenizer)
+    if not spec.needs_tokens:
+        return rows, layout
+    outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
+    words = _words(documents, outputs, tokenizer) if "word" in spec.granularity else None
+    ranges = documents.spans if "span" in spec.granularity else None
+    spans = None if ranges is None else _units(documents, outputs, ranges)
+    return rows, replace(layout, tokens=outputs, words=words, spans=spans)
+
+
+def _in_windows(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
+    """Splits documents into overlapping windows, or into chunks."""
+    if documents.second is not None:
+        setting, given = ("long_text", "window ") if spec.chunk is None else ("chunk", "")
+        raise SettingError(setting, f"{given}is for single texts, these are pairs")
+    tokens, prompt = documents.tokens, documents.prompt_tokens
+    texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
+    chunks = None if spec.chunk is None else chunk_windows(documents, spec, tokenizer.continues)
+    if chunks is not None and not spec.pools_late:
+        windows = chunks
+        rows = window_rows(*texts, windows, *special, prompt)
+    else:
+        stride = spec.stride
+        if stride is None:
+            stride = default_stride(spec.max_seq_length, prompt)
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
+    num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
+    layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
+    if chunks is not None and spec.pools_late:
+        outputs = row_tokens(documents, rows, windows, tokenizer.separators)
+        ranges = _late_chunks(documents, outputs, chunks)
+        return rows, replace(layout, tokens=outputs, chunks=ranges)
+    if spec.keeps_windows:
+        starts, stops = _window_spans(documents, windows)
+        lengths = np.diff(rows.row_splits).astype(np.int32)
+        layout = replace(layout, starts=starts, stops=stops, window_tokens=lengths)
+    return rows, layout
+
+
+def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+    tokens = documents.tokens
+    begins = tokens.row_splits[windows.document] + documents.prompt_tokens + windows.first
+    return tokens.starts[begins], tokens.stops[begins + windows.count - 1]
+
+
+def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Units:
+    """Returns chunks as ranges among the tokens of the output."""
+    begins = tokens.splits[chunks.document] + 1 + documents.prompt_tokens + chunks.first
+    texts = UnitTexts(chunks.splits, *_window_spans(documents, chunks))
+    return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
+
+
+def row_tokens(
+    documents: Documents, rows: Rows, windows: Windows | None, separators: int
+) -> RowTokens:
+    """Returns all tokens of rows; with windows each token once, where its context is widest."""
+    if windows is None:
+        splits = rows.row_splits
+        lengths = np.diff(splits)
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        place = places(np.zeros(len(lengths), np.int64), lengths)
+    else:
+        splits, row, place = widest_tokens(rows, windows, documents.prompt_tokens)
+    at = rows.row_splits[row] + place
+    segments = np.zeros(len(at), np.int32)
+    if rows.token_type_ids is not None:
+        segments = rows.token_type_ids[at]
+    starts, stops = np.full(len(at), -1, np.int32), np.full(len(at), -1, np.int32)
+    second = np.bincount(np.repeat(np.arange(len(splits) - 1), np.diff(splits)), segments)
+    second = second.astype(np.int64)
+    for text, kept in (
+        (documents.tokens, np.diff(splits) - second - 2),
+        (documents.second, np.maximum(second - separators, 0)),
+    ):
+        if text is None:
+            continue
+        begins = splits[:-1] + 1 if text is documents.tokens else splits[1:] - 1 - kept
+        there, here = places(text.row_splits[:-1], kept), places(begins, kept)
+        starts[here], stops[here] = text.starts[there], text.stops[there]
+    return RowTokens(splits, rows.input_ids[at], row, place, segments, starts, stops)
+
+
+def widest_tokens(
+    rows: Rows, windows: Windows, prompt: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns splits, row and place of documents' tokens, each where its context is widest.
+
+    [CLS] and the `prompt` tokens after it are from the first window, [SEP] is from the last.
+    """
+    ends = windows.splits[1:] - 1
+    lengths = windows.first[ends] + windows.count[ends]
+    splits = splits_of(lengths + prompt + 2)
+    row = np.repeat(windows.splits[:-1], np.diff(splits))
+    place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
+    window, inside = widest_context(windows)
+    here = places(splits[:-1] + 1 + prompt, lengths)
+    row[here], place[here] = window, inside + 1 + prompt
+    row[splits[1:] - 1] = ends
+    place[splits[1:] - 1] = np.diff(rows.row_splits)[ends] - 1
+    return splits, row, place
+
+
+def _words(documents: Documents, tokens: RowTokens, tokenizer: Tokenizer) -> Units:
+    if documents.words is None:
+        texts, first, last = wordpiece_words(documents, tokenizer.continues)
+        units = _cut(documents, tokens, texts, first, last)
+    else:
+        texts = documents.words
+        units = _units(documents, tokens, texts)
+    # Words after the end of a truncated text have no tokens: they are left out, but the caller's
+    # own words are not.
+    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
+    kept = units.last > units.first
+    if documents.brought is not None:
+        kept |= documents.brought[document]
+    return units if kept.all() else _chosen(units, np.flatnonzero(kept), document)
+
+
+def _chosen(units: Units, kept: np.ndarray, document: np.ndarray) -> Units:
+    texts = units.texts
+    splits = np.searchsorted(document[kept], np.arange(len(texts.splits)))
+    words = None if texts.texts is None else [texts.texts[place] for place in kept.tolist()]
+    chosen = UnitTexts(splits, texts.starts[kept], texts.stops[kept], words)
+    return Units(chosen, units.first[kept], units.last[kept], units.truncated[kept])
+
+
+def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
+    """Returns the tokens that overlap each range of characters."""
+    theirs, (at, token_splits) = documents.tokens, documents.text_tokens()
+    first, last = span_ranges(
+        theirs.starts[at],
+        theirs.stops[at],
+        token_splits,
+        texts.splits,
+        texts.starts,
+        texts.stops,
+    )
+    return _cut(documents, tokens, texts, first, last)
+
+
+def _cut(
+    documents: Documents, tokens: RowTokens, texts: UnitTexts, first: np.ndarray, last: np.ndarray
+) -> Units:
+    """Converts ranges among all texts' tokens to ranges among the tokens of the output."""
+    prompt, (_, token_splits) = documents.prompt_tokens, documents.text_tokens()
+    kept = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - 2 - prompt)
+    document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
+    begins = token_splits[document]
+    first, last, most = first - begins, last - begins, kept[document]
+    shift = tokens.splits[document] + 1 + prompt
+    cut_first, cut_last = np.minimum(first, most), np.minimum(last, most)
+    return Units(texts, cut_first + shift, cut_last + shift, last > most)

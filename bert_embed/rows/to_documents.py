@@ -1,0 +1,142 @@
+"""Computes the vectors of documents, tokens, words and spans from those of rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from bert_embed.rows.layout import Layout, Units
+from bert_embed.rows.windows import merge_windows
+from bert_embed.rows.words_spans import merge_tokens
+from bert_embed.specs import TextSpec
+
+
+@dataclass
+class EmbeddedRows:
+    """Vectors of rows, and counts of their computation.
+
+    Attributes:
+        vectors: float32 `[rows, width]`, in the order of the rows; None where not requested.
+        token_vectors: float32 `[tokens, width]`, of all rows end to end; None where not requested.
+        failed: A short fixed reason for each failed row, by row number; their vectors are zeros.
+        tokens: Number of tokens of all rows, special tokens included.
+        padded_tokens: Number of tokens computed, padding included.
+        batches: Number of batches.
+        compiled: Number of shapes that were compiled before the first batch.
+        compile_seconds: Duration of the compilation.
+    """
+
+    vectors: np.ndarray | None
+    token_vectors: np.ndarray | None = None
+    failed: dict[int, str] = field(default_factory=dict)
+    tokens: int = 0
+    padded_tokens: int = 0
+    batches: int = 0
+    compiled: int = 0
+    compile_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class GranularVectors:
+    """The vectors of some documents; None for what was not requested.
+
+    Attributes:
+        sentences: float32 `[documents, width]`; `[windows, width]` or `[chunks, width]` where
+            each of these has a vector.
+        tokens: float32 `[tokens, width]`, as `Layout.tokens` lists them.
+        words: float32 `[words, width]`, zeros for a word without a token.
+        spans: float32 `[spans, width]`, zeros for a span without a token.
+    """
+
+    sentences: np.ndarray | None
+    tokens: np.ndarray | None = None
+    words: np.ndarray | None = None
+    spans: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of one text's tokens or words.
+
+    Attributes:
+        texts: The tokens or words.
+        starts: int32 `[n]`, the first character of each; -1 for special tokens.
+        stops: int32 `[n]`, one past the last; -1 likewise.
+        vectors: float32 `[n, width]`.
+    """
+
+    texts: list[str]
+    starts: np.ndarray
+    stops: np.ndarray
+    vectors: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def document_vectors(
+    layout: Layout,
+    embedded: EmbeddedRows,
+    row: np.ndarray,
+    row_splits: np.ndarray,
+    spec: TextSpec,
+    finish: Callable[[np.ndarray], np.ndarray],
+    layers: int = 1,
+) -> GranularVectors:
+    """Computes the vectors of documents from those of their rows.
+
+    Args:
+        layout: How documents were split into rows.
+        embedded: Vectors of the distinct rows.
+        row: int `[rows of the layout]`, the number of the equal distinct row.
+        row_splits: int64 `[distinct rows + 1]`, their tokens.
+        spec: What is requested.
+        finish: Applies Dense modules, `dim` and `normalize` to merged vectors.
+        layers: Number of vectors side by side in a token's vector, each scaled by itself.
+    """
+    sentences = None
+    if embedded.vectors is not None:
+        same = len(row) == len(embedded.vectors) and bool((np.diff(row) == 1).all())
+        sentences = embedded.vectors if same else embedded.vectors[row]
+        if layout.windows is not None and not spec.keeps_windows:
+            sentences = finish(merge_windows(sentences, layout.windows))
+    if layout.tokens is None or embedded.token_vectors is None:
+        return GranularVectors(sentences)
+    tokens = embedded.token_vectors[row_splits[row[layout.tokens.row]] + layout.tokens.place]
+    if layout.chunks is not None:
+        pooled = merge_tokens(tokens, layout.chunks.first, layout.chunks.last, "mean")
+        return GranularVectors(finish(pooled))
+
+    def merged_units(units: Units | None) -> np.ndarray | None:
+        if units is None:
+            return None
+        merged = merge_tokens(tokens, units.first, units.last, spec.word_pooling)
+        return scaled(merged, layers) if spec.normalize_tokens else merged
+
+    words, spans = merged_units(layout.words), merged_units(layout.spans)
+    if "token" not in spec.granularity:
+        return GranularVectors(sentences, None, words, spans)
+    tokens = scaled(tokens, layers) if spec.normalize_tokens else tokens
+    return GranularVectors(sentences, tokens, words, spans)
+
+
+def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:
+    """Returns vectors of unit length, for each of `layers` side by side; zeros stay zeros."""
+    split = vectors.reshape(len(vectors), layers, -1)
+    lengths = np.linalg.norm(split, axis=-1, keepdims=True)
+    return (split / np.maximum(lengths, np.float32(1e-12))).reshape(vectors.shape)
+
+
+def per_document(
+    splits: np.ndarray,
+    texts: Sequence[str],
+    starts: np.ndarray,
+    stops: np.ndarray,
+    vectors: np.ndarray,
+) -> list[TextVectors]:
+    """Returns the columns of all documents as one record for each."""
+    return [
+        TextVectors(list(texts[a:b]), starts[a:b], stops[a:b], vectors[a:b])
+        for a, b in pairwise(splits.tolist())
+    ]

@@ -1,0 +1,174 @@
+"""Compares what a model gives for fixed sentences with what its bundle keeps (the probe)."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.files import file_sha256
+from bert_embed.engines.batches import pad_rows
+from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.rows.build import build_rows
+from bert_embed.storage.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_embed.tokenization.tokenizer import Tokenizer
+
+PROBE = "probe.npz"
+# Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
+# tokenizer changes it by more than 1e-2.
+MOST_DIFFERENCE = 1e-3
+LEAST_COSINE = 0.9999
+_MOST_TOKENS = 64
+# A pair, accents, capitals, CJK, numbers, a word that is in no vocabulary, and an empty text.
+_SENTENCES = (
+    ("The robber left the bank of the river with the money of the bank vault.", ""),
+    ("Who counted the boats?", "Nobody did, and by 1987 all 243 of them had gone!"),
+    ("Où est l'été, señor Núñez? Straße, ΣΟΦΟΣ", ""),
+    ("北京 is a city… 東京 too", ""),
+    ("qwxzkvjtbbq" * 12, ""),
+    ("", ""),
+)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a bundle compares with the values that were kept at its import.
+
+    Attributes:
+        damaged: Files whose sha256 differs.
+        same_tokens: Whether the sentences have the same token ids.
+        max_difference: Largest absolute difference of any number.
+        least_cosine: Smallest cosine of a vector with the kept one.
+        outputs: Names of the outputs that were compared; empty where none were computed.
+    """
+
+    damaged: tuple[str, ...] = ()
+    same_tokens: bool = True
+    max_difference: float = 0.0
+    least_cosine: float = 1.0
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """The problem as one sentence; "" if there is none."""
+        if self.damaged:
+            return f"{', '.join(self.damaged)} is damaged, its sha256 is not that of bundle.json"
+        if not self.same_tokens:
+            return "the tokenizer gives other ids for the fixed sentences than at the import"
+        # `not … <=` rather than `>`, so that a difference of NaN does not pass.
+        if not self.max_difference <= MOST_DIFFERENCE or not self.least_cosine >= LEAST_COSINE:
+            return (
+                f"the vectors of the fixed sentences differ from those of the import by up to "
+                f"{self.max_difference:.2g} (allowed: {MOST_DIFFERENCE:g}), cosine "
+                f"{self.least_cosine:.6f} (at least {LEAST_COSINE:g})"
+            )
+        return ""
+
+
+def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]:
+    """Runs the fixed sentences.
+
+    Args:
+        encoder: A `BertEncoder` or a `SavedModelEncoder`.
+        tokenizer: The model's.
+
+    Returns:
+        `input_ids` int32 `[tokens]` and `row_splits` int64 `[rows + 1]`; `hidden_states` float32
+        `[layers, rows, hidden]`, each the mean over a row's tokens, and `last_hidden_state`
+        float32 `[tokens, hidden]`; of models that have them also `pooler_output` float32
+        `[rows, hidden]` and `dense_output` float32 `[rows, out_features]`, computed from the row's
+        last mean, repeated up to the width of the first module.
+    """
+    ids, types, mask = _probe_rows(encoder.config, tokenizer)
+    states = [state for state in encoder.hidden_states(ids, mask, types) if state is not None]
+    arrays = [np.asarray(state, np.float32) for state in states]
+    weights = (mask / mask.sum(1, keepdims=True)).astype(np.float32)
+    means = np.stack([np.einsum("rth,rt->rh", array, weights) for array in arrays])
+    outputs = {
+        "input_ids": ids[mask > 0],
+        "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
+        "hidden_states": means,
+        "last_hidden_state": arrays[-1][mask > 0],
+    }
+    if encoder.has_pooler:
+        outputs["pooler_output"] = np.asarray(encoder.pooled(states[-1]), np.float32)
+    if modules := getattr(encoder, "dense_modules", None):
+        width = int(modules[0].kernel.shape[0])
+        vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
+        outputs["dense_output"] = np.asarray(encoder.dense(vectors), np.float32)
+    return outputs
+
+
+def _probe_rows(config: Any, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns ids, types and mask, int32 `[rows, length]` each."""
+    first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
+    if config.segments < 2:
+        second = [""] * len(second)
+    length = min(_MOST_TOKENS, config.max_position_embeddings)
+    rows = build_rows(
+        *tokenizer.encode_flat(first),
+        length,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        *tokenizer.encode_flat(second),
+        tokenizer.separators,
+    )
+    assert rows.token_type_ids is not None
+    every = np.arange(len(first))
+    ids, mask = pad_rows(rows.input_ids, rows.row_splits, every)
+    return ids, pad_rows(rows.token_type_ids, rows.row_splits, every)[0], mask
+
+
+def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:
+    """Writes `probe.npz` into a bundle's folder."""
+    arrays: dict[str, Any] = dict(outputs)
+    np.savez(os.path.join(folder, PROBE), **arrays)
+
+
+def verify(bundle: Bundle) -> Verification:
+    """Compares a bundle's files with their sha256, and its outputs with those of its import.
+
+    Raises:
+        InputError: The bundle has no probe, or its weights cannot be loaded.
+    """
+    if PROBE not in bundle.files:
+        raise InputError(f"{bundle.path}: holds no {PROBE} to compare with")
+    damaged = tuple(
+        name
+        for name, sha256 in bundle.files.items()
+        if file_sha256(os.path.join(bundle.path, name)) != sha256
+    )
+    if damaged:
+        return Verification(damaged=damaged)
+    with np.load(os.path.join(bundle.path, PROBE)) as file:
+        kept = {name: file[name] for name in file.files}
+    return compare(kept, probe_outputs(load_encoder(bundle), load_tokenizer(bundle)))
+
+
+def compare(kept: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Verification:
+    """Compares the outputs of `probe_outputs` at the import with those of now."""
+    shapes = [{name: array.shape for name, array in each.items()} for each in (kept, found)]
+    same = shapes[0] == shapes[1] and all(
+        np.array_equal(kept[name], found[name]) for name in ("input_ids", "row_splits")
+    )
+    if not same:
+        return Verification(same_tokens=False)
+    outputs = tuple(sorted(set(kept) - {"input_ids", "row_splits"}))
+    pairs = [(kept[name], found[name]) for name in outputs]
+    return Verification(
+        max_difference=float(np.max([np.abs(one - other).max() for one, other in pairs])),
+        least_cosine=float(np.min([_cosines(one, other).min() for one, other in pairs])),
+        outputs=outputs,
+    )
+
+
+def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    # A vector of zeros (after a relu, say) has no direction; only its difference counts.
+    return np.where(norms > 0, (one * other).sum(-1) / np.where(norms > 0, norms, 1), 1.0)

@@ -1,0 +1,319 @@
+"""Defines what is requested of texts and of vectors: TextSpec, VectorSpec and OutputSpec."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from bert_embed.arguments import one_of, one_text, switch, text_list, whole_number, whole_numbers
+from bert_embed.config import BertConfig
+from bert_embed.storage.errors import InputError, SettingError
+
+GRANULARITIES = ("sentence", "token", "word", "span")
+LONG_TEXTS = ("truncate", "window", "reject")
+CHUNKS = ("sentence", "paragraph", "tokens")
+CHUNK_POOLINGS = ("own", "late")
+LAYER_COMBINES = ("last", "sum", "mean", "concat", "stack")
+POOLINGS = (
+    "mean",
+    "max",
+    "mean_max",
+    "cls",
+    "sep",
+    "pooler",
+    "mean_sqrt_len",
+    "weightedmean",
+    "lasttoken",
+)
+WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+
+
+@dataclass(frozen=True)
+class VectorSpec:
+    """How the hidden states of a row become one vector.
+
+    Attributes:
+        layers: Numbers of the hidden states to use, in this order: 0 is the embeddings, L the last
+            layer; negative numbers count from the top (-1 is L).
+        layer_combine: "last" (the highest of `layers`), "sum", "mean", "concat", or "stack"
+            (a vector for each layer, side by side, to each of which `dim` and `normalize` apply).
+        pooling: How the vectors of tokens become one vector: one of `POOLINGS`, or several with
+            commas, whose vectors are joined in this order. "pooler", which cannot be joined, is
+            the model's own dense layer over [CLS] of the last layer, whatever `layers` says.
+        pool_special_tokens: Whether [CLS] and [SEP] count in mean, max, mean_max, mean_sqrt_len,
+            weightedmean and lasttoken. In a row without other tokens they always count.
+        pool_prompt: Whether the prompt counts in these. If not, the [CLS] before it does not count
+            either, as with include_prompt=False of sentence-transformers.
+        dense: Output width of the model's Dense modules, which follow the pooling; 0 omits them.
+        normalize: Whether vectors are scaled to unit length, after `dim`.
+        dim: How many of the first numbers to keep; None keeps all.
+    """
+
+    layers: tuple[int, ...] = (-1,)
+    layer_combine: str = "last"
+    pooling: str = "mean"
+    pool_special_tokens: bool = True
+    pool_prompt: bool = True
+    dense: int = 0
+    normalize: bool = False
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", whole_numbers("layers", self.layers))
+        if not self.layers:
+            raise SettingError("layers", "must name at least one layer")
+        one_of("layer_combine", self.layer_combine, LAYER_COMBINES)
+        one_text("pooling", self.pooling)
+        for one in self.poolings:
+            one_of("pooling", one, POOLINGS)
+        if len(set(self.poolings)) < len(self.poolings):
+            raise SettingError("pooling", f"must name each once, got {self.pooling}")
+        if "pooler" in self.poolings and len(self.poolings) > 1:
+            raise SettingError(
+                "pooling", f"pooler cannot be joined with others, got {self.pooling}"
+            )
+        for name in ("pool_special_tokens", "pool_prompt", "normalize"):
+            object.__setattr__(self, name, switch(name, getattr(self, name)))
+        dense = 0 if self.dense is False else whole_number("dense", self.dense, least=0)
+        object.__setattr__(self, "dense", dense)
+        if self.dim is not None:
+            object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The names in `pooling`, in order."""
+        return tuple(self.pooling.split(","))
+
+    def check(self, config: BertConfig) -> None:
+        """Checks that the model of `config` can give these vectors.
+
+        Raises:
+            SettingError: A layer is out of range, or `dim` exceeds the width.
+        """
+        width = self._uncut_width(config)
+        if self.dim is not None and self.dim > width:
+            raise SettingError(
+                "dim", f"must be between 1 and {width} for this model, got {self.dim}"
+            )
+
+    def layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range.
+
+        >>> config = BertConfig(100, 8, 6, 2, 16, 32)
+        >>> VectorSpec(layers=(-1, 2)).layer_numbers(config)
+        (6,)
+        >>> VectorSpec(layers=(-1, 2), layer_combine="concat").layer_numbers(config)
+        (6, 2)
+        """
+        if self.pooling == "pooler":
+            self.token_layer_numbers(config)
+            return (config.num_hidden_layers,)
+        return self.token_layer_numbers(config)
+
+    def token_layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the numbers of the hidden states for tokens' vectors, whatever the pooling."""
+        count = config.num_hidden_layers
+        for layer in self.layers:
+            if not -count - 1 <= layer <= count:
+                raise SettingError(
+                    "layers",
+                    f"must be between {-count - 1} and {count} for this {count}-layer model, "
+                    f"got {layer}",
+                )
+        numbers = tuple(layer % (count + 1) for layer in self.layers)
+        return (max(numbers),) if self.layer_combine == "last" else numbers
+
+    def width(self, config: BertConfig) -> int:
+        """Returns the number of values of a vector, after `dim`; of a stack, of all its layers."""
+        return math.prod(self.shape(config))
+
+    def shape(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the shape of a vector: `[dim]`, for a stack `[layers, dim]`."""
+        width = self.dim or self._uncut_width(config)
+        stacked = self.layer_combine == "stack" and self.pooling != "pooler"
+        return (len(self.layers), width) if stacked else (width,)
+
+    def token_shape(self, config: BertConfig) -> tuple[int, ...]:
+        """Returns the shape of a token's vector: `[dim]`, for a stack `[layers, dim]`."""
+        count = len(self.token_layer_numbers(config))
+        width = config.hidden_size * (count if self.layer_combine == "concat" else 1)
+        if self.dim is not None and self.dim > width:
+            raise SettingError(
+                "dim", f"must be between 1 and {width} for this model's tokens, got {self.dim}"
+            )
+        width = self.dim or width
+        return (count, width) if self.layer_combine == "stack" else (width,)
+
+    def pooled_width(self, config: BertConfig) -> int:
+        """Returns the width of the pooling's output, of a stack for one layer."""
+        vectors = sum(2 if one == "mean_max" else 1 for one in self.poolings)
+        count = len(self.layer_numbers(config))
+        return config.hidden_size * vectors * (count if self.layer_combine == "concat" else 1)
+
+    def _uncut_width(self, config: BertConfig) -> int:
+        return self.dense or self.pooled_width(config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as JSON-able values."""
+        return {**asdict(self), "layers": list(self.layers)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "VectorSpec":
+        """Builds what `to_dict` returned; an absent field has its default."""
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise InputError(f"unknown vector settings: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """The outputs of a call of the model.
+
+    Attributes:
+        sentences: Whether it returns vectors of rows.
+        finished: Whether Dense modules, `dim` and `normalize` were applied to these. They are not
+            where several rows become one vector first.
+        tokens: Whether it returns vectors of tokens.
+    """
+
+    sentences: bool = True
+    finished: bool = True
+    tokens: bool = False
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """What is requested of a text, beside what VectorSpec says of the vectors.
+
+    Attributes:
+        max_seq_length: Maximum number of tokens of a row, special tokens and prompt included.
+        granularity: Some of "sentence", "token", "word", "span", all from one pass of the model;
+            stored in this order, so that their order does not make another run.
+        long_text: What happens to a text longer than a row: "truncate" cuts it, "window" splits
+            it into rows that overlap, "reject" rejects it.
+        stride: Number of tokens that neighbouring windows share; None is
+            `bert_embed.rows.windows.default_stride`.
+        merge_windows: Whether a document's windows become one sentence vector, their mean weighted
+            by number of tokens, or keep one each. Tokens, words and spans always have one vector,
+            from the window with the most context on both sides.
+        word_pooling: How the vectors of the tokens of a word or span become one: "mean", "sum",
+            "first", "last" or "max".
+        normalize_tokens: Whether vectors of tokens, words and spans are scaled to unit length.
+        prompt: Text to put before each text, "" for none.
+        keep_text: Whether the texts are written beside their vectors.
+        chunk: Which chunks of a document get a vector each: "sentence", "paragraph", or "tokens",
+            runs of tokens; None embeds documents.
+        chunk_tokens: Maximum number of tokens of a chunk, which then holds as many sentences or
+            paragraphs as fit. None: each is a chunk, and `tokens` chunks fill a row. Longer ones
+            are divided between words.
+        chunk_overlap: Number of tokens, at most, that neighbouring chunks share.
+        chunk_pooling: "own" runs the model on each chunk, "late" on the document (in windows, if
+            it is long) and takes the mean of each chunk's tokens.
+    """
+
+    max_seq_length: int
+    granularity: tuple[str, ...] = ("sentence",)
+    long_text: str = "truncate"
+    stride: int | None = None
+    merge_windows: bool = True
+    word_pooling: str = "mean"
+    normalize_tokens: bool = False
+    prompt: str = ""
+    keep_text: bool = False
+    chunk: str | None = None
+    chunk_tokens: int | None = None
+    chunk_overlap: int = 0
+    chunk_pooling: str = "own"
+
+    def __post_init__(self) -> None:
+        requested = tuple(text_list("granularity", self.granularity))
+        object.__setattr__(self, "granularity", requested)
+        for one in self.granularity:
+            one_of("granularity", one, GRANULARITIES)
+        in_order = tuple(one for one in GRANULARITIES if one in self.granularity)
+        if not self.granularity or len(in_order) < len(self.granularity):
+            raise SettingError(
+                "granularity",
+                f"must name at least one kind, and each once, got {','.join(self.granularity)!r}",
+            )
+        object.__setattr__(self, "granularity", in_order)
+        one_of("long_text", self.long_text, LONG_TEXTS)
+        one_of("word_pooling", self.word_pooling, WORD_POOLINGS)
+        one_text("prompt", self.prompt)
+        whole_number("max_seq_length", self.max_seq_length)
+        switch("merge_windows", self.merge_windows)
+        switch("normalize", self.normalize_tokens)
+        switch("keep_text", self.keep_text)
+        if self.stride is not None:
+            whole_number("stride", self.stride)
+        if self.stride is not None and self.long_text != "window":
+            raise SettingError("stride", "requires long_text window", "long_text")
+        self._check_chunks()
+
+    def _check_chunks(self) -> None:
+        one_of("chunk_pooling", self.chunk_pooling, CHUNK_POOLINGS)
+        whole_number("chunk_overlap", self.chunk_overlap)
+        if self.chunk_tokens is not None:
+            whole_number("chunk_tokens", self.chunk_tokens, least=1)
+        given = {
+            "chunk_tokens": self.chunk_tokens is not None,
+            "chunk_overlap": self.chunk_overlap > 0,
+            "chunk_pooling": self.chunk_pooling != "own",
+        }
+        if self.chunk is None:
+            for name in (name for name, is_given in given.items() if is_given):
+                raise SettingError(name, "requires chunk", "chunk")
+            return
+        one_of("chunk", self.chunk, CHUNKS)
+        if self.needs_tokens:
+            raise SettingError("chunk", "requires granularity sentence alone", "granularity")
+        if self.chunk_overlap and not self.fills_chunks:
+            raise SettingError("chunk_overlap", "requires chunk_tokens", "chunk_tokens")
+        if self.chunk_tokens is not None and self.chunk_overlap >= self.chunk_tokens:
+            raise SettingError(
+                "chunk_overlap", f"must be below chunk_tokens, got {self.chunk_overlap}"
+            )
+        if self.long_text != ("window" if self.pools_late else "truncate"):
+            raise SettingError("chunk", f"conflicts with long_text {self.long_text}", "long_text")
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether vectors of tokens, words or spans are requested."""
+        return any(one != "sentence" for one in self.granularity)
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether a document has a sentence vector for each window, or for each chunk."""
+        windows = self.long_text == "window" and not self.merge_windows
+        return windows or self.chunk is not None
+
+    @property
+    def pieces(self) -> str | None:
+        """What a document has a sentence vector for each of, `window` or `chunk`, or None."""
+        if self.chunk is not None:
+            return "chunk"
+        return "window" if self.keeps_windows else None
+
+    @property
+    def pools_late(self) -> bool:
+        """Whether chunks are pooled from the tokens of the whole document."""
+        return self.chunk_pooling == "late"
+
+    @property
+    def fills_chunks(self) -> bool:
+        """Whether a chunk holds as many sentences, paragraphs or words as fit."""
+        return self.chunk == "tokens" or self.chunk_tokens is not None
+
+    def most_chunk_tokens(self, prompt_tokens: int) -> int:
+        """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
+        return self.chunk_tokens or self.max_seq_length - prompt_tokens - 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as JSON-able values."""
+        return {**asdict(self), "granularity": list(self.granularity)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TextSpec":
+        """Builds what `to_dict` returned, from a mapping that may hold more."""
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})

@@ -1,0 +1,282 @@
+"""Lists, reads and writes files: on this machine, in Cloud Storage (gs://) or in S3 (s3://)."""
+
+import importlib
+import io
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, NamedTuple
+
+from bert_embed.storage import local
+from bert_embed.storage.checksums import crc32c_of_bytes
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.local import REPLACED, TEMPORARY, temporary_name
+
+_TEMPORARY_NAME = re.compile(r"\.tmp-.+-[0-9]+-[0-9a-f]{8}-.+")
+_DAY = 24 * 3600.0
+_STORES = {"gs": "gcs", "s3": "s3"}  # the modules of the addresses that begin so
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is the address of something in a store, such as gs:// or s3://.
+
+    >>> is_remote("gs://bucket/a.txt"), is_remote("/tmp/a.txt")
+    (True, False)
+    """
+    return "://" in path
+
+
+def _store(path: str) -> Any:
+    """The module that reads and writes such paths; imported late, local runs need no other."""
+    return importlib.import_module(f"storage.{_kind(path)}") if is_remote(path) else local
+
+
+def _kind(address: str) -> str:
+    """The name of the module for such addresses."""
+    scheme = address.partition("://")[0]
+    if scheme not in _STORES:
+        known = " and ".join(f"{each}://" for each in _STORES)
+        raise InputError(
+            f"{address}: files are read and written on this machine, {known}; "
+            f"mount {scheme}:// as a folder, or copy"
+        )
+    return _STORES[scheme]
+
+
+def absolute(path: str) -> str:
+    """A local path as absolute path, `~` resolved; an address as it is.
+
+    Raises:
+        InputError: An address of a store that is not known.
+    """
+    if not is_remote(path):
+        return local.absolute(path)
+    _kind(path)
+    return path
+
+
+def join(folder: str, name: str) -> str:
+    """The path of a name in a folder."""
+    return folder.rstrip("/") + "/" + name
+
+
+def list_files(pattern: str) -> list[FileInfo]:
+    """Files that a path, folder or glob names, sorted; hidden files of a folder are left out.
+
+    A folder stands for every file below it, through links too. A path that exists is taken
+    literally, even if it holds characters of a glob.
+
+    Raises:
+        ValueError: A pipe or device, a broken link, or a name that is not UTF-8.
+    """
+    return _store(pattern).list_files(pattern)
+
+
+def stat(path: str) -> FileInfo:
+    """Size and time of one file now.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
+    return _store(path).stat(path)
+
+
+def open_raw(path: str) -> BinaryIO:
+    """Opens the stored bytes for reading, never decompressed, seekable."""
+    return _store(path).open_object(path)
+
+
+@contextmanager
+def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
+    """Opens a file that was listed, as `open_raw` does, and checks that it did not change.
+
+    A local file is compared when it is opened and after it was read. Of an object of Cloud Storage
+    the listed generation is read, which takes no further request.
+
+    Raises:
+        ValueError: It was removed, replaced or changed since; the message names the file.
+    """
+    try:
+        with _store(info.path).open_object(info.path, info) as file:
+            yield file
+        if not is_remote(info.path):
+            local.check_unchanged(info, stat(info.path))
+    except FileNotFoundError as error:
+        if is_remote(info.path):  # put back it would be another generation
+            message = f"{info.path} was replaced or removed after the job started; {REPLACED}"
+        else:
+            message = f"{info.path} is gone since the job started; put it back as it was"
+        raise InputError(message) from error
+
+
+def size_of(path: str) -> int | None:
+    """Bytes of a file, None if it does not exist."""
+    try:
+        return stat(path).size
+    except FileNotFoundError:
+        return None
+
+
+def read_bytes(path: str) -> bytes | None:
+    """All bytes of a small file, or None if it does not exist."""
+    return _store(path).read(path)
+
+
+class Stored(NamedTuple):
+    """What was written: the file's bytes, and its CRC32C in base64 as Cloud Storage reports it."""
+
+    size: int
+    crc32c: str
+
+
+def write_whole(
+    path: str,
+    write: Callable[[BinaryIO], object],
+    temporary_folder: str | None = None,
+    mode: int = 0o666,
+) -> Stored:
+    """Writes a file that appears complete or not at all, also under two writers at once.
+
+    A local file is written under a name of this process, then renamed. An object of a store exists
+    only once its upload ended; its bytes are collected first, so that an error while they are
+    computed never begins an upload.
+
+    Args:
+        path: The file.
+        write: Writes the bytes into the file it is given.
+        temporary_folder: Where the unfinished local file lies, on the same file system; None for
+            the file's own folder.
+        mode: Permissions of a local file, less what the umask takes away.
+
+    Raises:
+        OSError: It cannot be written, such as StorageError where no space is left.
+    """
+    if not is_remote(path):
+        return Stored(*local.write_whole(path, write, temporary_folder, mode))
+    buffer = io.BytesIO()
+    write(buffer)
+    _store(path).write(path, buffer)
+    data = buffer.getvalue()
+    return Stored(len(data), crc32c_of_bytes(data))
+
+
+def write_bytes(path: str, data: bytes, temporary_folder: str | None = None) -> Stored:
+    """Writes bytes as `write_whole` does."""
+    return write_whole(path, lambda file: file.write(data), temporary_folder)
+
+
+def write_unsynced(
+    path: str, data: bytes, temporary_folder: str | None = None, mode: int = 0o666
+) -> None:
+    """Writes bytes as `write_whole`, but they need not outlive a crash of the machine."""
+    if is_remote(path):
+        _store(path).write(path, io.BytesIO(data))
+    else:
+        local.write_unsynced(path, data, temporary_folder, mode)
+
+
+def sweep_temporary(folder: str) -> int:
+    """Removes temporary files that no process will finish; returns how many.
+
+    Those are files with a name of `temporary_name` over a day old, and local ones of processes of
+    this host that ended.
+    """
+    abandoned = [each.path for each in _store(folder).list_folder(folder) if _is_abandoned(each)]
+    remove(abandoned)
+    return len(abandoned)
+
+
+def _is_abandoned(file: FileInfo) -> bool:
+    name = file.path.rpartition("/")[2]
+    if not _TEMPORARY_NAME.fullmatch(name):
+        return False
+    if time.time() - file.modified > _DAY:
+        return True
+    ours = f"{TEMPORARY}{socket.gethostname()}-"
+    if is_remote(file.path) or not name.startswith(ours):
+        return False
+    process = name.removeprefix(ours).split("-")[0]
+    return process.isdigit() and not local.is_running(int(process))
+
+
+def sizes_in(folder: str) -> dict[str, int]:
+    """Names and bytes of the files directly in a folder; none if it does not exist.
+
+    A local link counts as itself, wherever it leads.
+    """
+    listed = _store(folder).list_folder(folder)
+    return {each.path.rpartition("/")[2]: each.size for each in listed}
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of the files directly in a folder, sorted."""
+    return sorted(sizes_in(folder) if is_remote(folder) else local.names_in(folder))
+
+
+def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
+    """The files directly in a folder whose names are `wanted`, sorted by path.
+
+    A store is listed once. On this machine only these files are looked at, and one that vanishes
+    meanwhile is left out.
+    """
+    if is_remote(folder):
+        listed = _store(folder).list_folder(folder)
+        return sorted(
+            (each for each in listed if wanted(each.path.rpartition("/")[2])),
+            key=lambda each: each.path,
+        )
+    found = []
+    for name in sorted(filter(wanted, local.names_in(folder))):
+        with suppress(FileNotFoundError):
+            found.append(stat(join(folder, name)))
+    return found
+
+
+def checksum(path: str) -> str:
+    """The CRC32C of a file, in base64; of an object as the store reports it, without reading it.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
+    return _store(path).checksum(path)
+
+
+def make_folder(folder: str) -> None:
+    """Makes a local folder and its parents; objects of a store need none."""
+    if not is_remote(folder):
+        os.makedirs(folder, exist_ok=True)
+
+
+def remove(paths: list[str]) -> None:
+    """Removes files; one that does not exist is no error."""
+    remote = [path for path in paths if is_remote(path)]
+    if remote:
+        _store(remote[0]).delete(remote)
+    local.delete([path for path in paths if not is_remote(path)])
+
+
+def create_exclusive(path: str, data: bytes) -> bool:
+    """Creates a file only if it does not exist; False if another process was first.
+
+    The kernel decides, or Cloud Storage (only generation 0 is replaced). Other stores of Beam have
+    no such call: there an existence check precedes the write.
+    """
+    return _store(path).create(path, data)
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copies one file, local or remote, as a whole."""
+    with open_raw(source) as file:
+        write_whole(target, lambda out: shutil.copyfileobj(file, out, 8 << 20))
+
+
+def check_writable(folder: str) -> None:
+    """Writes a file into a folder that exists, and removes it; OSError says why it cannot."""
+    probe = join(folder, temporary_name("probe"))
+    create_exclusive(probe, b"probe")
+    remove([probe])

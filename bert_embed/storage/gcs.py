@@ -1,0 +1,372 @@
+"""Lists, reads and writes objects of Cloud Storage; retries, and translates errors.
+
+The only client of Cloud Storage: one a process, kept open, Beam's own where Beam is loaded (its
+options and credentials). Beam's file system opens a connection and requests metadata anew for each
+object, lists a folder with all below it, and can neither read a given generation nor create an
+object only if it does not exist.
+"""
+
+import errno
+import functools
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+from bert_embed.storage.parallel import THREADS, in_parallel
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from google.cloud.storage import Blob, Client
+
+SCHEME = "gs://"
+FIRST_ANSWER = 30.0  # seconds until Cloud Storage counts as out of reach
+PATIENCE = 180.0  # seconds of retries where it has answered before
+_TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
+_FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_CODED = "gzip"
+_BUFFER = 64 << 10
+# Errors of the local file that a download goes to.
+_OF_THIS_MACHINE = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EROFS)
+_AHEAD, _MOST_AHEAD = 2 * _BUFFER, 8 << 20  # the rest of a line costs no request of its own
+
+_Result = TypeVar("_Result")
+_lock = threading.Lock()
+_answered: set[tuple[int, str]] = set()  # processes and the servers that answered them
+
+
+def list_files(pattern: str) -> list[FileInfo]:
+    """Objects that an address, a folder or a glob names, sorted; without hidden ones.
+
+    A glob works as in `glob_matcher`. An object of exactly this name is listed, too, even if the
+    name holds characters of a glob.
+
+    Raises:
+        FileNotFoundError: There is no such bucket.
+        PermissionError: These credentials do not permit it.
+        StorageError: Cloud Storage does not answer.
+        ValueError: An object that is decompressed on the way (Content-Encoding).
+    """
+    bucket, name = _split(pattern)
+    found = {}
+    if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
+        found[info.path] = info
+    folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
+    prefix = folder and folder + "/"
+    matches = glob_matcher(name if is_glob(name) else prefix + "**")
+    matching = [each for each in _listed(pattern, bucket, prefix) if matches(each.name)]
+    found |= {each.path: each for each in (_info(blob, bucket) for blob in matching)}
+    return [found[path] for path in sorted(found) if not path.endswith("/")]
+
+
+def stat(path: str) -> FileInfo:
+    """Size, time and generation of an object now; FileNotFoundError if it does not exist."""
+    found = _stat(path)
+    if found is None:
+        raise FileNotFoundError(f"{path} does not exist")
+    return found
+
+
+def _stat(path: str) -> FileInfo | None:
+    blob = _blob(path)
+    return None if blob is None else _info(blob, _split(path)[0])
+
+
+def _blob(path: str) -> "Blob | None":
+    bucket, name = _split(path)
+    return _call(path, "read", lambda client: client.bucket(bucket).get_blob(name, **_ONCE))
+
+
+def _object(client: "Client", path: str, generation: int | None = None) -> "Blob":
+    """The client's object of an address, without a request."""
+    bucket, name = _split(path)
+    return client.bucket(bucket).blob(name, generation=generation)
+
+
+def checksum(path: str) -> str:
+    """The CRC32C that the store keeps of an object, in base64."""
+    blob = _blob(path)
+    if blob is None:
+        raise FileNotFoundError(f"{path} does not exist")
+    return blob.crc32c
+
+
+def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
+    """Opens the stored bytes of the object that was listed, or of the newest one without `info`.
+
+    Every read requests that generation, so that the bytes of two generations never mix: an object
+    that was replaced or removed meanwhile raises FileNotFoundError.
+    """
+    return io.BufferedReader(_ObjectReader(info or stat(path)), _BUFFER)
+
+
+def read(path: str) -> bytes | None:
+    """All bytes of an object, its checksum compared, or None if there is none."""
+    raw: Any = {"raw_download": True} | _ONCE
+    try:
+        return _call(path, "read", lambda client: _object(client, path).download_as_bytes(**raw))
+    except FileNotFoundError:
+        return None
+
+
+def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
+    """Writes an object as a whole, under a condition; the server compares its checksum."""
+    to: Any = {"rewind": True, "size": buffer.getbuffer().nbytes} | condition | _ONCE
+    _call(path, "written", lambda client: _object(client, path).upload_from_file(buffer, **to))
+
+
+def create(path: str, data: bytes) -> bool:
+    """Creates an object if it does not exist, which the server decides; False if another exists."""
+    from google.api_core.exceptions import PreconditionFailed
+
+    try:
+        write(path, io.BytesIO(data), if_generation_match=0)
+    except PreconditionFailed:
+        return read(path) == data  # True: it is ours, and the first answer was lost
+    return True
+
+
+def list_folder(folder: str) -> list[FileInfo]:
+    """Objects directly in a folder."""
+    bucket, name = _split(folder)
+    prefix = name.rstrip("/") + "/" if name else ""
+    listed = _listed(folder, bucket, prefix, delimiter="/")
+    return [_info(each, bucket) for each in listed if each.name != prefix]
+
+
+def delete(paths: list[str]) -> None:
+    """Removes objects; one that does not exist is no error."""
+    for _ in in_parallel(_delete, paths):
+        pass
+
+
+def _delete(path: str) -> None:
+    with suppress(FileNotFoundError):
+        _call(path, "removed", lambda client: _object(client, path).delete(**_ONCE))
+
+
+def list_objects(url: str, direct: bool = False, most: int | None = None) -> "list[Blob]":
+    """The client's objects whose addresses begin with `url`: name, size, generation, crc32c.
+
+    Args:
+        url: An address; of a folder with a slash at its end.
+        direct: Whether objects in folders below are left out.
+        most: How many are listed at most, None for all.
+    """
+    bucket, prefix = _split(url)
+    which: dict[str, Any] = {"delimiter": "/"} if direct else {}
+    return _listed(url, bucket, prefix, max_results=most, **which)
+
+
+def download(url: str, target: str) -> None:
+    """Downloads an object to a local file; the checksum is compared."""
+    _call(url, "read", lambda c: _object(c, url).download_to_filename(target, **_ONCE))
+
+
+def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
+    with translate_errors(path, "listed"):
+        found = _client().list_blobs(
+            bucket, prefix=prefix, fields=_FIELDS, retry=_retry(), timeout=_TIMEOUT, **which
+        )
+        listed = list(found)
+    _answered.add(_server())
+    return listed
+
+
+def _info(blob: "Blob", bucket: str) -> FileInfo:
+    path = f"{SCHEME}{bucket}/{blob.name}"
+    if blob.content_encoding == _CODED and not blob.name.endswith(".gz"):
+        raise InputError(
+            f"{path} is stored with Content-Encoding gzip; give it a name that ends in .gz and no "
+            "Content-Encoding"
+        )
+    return FileInfo(path, int(blob.size), blob.updated.timestamp(), int(blob.generation or 0))
+
+
+def _split(path: str) -> tuple[str, str]:
+    bucket, _, name = path.removeprefix(SCHEME).partition("/")
+    if not bucket:
+        raise InputError(f"{path} must be {SCHEME}BUCKET/NAME")
+    return bucket, name
+
+
+class _ObjectReader(io.RawIOBase):
+    """Reads one generation of an object in ranges, which grow while it is read in order."""
+
+    def __init__(self, info: FileInfo) -> None:
+        super().__init__()
+        self._info, self._at = info, 0
+        self._held, self._held_from = b"", 0  # bytes fetched ahead, and where they begin
+        self._ahead = _AHEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._info.size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._info.size - self._at)
+        size = left if size is None or size < 0 else min(size, left)
+        skip = self._at - self._held_from
+        data = self._held[skip : skip + size] if 0 <= skip <= len(self._held) else b""
+        if len(data) < size:
+            data += self._fetch(self._at + len(data), size - len(data))
+        self._at += size
+        return data
+
+    def _fetch(self, start: int, size: int) -> bytes:
+        """The bytes from `start` on; some more are kept for the next read."""
+        in_order = start == self._held_from + len(self._held)
+        self._ahead = min(2 * self._ahead, _MOST_AHEAD) if in_order and start else _AHEAD
+        stop = min(start + size + self._ahead, self._info.size)
+        data = _read_range(self._info, start, stop)
+        self._held, self._held_from = data[size:], start + size
+        return data[:size]
+
+
+def _read_range(info: FileInfo, start: int, stop: int) -> bytes:
+    which = {} if (start, stop) == (0, info.size) else {"start": start, "end": stop - 1}
+
+    def download(client: "Client") -> bytes:
+        blob = _object(client, info.path, info.generation or None)
+        checksum = None if which else "auto"
+        data = blob.download_as_bytes(raw_download=True, checksum=checksum, **which, **_ONCE)
+        if len(data) != stop - start:
+            raise ConnectionError(f"{len(data)} bytes of {stop - start} arrived")
+        return data
+
+    return _call(info.path, "read", download)
+
+
+_ONCE: Any = {"retry": None, "timeout": _TIMEOUT}  # retried as a whole by _call
+
+
+def _call(path: str, done: str, call: Callable[["Client"], _Result]) -> _Result:
+    """Calls with the client, and again after errors that pass, until the time for retries is up."""
+    client = _client()
+    with translate_errors(path, done):
+        result = _retry()(call)(client)
+    _answered.add(_server())
+    return result
+
+
+def _retry() -> Any:
+    from google.api_core.retry import Retry
+    from google.cloud.storage.exceptions import DataCorruption
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    def is_passing(error: Exception) -> bool:
+        return isinstance(error, DataCorruption) or DEFAULT_RETRY._predicate(error)
+
+    patience = PATIENCE if _server() in _answered else FIRST_ANSWER
+    return Retry(is_passing, initial=0.2, maximum=20.0, multiplier=2.0, timeout=patience)
+
+
+def _server() -> tuple[int, str]:
+    return os.getpid(), os.environ.get("STORAGE_EMULATOR_HOST", "")
+
+
+def _client() -> "Client":
+    beam = sys.modules.get("apache_beam.io.filesystems")
+    options = beam and getattr(beam.FileSystems, "_pipeline_options", None)
+    with _lock:  # only one thread waits for credentials
+        return _new_client(*_server(), beam is not None, _impersonated(options))
+
+
+@functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
+def _impersonated(options: "PipelineOptions | None") -> str | None:
+    """The service account that the pipeline's options request to act as."""
+    if options is None:
+        return None
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    return options.view_as(GoogleCloudOptions).impersonate_service_account
+
+
+@functools.lru_cache(maxsize=8)
+def _new_client(process: int, server: str, beam: bool, acts_as: str | None) -> "Client":
+    """A client for this process, anonymous with an emulator and where there are no credentials.
+
+    Beam itself looks for credentials five times in 24 seconds before it continues without.
+    """
+    import google.auth
+    import requests.adapters
+    from google.auth.exceptions import DefaultCredentialsError
+    from google.cloud import storage
+
+    credentials, project = None, None
+    if not server:
+        try:
+            credentials, project = google.auth.default()
+        except DefaultCredentialsError as error:
+            if os.environ.get(_CREDENTIALS):
+                raise InputError(f"{_CREDENTIALS}: {error}") from error
+    if beam:
+        from apache_beam.io.gcp.gcsio import create_storage_client
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        flags = [f"--impersonate_service_account={acts_as}"] if acts_as else []
+        client = create_storage_client(PipelineOptions(flags), credentials is not None)
+    elif credentials is None:
+        client = storage.Client.create_anonymous_client()
+    else:  # reading needs no project, but the client requires a name
+        client = storage.Client(project=project or "none", credentials=credentials)
+    adapter = requests.adapters.HTTPAdapter(pool_connections=THREADS, pool_maxsize=2 * THREADS)
+    for scheme in ("https://", "http://"):
+        client._http.mount(scheme, adapter)
+    return client
+
+
+@contextmanager
+def translate_errors(path: str, done: str) -> Iterator[None]:
+    """Turns what the client raises into an OSError whose sentence says what to do."""
+    import requests
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError
+    from google.cloud.storage.exceptions import DataCorruption
+
+    try:
+        yield
+    except exceptions.PreconditionFailed:
+        raise
+    except (exceptions.Forbidden, exceptions.Unauthorized) as error:
+        raise PermissionError(
+            f"{path} may not be {done} with the credentials of this machine: have the role "
+            "Storage Object User given to them, or run `gcloud auth application-default login`"
+        ) from error
+    except exceptions.NotFound as error:
+        raise FileNotFoundError(
+            f"{path} cannot be {done}: there is no bucket {_split(path)[0]}, or no such object"
+        ) from error
+    except DataCorruption as error:
+        raise StorageError(
+            f"{path} cannot be {done}: its bytes arrive damaged again and again"
+        ) from error
+    except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException, OSError) as e:
+        if isinstance(e, OSError) and e.errno in _OF_THIS_MACHINE:
+            raise
+        raise StorageError(
+            f"{path} cannot be {done}: Cloud Storage cannot be reached or refuses "
+            f"({type(e.__cause__ or e).__name__}), try again later"
+        ) from e

@@ -1,0 +1,249 @@
+"""Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
+
+import glob
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from stat import S_ISREG
+from typing import BinaryIO
+
+from bert_embed.storage.checksums import crc32c_of as checksum
+from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.globs import fixed_folder, glob_matcher
+
+TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
+# What to do when the input is not what it was when the run began: the run cannot be continued.
+REPLACED = "the input is another one now: run again with --overwrite, or into another --output"
+
+
+def absolute(path: str) -> str:
+    """The absolute path, with `~` resolved."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def list_files(pattern: str) -> list[FileInfo]:
+    """Files that a path, folder or glob names, as `bert_embed.storage.files.list_files`."""
+    path = absolute(pattern)
+    if os.path.isdir(path):
+        paths = list(_walk(path))
+    elif os.path.exists(path):
+        paths = [path]
+    elif "**" in path:  # glob would follow a link that leads back, again and again
+        folder, matches = fixed_folder(path) or "/", glob_matcher(path)
+        hidden = "/." in path.removeprefix(folder)
+        paths = [each for each in _walk(folder, hidden) if matches(each)]
+    else:
+        paths = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    return [_checked(each) for each in sorted(set(paths))]
+
+
+def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
+    """Files in a folder and below, each folder once; with `hidden` also those that begin with `.`.
+
+    Raises:
+        SettingError: A folder cannot be listed.
+    """
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(real)
+        # In order: of two links to the same folder the first one counts.
+        folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
+        for name in names:
+            if hidden or not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # removed meanwhile
+        raise SettingError(
+            "input",
+            f"{error.filename} cannot be listed ({error.strerror}): make it readable, or name the "
+            "input by a glob that leaves it out",
+        ) from error
+
+
+def _checked(path: str) -> FileInfo:
+    """The file, if a job can read it repeatedly under its name."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        if os.path.islink(path):
+            raise SettingError("input", f"{path} is a broken link") from error
+        raise
+    if not S_ISREG(found.st_mode):
+        raise SettingError(
+            "input", f"{path} is not a regular file; write its content to a file first"
+        )
+    return _info(path, found)
+
+
+def stat(path: str) -> FileInfo:
+    """Size and time of a file now; FileNotFoundError if it does not exist."""
+    return _info(path, os.stat(path))
+
+
+def _info(path: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(path, status.st_size, status.st_mtime)
+
+
+def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
+    """Opens a file for reading; with `info`, checks that it is still the file that was listed.
+
+    Raises:
+        InputError: It changed since.
+    """
+    if info is not None:
+        check_unchanged(info, stat(path))
+    return open(path, "rb")
+
+
+def check_unchanged(listed: FileInfo, now: FileInfo) -> None:
+    """Raises InputError if a file is not what it was when it was listed."""
+    if now != listed:
+        raise InputError(
+            f"{listed.path} changed after the job started: listed with {listed.size} bytes, now "
+            f"{now.size}; {REPLACED}"
+        )
+
+
+def read(path: str) -> bytes | None:
+    """All bytes of a file, or None if it does not exist."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def temporary_name(name: str) -> str:
+    """A name beside `name` that no other process or thread chooses."""
+    return f"{TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{name}"
+
+
+def write_whole(
+    path: str, write: Callable[[BinaryIO], object], temporary_folder: str | None, mode: int
+) -> tuple[int, str]:
+    """Writes a file under a temporary name and renames it; returns its size and CRC32C.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    with _renamed(path, temporary_folder) as temporary:
+        with _created(temporary, mode) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+        return size, checksum(temporary)
+
+
+def write_unsynced(path: str, data: bytes, temporary_folder: str | None, mode: int) -> None:
+    """Writes a file as `write_whole`, but waits for no disk; StorageError likewise."""
+    with _renamed(path, temporary_folder) as temporary, _created(temporary, mode) as file:
+        file.write(data)
+
+
+def _created(path: str, mode: int) -> BinaryIO:
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+@contextmanager
+def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
+    """A temporary name for a file that gets its own one when it is complete, or is removed."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(temporary_folder or folder, temporary_name(name))
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException as error:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        if isinstance(error, OSError) and error.strerror:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        raise
+
+
+def create(path: str, data: bytes) -> bool:
+    """Creates a file if it does not exist; False if another process was first.
+
+    The kernel decides: a hard link to a complete file either appears or fails. Where the file
+    system has no hard links (FAT, SMB, some FUSE mounts) an exclusive open decides, and a reader
+    may find the file unfinished for a moment.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, temporary_name(name))
+    with open(temporary, "wb") as file:
+        file.write(data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here, or a reason that the open below meets, too
+        return _open_exclusive(path, data)
+    finally:
+        os.remove(temporary)
+    return True
+
+
+def _open_exclusive(path: str, data: bytes) -> bool:
+    opened = False
+    try:
+        with open(path, "xb") as file:
+            opened = True
+            file.write(data)
+    except FileExistsError:
+        return False
+    except BaseException:
+        if opened:
+            os.remove(path)
+        raise
+    return True
+
+
+def list_folder(folder: str) -> list[FileInfo]:
+    """Files directly in a folder, none if it does not exist; a link counts as itself."""
+    found = []
+    for each in _entries(folder):
+        with suppress(FileNotFoundError):  # another process renamed or removed it meanwhile
+            found.append(_info(each.path, each.stat(follow_symlinks=False)))
+    return found
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of the files directly in a folder; asks for nothing else, so it is quick."""
+    return [each.name for each in _entries(folder)]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    if not os.path.isdir(folder):
+        return []
+    return [each for each in os.scandir(folder) if each.is_symlink() or each.is_file()]
+
+
+def delete(paths: list[str]) -> None:
+    """Removes files, of a link the link itself; one that does not exist is no error."""
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.remove(path)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this host is running."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

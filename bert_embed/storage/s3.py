@@ -1,0 +1,126 @@
+"""Lists, reads and writes objects of Amazon S3, and of what speaks its protocol, through Beam."""
+
+import glob
+import io
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.value_provider import RuntimeValueProvider
+
+from bert_embed.storage.checksums import crc32c_of_bytes
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+
+_KIND = "application/octet-stream"
+
+# Where no flag of Beam's was given, the environment has everything, but Beam wants options.
+if RuntimeValueProvider.runtime_options is None:
+    RuntimeValueProvider.set_runtime_options({})
+
+
+def list_files(pattern: str) -> list[FileInfo]:
+    """Files that an address, a folder or a glob names, sorted, as `gcs.list_files`."""
+    folder = fixed_folder(pattern) if is_glob(pattern) else pattern.rstrip("/")
+    matches = glob_matcher(pattern if is_glob(pattern) else folder + "/**")
+    exact = [] if is_glob(pattern) or pattern.endswith("/") else [pattern]
+    found = {
+        each.path: each
+        for each in _matching([*exact, f"{folder}/**"])
+        if each.path == pattern or matches(each.path)
+    }
+    return [found[path] for path in sorted(found)]
+
+
+def _matching(patterns: list[str]) -> Iterator[FileInfo]:
+    try:
+        found = FileSystems.match(patterns)
+    except BeamIOError as error:
+        raise StorageError(f"{patterns[0]} cannot be listed: {_cause(error)}") from error
+    for match in found:
+        for each in match.metadata_list:
+            yield FileInfo(each.path, each.size_in_bytes, each.last_updated_in_seconds or 0.0)
+
+
+def _cause(error: Exception) -> str:
+    """What the store said, without the sentences that Beam puts around it."""
+    while isinstance(error, BeamIOError) and error.exception_details:
+        error = next(iter(error.exception_details.values()))
+    if "boto3" in str(error):
+        return "s3:// needs boto3 (pip install boto3)"
+    return str(error)
+
+
+def stat(path: str) -> FileInfo:
+    """Size and time of a file now; FileNotFoundError if it does not exist."""
+    for each in list_files(path):
+        if each.path == path:
+            return each
+    raise FileNotFoundError(path)
+
+
+def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
+    """Opens the stored bytes, never decompressed; with `info`, only the file that was listed.
+
+    Raises:
+        FileNotFoundError: It changed since.
+    """
+    if info is not None and stat(path) != info:
+        raise FileNotFoundError(path)
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def read(path: str) -> bytes | None:
+    """All bytes of a file, or None if it does not exist."""
+    try:
+        if not FileSystems.exists(path):
+            return None
+        with open_object(path) as file:
+            return file.read()
+    except BeamIOError as error:
+        raise StorageError(f"{path} cannot be read: {_cause(error)}") from error
+
+
+def checksum(path: str) -> str:
+    """The CRC32C of a file's bytes, in base64; reads them, as Beam does not ask for it."""
+    data = read(path)
+    if data is None:
+        raise FileNotFoundError(path)
+    return crc32c_of_bytes(data)
+
+
+def write(path: str, buffer: io.BytesIO) -> None:
+    """Writes a file as a whole.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    try:
+        with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
+            file.write(buffer.getbuffer())
+    except Exception as error:  # boto3's own, which Beam does not wrap here
+        raise StorageError(f"{path} cannot be written: {_cause(error)}") from error
+
+
+def create(path: str, data: bytes) -> bool:
+    """Creates a file if it does not exist.
+
+    Beam has no such call, so an existence check precedes the write: of two jobs that start
+    together both may continue. That does no harm to identical jobs, which write equal files.
+    """
+    if read(path) is not None:
+        return False
+    write(path, io.BytesIO(data))
+    return True
+
+
+def list_folder(folder: str) -> list[FileInfo]:
+    """Files directly in a folder."""
+    return list(_matching([glob.escape(folder.rstrip("/")) + "/*"]))
+
+
+def delete(paths: list[str]) -> None:
+    """Removes files."""
+    FileSystems.delete(paths)

@@ -1,0 +1,240 @@
+"""Normalizes texts and splits them into words, as BERT's basic tokenization, with tables."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_embed.ragged import splits_of
+
+_CODE_POINTS = 0x110000
+_PAGE = 256  # code points that are looked up in unicodedata together
+_CJK = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+# No word contains these characters, so a long text can be split before any of them.
+_BREAKS = re.compile("[\t\n\r \u4e00-\u9fff]")
+
+# The class of a code point: two bits for its role in words. With these numbers a word starts (and,
+# read backwards, stops) exactly where class > (class before & 1).
+_SPACE, _LETTER, _ALONE, _DROPPED = range(4)
+_CLASS = 3
+_WIDTH_SHIFT, _WIDTH = 2, 60  # four bits: the number of code points it becomes, if more than one
+_IN_CONTEXT = 64  # the result depends on its neighbours
+_UNKNOWN = 255  # its page is not in the tables yet
+
+
+@dataclass(frozen=True)
+class Words:
+    """The normalized words of some texts, as spans of one array.
+
+    Attributes:
+        chars: uint8 (ASCII) or uint32 `[length]`, code points.
+        starts: int64 `[words]`, where each word starts in `chars`.
+        stops: int64 `[words]`, where it stops.
+        counts: int64 `[texts]`, words of each text.
+        source: int32 or int64 `[length]`, the place of each code point in the joined texts; None
+            if it is the same place.
+        origins: int64 `[texts]`, where each text starts in the joined texts.
+    """
+
+    chars: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    counts: np.ndarray
+    source: np.ndarray | None
+    origins: np.ndarray
+
+    def came_from(self, at: np.ndarray) -> np.ndarray:
+        """Returns the places in the joined texts that code points at these places are from."""
+        return at if self.source is None else self.source.take(at)
+
+    def strings(self, rows: np.ndarray) -> list[str]:
+        """Returns some of the words, by number, as strings."""
+        size = self.chars.itemsize
+        data = self.chars.tobytes()
+        encoding = "ascii" if size == 1 else "utf-32-le"
+        starts, stops = (self.starts[rows] * size).tolist(), (self.stops[rows] * size).tolist()
+        return [
+            data[start:stop].decode(encoding, "surrogatepass")
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+
+
+class Normalizer:
+    """google-research/bert's BasicTokenizer, with tables instead of a loop over characters.
+
+    The result for a code point (nothing, a space, its lower case without accents) is looked up in
+    unicodedata once and kept. Two cases depend on the neighbours and are computed word by word:
+    Greek capital sigma, which has another lower case at the end of a word, and marks that canonical
+    order moves and accent stripping keeps.
+    """
+
+    def __init__(self, lower_case: bool) -> None:
+        self._lower_case = lower_case
+        self._classes = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
+        # The result for a code point, or its place in `_long` if it becomes several.
+        self._folds = np.zeros(_CODE_POINTS, np.uint32)
+        self._long = np.zeros(0, np.uint32)
+        self._learn(0)
+        self._ascii_classes = self._classes[:_PAGE].tobytes()
+        self._ascii_folds = self._folds[:_PAGE].astype(np.uint8).tobytes()
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Finds the words of some texts; texts do not influence each other."""
+        joined = "\n".join(["", *texts, ""])
+        folded = self._fold_ascii(joined) if joined.isascii() else None
+        chars, classes, source = folded or self._fold(joined)
+        inside = classes & 1
+        starts = np.flatnonzero(classes[1:] > inside[:-1]) + 1
+        stops = np.flatnonzero(classes[:-1] > inside[1:]) + 1
+        borders = splits_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+        at = borders if source is None else np.searchsorted(source, borders)
+        counts = np.diff(np.searchsorted(starts, at))
+        return Words(chars, starts, stops, counts, source, borders[:-1] + 1)
+
+    def _fold_ascii(self, text: str) -> tuple[np.ndarray, np.ndarray, None] | None:
+        """Returns chars and classes at the same places; None if some chars must be dropped."""
+        raw = text.encode("ascii")
+        classes = raw.translate(self._ascii_classes)
+        if bytes([_DROPPED]) in classes:
+            return None
+        chars = raw.translate(self._ascii_folds)
+        return np.frombuffer(chars, np.uint8), np.frombuffer(classes, np.uint8), None
+
+    def _fold(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Returns chars, classes, and the place each is from, None if it is the same place."""
+        points = _points(text)
+        classes: np.ndarray = self._classes.take(points)
+        if (classes == _UNKNOWN).any():
+            for page in np.unique(points[classes == _UNKNOWN] // _PAGE).tolist():
+                self._learn(page)
+            classes = self._classes.take(points)
+        chars = self._folds.take(points)
+        source: np.ndarray | None = None
+        in_context = np.flatnonzero(classes & _IN_CONTEXT)
+        if (classes & _WIDTH).any():
+            chars, classes, source = self._widen(chars, classes)
+        classes = classes & _CLASS
+        if (classes == _DROPPED).any():
+            kept = np.flatnonzero(classes != _DROPPED)
+            chars, classes = chars.take(kept), classes.take(kept)
+            source = kept if source is None else source.take(kept)
+        for start, stop in _words_around(text, in_context.tolist()):
+            at = start if source is None else int(np.searchsorted(source, start))
+            folded = _points(_folded(_cleaned(text[start:stop])))
+            chars[at : at + len(folded)] = folded
+        return chars, classes, source
+
+    def _widen(
+        self, chars: np.ndarray, classes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inserts the results of code points that become several."""
+        widths = np.maximum((classes & _WIDTH) >> _WIDTH_SHIFT, 1)
+        source = np.repeat(np.arange(len(chars), dtype=np.int32), widths)
+        starts = np.cumsum(widths, dtype=np.int32) - widths
+        chars, classes = chars.take(source), classes.take(source)
+        wide = np.flatnonzero(classes & _WIDTH)
+        step = wide - starts.take(source.take(wide))
+        chars[wide] = self._long.take(chars.take(wide) + step)
+        return chars, classes, source
+
+    def _learn(self, page: int) -> None:
+        """Fills the tables for a page of code points."""
+        long = ""
+        for code in range(page * _PAGE, (page + 1) * _PAGE):
+            char = chr(code)
+            kind, folded = self._lookup(char)
+            self._classes[code] = kind
+            if len(folded) > 1:
+                self._classes[code] |= len(folded) << _WIDTH_SHIFT
+                self._folds[code] = len(self._long) + len(long)
+                long += folded
+            elif folded:
+                self._folds[code] = ord(folded)
+            if self._lower_case and (char == "Σ" or _is_moved(folded)):
+                self._classes[code] |= _IN_CONTEXT
+        self._long = np.concatenate([self._long, _points(long)])
+
+    def _lookup(self, char: str) -> tuple[int, str]:
+        """Returns the class of a character and its result."""
+        if _is_dropped(char):
+            return _DROPPED, ""
+        folded = _folded(char) if self._lower_case else char
+        if not folded:
+            return _DROPPED, ""
+        if char.isspace():
+            return _SPACE, " "
+        # No character becomes several of which one is punctuation or CJK.
+        return _ALONE if _is_cjk(char) or _is_punctuation(folded[0]) else _LETTER, folded
+
+
+def safe_cut(text: str, start: int, length: int) -> int:
+    """Returns where `text[start:]` can be split, after `length` or more, without splitting a word.
+
+    >>> safe_cut("one two three", 0, 5)
+    7
+    """
+    found = _BREAKS.search(text, start + length)
+    return found.start() if found else len(text)
+
+
+def _words_around(text: str, positions: list[int]) -> Iterator[tuple[int, int]]:
+    """Yields the spans between whitespace or CJK that hold the positions, each once."""
+    stop = 0
+    for position in positions:
+        if position < stop:
+            continue
+        start, stop = position, position + 1
+        while start and not _is_border(text[start - 1]):
+            start -= 1
+        while stop < len(text) and not _is_border(text[stop]):
+            stop += 1
+        yield start, stop
+
+
+def _points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def _cleaned(text: str) -> str:
+    return "".join(char for char in text if not _is_dropped(char))
+
+
+def _folded(text: str) -> str:
+    decomposed = unicodedata.normalize("NFD", text.lower())
+    return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+
+
+def _is_dropped(char: str) -> bool:
+    if char in "\t\n\r":
+        return False
+    return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def _is_border(char: str) -> bool:
+    return _is_cjk(char) or (char.isspace() and not _is_dropped(char))
+
+
+def _is_cjk(char: str) -> bool:
+    return any(low <= ord(char) <= high for low, high in _CJK)
+
+
+def _is_punctuation(char: str) -> bool:
+    if "!" <= char <= "~":
+        return not char.isalnum()
+    return unicodedata.category(char).startswith("P")
+
+
+def _is_moved(folded: str) -> bool:
+    """Returns whether canonical order may move part of it that accent stripping keeps."""
+    return any(unicodedata.combining(part) for part in folded)

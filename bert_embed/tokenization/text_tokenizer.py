@@ -1,0 +1,251 @@
+"""Tokenizes texts to WordPiece ids and offsets, exactly as google-research/bert."""
+
+import functools
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_embed.arguments import one_of, switch, text_list, whole_number, whole_numbers
+from bert_embed.ragged import splits_of, sums_of
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.tokenization.normalizer import Normalizer, safe_cut
+from bert_embed.tokenization.wordpiece import WordPiece
+
+_CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
+_WORD = "a"  # a text that would continue a word before it
+
+
+class SpecialTokens(NamedTuple):
+    """The entries that are put around texts.
+
+    Attributes:
+        begin: At the start of a row.
+        end: After a text.
+        padding: What examples of others are filled up with.
+        separators: How many `end` are between the texts of a pair.
+        mask: Stands for a word that a model guesses.
+    """
+
+    begin: str
+    end: str
+    padding: str
+    separators: int
+    mask: str
+
+
+SPECIAL_TOKENS = {
+    "bert": SpecialTokens("[CLS]", "[SEP]", "[PAD]", 1, "[MASK]"),
+    # Its vocabulary has BERT's as well, and does not use them.
+    "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2, "<mask>"),
+}
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Tokens of a list of texts, end to end, with the span of each in its text.
+
+    Attributes:
+        ids: int32 `[tokens]`, no special tokens.
+        row_splits: int64 `[texts + 1]`, where each text begins and ends in `ids`.
+        starts: int32 `[tokens]`, the first code point of its span in the text.
+        stops: int32 `[tokens]`, one past the last; `text[start:stop]` is the token's text.
+    """
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
+class TextTokenizer:
+    """BERT's tokenizer for one vocabulary, columns of texts to arrays.
+
+    Ids equal those of google-research/bert's FullTokenizer under this Python's `unicodedata`, for
+    any text. Special tokens in a text are text: "[SEP]" becomes three tokens or more, never one.
+
+    Of two equal entries of a vocabulary the later id counts, as in google-research/bert. Entries
+    that are blank, or contain NUL, a control character or white space, match no word.
+
+    Args:
+        vocab: A vocab.txt, or its entries in order of their ids.
+        lower_case: Whether texts are converted to lower case without accents, for uncased models.
+        max_word_chars: Maximum number of characters of a word; a longer one is [UNK]. 200 in
+            google-research's models, 100 in Hugging Face's.
+        special_tokens: "bert" or "mpnet", whose rows begin with <s> and end with </s>.
+        model_max_length: Maximum number of tokens of a row, where a call names none; it can be
+            set. None: calls must name one to cut or fill rows.
+
+    Raises:
+        InputError: The vocabulary cannot be read, or lacks [UNK] or a token that begins or ends
+            rows.
+        SettingError: An argument is of another type.
+    """
+
+    def __init__(
+        self,
+        vocab: str | os.PathLike[str] | Sequence[str],
+        lower_case: bool = True,
+        max_word_chars: int = 200,
+        special_tokens: str = "bert",
+        model_max_length: int | None = None,
+    ) -> None:
+        if isinstance(vocab, (str, os.PathLike)):
+            vocab = _read_vocab(vocab)
+        self.vocab = tuple(text_list("vocab", vocab))
+        self._given = lower_case, max_word_chars, special_tokens
+        self._entry_ids = ids = {entry: row for row, entry in enumerate(self.vocab)}
+        special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
+        needed = (special.begin, special.end, "[UNK]")
+        missing = [token for token in needed if token not in ids]
+        if missing:
+            raise InputError(f"the vocabulary lacks {', '.join(missing)}")
+        self.cls_id, self.sep_id, self.unk_id = (ids[token] for token in needed)
+        self.pad_id = ids.get(special.padding, 0)
+        self.mask_id = ids.get(special.mask)
+        self.model_max_length = (
+            None if model_max_length is None else whole_number("model_max_length", model_max_length)
+        )
+        self.separators = special.separators
+        self.lower_case = switch("lower_case", lower_case)
+        self._normalizer = Normalizer(self.lower_case)
+        longest = whole_number("max_word_chars", max_word_chars, least=1)
+        self._word_piece = WordPiece(ids, "[UNK]", longest)
+        self._lock = threading.Lock()
+        self._prompt_lengths: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process makes the tables anew."""
+        return type(self), (self.vocab, *self._given, self.model_max_length)
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
+        tokenized = self.tokenize_texts(texts, offsets=False)
+        return tokenized.ids, tokenized.row_splits
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> TokenizedTexts:
+        """Returns ids without special tokens, and the span of its text that each token is from.
+
+        Where one character becomes several tokens, each of them has the whole character as span.
+        """
+        return self.tokenize_texts(texts, offsets=True)
+
+    @functools.cached_property
+    def continues(self) -> np.ndarray:
+        """bool `[vocabulary]`: whether an entry continues a word, because it begins with `##`."""
+        return np.array([entry.startswith("##") for entry in self.vocab])
+
+    def prompt_length(self, prompt: str) -> int:
+        """Returns the number of tokens of a prompt before every text, and keeps it.
+
+        Raises:
+            SettingError: Its last word and a text's first word would become one word.
+        """
+        if prompt not in self._prompt_lengths:
+            ids, row_splits = self.encode_flat([prompt, _WORD, prompt + _WORD])
+            alone, word, joined = np.split(ids, row_splits[1:-1])
+            if not np.array_equal(joined, np.concatenate([alone, word])):
+                raise SettingError(
+                    "prompt",
+                    f"{prompt!r} would run into the first word of a text, put a space at its end",
+                )
+            self._prompt_lengths[prompt] = len(alone)
+        return self._prompt_lengths[prompt]
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
+        if listed and not 0 <= min(listed) <= max(listed) < len(self):
+            raise SettingError(
+                "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
+            )
+        return [self.vocab[entry] for entry in listed]
+
+    def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
+        """Returns what `encode_with_offsets` does; without `offsets` starts and stops are empty."""
+        texts = text_list("texts", texts)
+        plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
+        others = np.flatnonzero(~plain)
+        mixed = 0 < len(others) < len(texts)
+        if mixed:
+            # ASCII texts are faster, unless other texts are among them.
+            order = np.concatenate([others, np.flatnonzero(plain)])
+            texts = [texts[row] for row in order.tolist()]
+        counts = np.zeros(len(texts), np.int64)
+        parts = [(np.empty(0, np.int32),) * 3]
+        with self._lock:
+            for start, shift, chunk in _chunks(texts, len(others)):
+                part, chunk_counts = self._tokenize_chunk(chunk, shift, offsets)
+                parts.append(part)
+                counts[start : start + len(chunk)] += chunk_counts
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if mixed:
+            tokens = int(counts[: len(others)].sum())
+            counts[order] = counts.copy()
+            columns = [_in_place(column, tokens, np.repeat(plain, counts)) for column in columns]
+        ids, starts, stops = columns
+        return TokenizedTexts(ids, splits_of(counts), starts, stops)
+
+    def _tokenize_chunk(
+        self, texts: Sequence[str], shift: int, offsets: bool
+    ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+        """Returns ids, starts and stops of the tokens of some texts, and the number of each."""
+        words = self._normalizer.words(texts)
+        pieces = self._word_piece.pieces(words, offsets)
+        counts = sums_of(pieces.counts, words.counts)
+        if pieces.starts is None or pieces.stops is None:
+            return (pieces.ids, pieces.ids[:0], pieces.ids[:0]), counts
+        origins = np.repeat(words.origins - shift, counts)
+        starts = (words.came_from(pieces.starts) - origins).astype(np.int32)
+        stops = (words.came_from(pieces.stops - 1) + 1 - origins).astype(np.int32)
+        return (pieces.ids, starts, stops), counts
+
+
+def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yields groups of texts that do not cross `border`, and long texts in parts.
+
+    A group is the number of its first text, how many of that text's characters came before, and the
+    texts.
+    """
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    chunk_of = (np.cumsum(sizes + 1) - 1) // _CHUNK_CHARS
+    cuts = {border, len(texts), *(np.flatnonzero(np.diff(chunk_of)) + 1).tolist()}
+    for start, stop in pairwise(sorted({0, *cuts})):
+        # A long text always begins a group.
+        text, at = texts[start], 0
+        if len(text) <= _CHUNK_CHARS:
+            yield start, 0, texts[start:stop]
+            continue
+        while at < len(text):
+            end = safe_cut(text, at, _CHUNK_CHARS)
+            yield start, at, [text[at:end]]
+            at = end
+        if start + 1 < stop:
+            yield start + 1, 0, texts[start + 1 : stop]
+
+
+def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
+    """Returns tokens in the order of their texts; the first `others` are not `plain`."""
+    if len(column) == 0:
+        return column
+    ordered = np.empty_like(column)
+    ordered[~plain], ordered[plain] = column[:others], column[others:]
+    return ordered
+
+
+def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
+    try:
+        with Path(path).open(encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "" if Path(path).exists() else "; a model's is Tokenizer.from_pretrained(model)"
+        message = f"vocab {os.fspath(path)} cannot be read: {error}{hint}"
+        raise InputError(message, "vocab") from error

@@ -1,0 +1,151 @@
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.graph.load import load_encoder
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.infer import BertModelHandler
+
+
+@pytest.fixture
+def copied(tiny_bundle, tmp_path):
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
+
+
+def test_a_copy_is_the_same_bundle_elsewhere(tiny_bundle, copied):
+    here, there = read_bundle(tiny_bundle), read_bundle(copied)
+    assert here.fingerprint == there.fingerprint
+    assert there.path == str(copied)
+    there.verify_files()
+
+
+def test_every_file_is_listed(copied):
+    names = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert set(read_bundle(copied).files) == names - {"bundle.json"}
+
+
+def test_a_folder_without_metadata_is_no_bundle(tmp_path):
+    with pytest.raises(ValueError, match=r"not a model bundle, bundle\.json cannot be read"):
+        read_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"bundle\.json is not JSON"),
+        ("[]", "must have format 4, has None"),
+        ('{"format": 99}', "must have format 4, has 99"),
+        ('{"format": 4}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+    ],
+)
+def test_damaged_metadata_is_named(copied, text, message):
+    (copied / "bundle.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_bundle(copied)
+
+
+def test_a_wrong_size_in_the_config_is_named(copied):
+    path = copied / "bundle.json"
+    values = json.loads(path.read_text())
+    values["config"]["hidden_size"] = -1
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="hidden_size must be a positive integer, got -1"):
+        read_bundle(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("kind", "magic", "kind must be one of bert, saved_model, got 'magic'"),
+        ("default_prompt", "query", "default_prompt must be one of none, got 'query'"),
+        ("dense", [{"in_features": 1}], "dense: fields missing or unknown"),
+        ("prompts", 3, "is damaged"),
+    ],
+)
+def test_a_wrong_field_is_named(copied, name, value, message):
+    path = copied / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(ValueError, match=message):
+        read_bundle(copied)
+
+
+def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
+    path = copied / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    with pytest.raises(ValueError, match="must have format 4, has 1; import the model again"):
+        read_bundle(copied)
+
+
+def test_a_saved_model_that_is_used_as_it_is_gives_no_embeddings(tiny_bundle):
+    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
+    bundle.check(VectorSpec(layers=(0, 1)))
+    for spec in (VectorSpec(layers=(0,)), VectorSpec(layers=(1, -3), layer_combine="sum")):
+        with pytest.raises(ValueError, match="layers must not name layer 0 for this model"):
+            bundle.check(spec)
+
+
+def test_a_missing_or_cut_file_is_found_at_once(copied):
+    weights = copied / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 must have \d+ bytes"):
+        read_bundle(copied)
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 is missing"):
+        read_bundle(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("variables/variables.data-00000-of-00001", "xla_cpu"), ("float32.tflite", "cpu")],
+)
+def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device):
+    data = bytearray((copied / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copied / name).write_bytes(data)
+    bundle = read_bundle(copied)
+    damage = re.escape(f"{name} is damaged or was changed (sha256")
+    with pytest.raises(ValueError, match=damage):
+        bundle.verify_files()
+    text_spec = TextSpec(bundle.max_seq_length)
+    model = str(copied), bundle.fingerprint, bundle.defaults, text_spec
+    handler = BertModelHandler(*model, device=device)
+    with pytest.raises(ValueError, match=damage):
+        handler.load_model()
+
+
+def test_weights_that_cannot_be_read_are_one_sentence(copied):
+    index = copied / "variables" / "variables.index"
+    index.write_bytes(bytes(index.stat().st_size))
+    with pytest.raises(ValueError, match="the model's variables cannot be restored"):
+        load_encoder(read_bundle(copied))
+
+
+def test_changed_files_are_refused_at_the_next_start(copied):
+    """An edited vocabulary would give vectors that no model made, under the model's fingerprint."""
+    vocabulary = (copied / "vocab.txt").read_bytes()
+    (copied / "vocab.txt").write_bytes(vocabulary.replace(b"money", b"mouse"))
+    with pytest.raises(ValueError, match=r"vocab\.txt is damaged or was changed .*import"):
+        read_bundle(copied)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fingerprint": "0" * 64},
+        {"max_seq_length": 32},
+        {"tokenizer": {"lower_case": False, "max_word_chars": 100}},
+        {"digest": None},
+        {"digest": "0" * 64},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_changed_metadata_is_refused(copied, change):
+    path = copied / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=r"bundle\.json was changed after it was written"):
+        read_bundle(copied)

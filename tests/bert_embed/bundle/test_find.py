@@ -1,0 +1,110 @@
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.find import resolve_model
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def test_a_bundle_is_taken_as_it_is(tiny_bundle, cache):
+    assert resolve_model(tiny_bundle) == read_bundle(tiny_bundle)
+    assert not cache.exists()
+
+
+def test_a_model_folder_is_imported_once_and_again_when_it_changed_or_is_damaged(source, cache):
+    bundle = resolve_model(str(source))
+    assert [str(path) for path in cache.iterdir()] == [bundle.path]
+    assert (bundle.source, os.stat(bundle.path).st_mode & 0o777) == (str(source), 0o755)
+    written = os.stat(bundle.path).st_mtime_ns
+    assert resolve_model(str(source)) == bundle
+    assert os.stat(bundle.path).st_mtime_ns == written
+    os.truncate(f"{bundle.path}/vocab.txt", 5)
+    assert resolve_model(str(source)).fingerprint == bundle.fingerprint
+    assert [str(path) for path in cache.iterdir()] == [bundle.path]
+    write_tiny_huggingface(source, seed=5)
+    assert resolve_model(str(source)).fingerprint != bundle.fingerprint
+
+
+def test_processes_that_import_at_once_agree_and_are_silent(source, cache):
+    script = "import sys, bert_embed.bundle.find as r; print(r.resolve_model(sys.argv[1]).path)"
+    command = [sys.executable, "-c", script, str(source)]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert said[0] == said[1]
+    assert said[0][1] == ""
+    assert [f"{path}\n" for path in cache.iterdir()] == [said[0][0]]
+
+
+def test_the_importers_refusal_reaches_the_caller(source, cache):
+    shutil.move(source / "model.safetensors", source / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is refused \(pickled weights"):
+        resolve_model(str(source))
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minilm-l6", r"model must be there: no minilm-l6; did you mean minilm\?"),
+        ("bert-x", "model must be minilm, .* holds bert-x; .* `hf download ORGANIZATION/bert-x`"),
+        ("a b", "model must be minilm, a bundle, .*, got 'a b'"),
+        (
+            ".",
+            r"model must hold bundle\.json .*, config\.json .* none of them",
+        ),
+    ],
+)
+def test_an_unknown_model_is_refused(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        resolve_model(name)
+
+
+def test_a_file_that_is_no_archive_is_refused_as_such(tmp_path):
+    (tmp_path / "m.zip").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"must be a folder or a \.tar\.gz or \.tgz, .*/m\.zip is"):
+        resolve_model(str(tmp_path / "m.zip"))
+
+
+def test_a_tilde_is_the_home_folder(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(source.parent))
+    monkeypatch.setenv("BERT_EMBED_CACHE", "~/kept")
+    bundle = resolve_model(f"~/{source.name}")
+    assert bundle.path.startswith(f"{source.parent}/kept/")
+
+
+def test_a_package_of_the_current_folder_does_not_hide_ours(source, cache, monkeypatch):
+    for name in ("bert", "storage"):
+        (source.parent / name).mkdir()
+        (source.parent / name / "__init__.py").write_text("")
+    monkeypatch.chdir(source.parent)
+    assert resolve_model(str(source)).source == str(source)
+
+
+def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="imported models cannot be kept there"):
+        resolve_model(str(source))

@@ -1,0 +1,186 @@
+"""Models in Cloud Storage, on a real server: fetched whole, checked, once; faults are named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bert_embed
+from bert_embed.bundle.bundle import is_weights, read_bundle
+from bert_embed.bundle.files import LITERT
+from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.gcs_models import RemoteFile, RemoteModel, fetch, fetch_model, list_model
+from bert_embed.importers import import_model
+from bert_embed.pipeline.cli import main
+from bert_embed.storage.errors import InputError
+from tests.support.models.google import write_tiny_google
+from tests.support.models.hub import write_tiny_hub
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+GOOGLE = "uncased_L-2_H-32_A-4"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small" / "sub").mkdir(parents=True)
+    (tmp_path / "small" / "config.json").write_text("{}")
+    (tmp_path / "small" / "sub" / "data").write_bytes(bytes(range(256)) * 9)
+    return tmp_path / "small"
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_a_folder_is_fetched_whole_and_once(gcs, cache, small):
+    url = gcs.put_folder(small, "once", "models/mine")
+    folder = fetch_model(f"{url}/")
+    assert folder.name == "mine"
+    assert (folder / "sub" / "data").read_bytes() == (small / "sub" / "data").read_bytes()
+    written = (folder / "config.json").stat().st_mtime_ns
+    assert fetch_model(url) == folder
+    assert (folder / "config.json").stat().st_mtime_ns == written
+    assert files_below(cache / "gs") == {
+        f"{folder.parent.name}/mine/{n}" for n in ("config.json", "sub/data")
+    }
+
+
+def test_what_changed_is_fetched_anew_and_what_was_lost_again(gcs, cache, small):
+    url = gcs.put_folder(small, "changes", "mine")
+    first = fetch_model(url)
+    (first / "sub" / "data").unlink()
+    assert fetch_model(url) == first
+    assert files_below(first) == {"config.json", "sub/data"}
+    gcs.client.bucket("changes").blob("mine/config.json").upload_from_string("[]")
+    second = fetch_model(url)
+    assert second != first
+    assert (second / "config.json").read_text() == "[]"
+
+
+def test_a_file_that_changes_while_it_is_fetched_is_refused(gcs, cache, small):
+    url = gcs.put_folder(small, "races", "mine")
+    listed = list_model(url)
+    gcs.client.bucket("races").blob("mine/config.json").upload_from_string("[]")
+    with pytest.raises(ValueError, match=r"config\.json must have 2 bytes and crc32c .* try again"):
+        fetch(listed)
+    assert files_below(cache) == set()
+
+
+def test_weights_for_other_programs_are_left_where_they_are(gcs, cache, small):
+    for name in ("model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "tf_model.h5"):
+        (small / name).parent.mkdir(exist_ok=True)
+        (small / name).write_text("weights")
+    url = gcs.put_folder(small, "others", "mine")
+    assert files_below(fetch_model(url)) == {"config.json", "model.safetensors", "sub/data"}
+    gcs.client.bucket("others").blob("mine/model.safetensors").delete()
+    assert "pytorch_model.bin" in files_below(fetch_model(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("gs://no-such-bucket/model", "there is no bucket no-such-bucket"),
+        ("gs://faults/nothing", "no files are there, check the bucket's and the folder's name"),
+        ("gs://faults/texts", r"must hold one of bundle\.json, config\.json, .* none of them"),
+        ("gs://", "model must be gs://BUCKET/FOLDER for Cloud Storage, got 'gs://'"),
+        ("gs://faults/none.tar.gz", "no files are there"),
+    ],
+)
+def test_what_is_not_there_is_named(gcs, cache, tmp_path, url, message):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "big.txt").write_text("no model")
+    gcs.put_folder(tmp_path / "texts", "faults", "texts")
+    with pytest.raises(ValueError, match=message):
+        resolve_model(url)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["../b", "a/../../b", "a//b", "/b", ".", "a\\b"])
+def test_a_name_that_leads_out_is_refused(name):
+    # The server's own file system would not hold such an object; Cloud Storage does.
+    with pytest.raises(ValueError, match="has a name that no file can have"):
+        RemoteModel("gs://bucket/model", {name: RemoteFile(f"gs://bucket/model/{name}", 1, "", 1)})
+
+
+def test_a_server_out_of_reach_is_named(cache, monkeypatch):
+    monkeypatch.setattr("bert_embed.storage.gcs.FIRST_ANSWER", 0.5)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(ValueError, match="Cloud Storage cannot be reached"):
+        fetch_model("gs://bucket/model")
+
+
+def test_a_cache_that_cannot_be_written_is_named(gcs, tmp_path, monkeypatch, small):
+    url = gcs.put_folder(small, "full", "mine")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="set BERT_EMBED_CACHE to a folder that can be written"):
+        fetch_model(url)
+
+
+def test_a_bundle_is_used_as_it_lies_there(gcs, cache, tiny_bundle):
+    url = gcs.put_folder(Path(tiny_bundle), "bundles", "mine")
+    bundle = resolve_model(url)
+    assert bundle.path == str(fetch_model(url))
+    bundle.verify_files()
+
+
+@pytest.mark.parametrize(("precision", "other"), [("float32", "int8"), ("int8", "float32")])
+def test_a_load_fetches_the_weights_of_its_engine_alone(gcs, cache, tiny_bundle, precision, other):
+    url = gcs.put_folder(Path(tiny_bundle), "bundles", precision)
+    encoder = bert_embed.load(url, precision=precision, device="cpu")
+    weights = set(filter(is_weights, read_bundle(tiny_bundle).files))
+    assert files_below(encoder.bundle.path) & weights == {LITERT[precision]}
+    local = bert_embed.load(tiny_bundle, precision=precision, device="cpu")
+    assert encoder.encode("a text").tobytes() == local.encode("a text").tobytes()
+    with pytest.raises(InputError, match=f"{LITERT[other]} is missing; .* the model's address"):
+        bert_embed.Encoder(encoder.bundle, precision=other, device="cpu")
+    assert LITERT[other] in files_below(bert_embed.Encoder(url, precision=other).bundle.path)
+
+
+WRITE = {"huggingface": write_tiny_huggingface, GOOGLE: write_tiny_google, "hub": write_tiny_hub}
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_a_model_is_imported_from_there_by_command(gcs, cache, tmp_path, name, capsys):
+    WRITE[name](tmp_path / name)
+    url = gcs.put_folder(tmp_path / name, "models-by-command", f"some/{name}")
+    assert main(["model", "import", url, str(tmp_path / "bundle")]) == 0
+    said = capsys.readouterr().out
+    assert import_model(str(tmp_path / name), str(tmp_path / "local")).fingerprint in said
+
+
+def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path):
+    """One whose importer reads the folder's name."""
+    write_tiny_google(tmp_path / GOOGLE)
+    url = gcs.put_folder(tmp_path / GOOGLE, "models-on-the-way", f"some/{GOOGLE}")
+    bundle = resolve_model(url)
+    assert bundle.source == url
+    assert resolve_model(url) == bundle
+    local = import_model(str(tmp_path / GOOGLE), str(tmp_path / "local"))
+    assert local.fingerprint == bundle.fingerprint
+
+
+def test_two_processes_fetch_at_once_without_tensorflow(gcs, cache, small):
+    url = gcs.put_folder(small, "two", "mine")
+    script = (
+        "import sys, bert_embed.bundle.gcs_models as r; print(r.fetch_model(sys.argv[1]));"
+        "assert 'tensorflow' not in sys.modules and 'apache_beam' not in sys.modules"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    said = {process.communicate()[0] for process in started}
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert len(said) == 1
+    assert os.listdir(cache / "gs") == [Path(said.pop().strip()).parent.name]

@@ -1,0 +1,138 @@
+"""Names of the Hugging Face hub: what its local cache holds, and what messages say of the rest."""
+
+import shutil
+
+import pytest
+
+import bert_embed
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.hub_cache import cached_snapshot
+from bert_embed.importers import import_model
+from bert_embed.pipeline.cli import main
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+COMMIT, OTHER = "0a" * 20, "0b" * 20
+NAME = "a-team/tiny_bert-1.0"
+HOME = "models--a-team--tiny_bert-1.0"
+
+
+@pytest.fixture(scope="module")
+def downloaded(tmp_path_factory):
+    """A cache as `hf download` leaves it: two commits, a branch and a tag; files are links."""
+    hub = tmp_path_factory.mktemp("hub")
+    for repo in (NAME, "sentence-transformers/own", "old-name"):
+        home = hub / f"models--{repo.replace('/', '--')}"
+        for seed, commit in enumerate((COMMIT, OTHER)):
+            write_tiny_huggingface(home / "files" / commit, seed=seed)
+            (home / "snapshots" / commit).mkdir(parents=True)
+            for file in (home / "files" / commit).iterdir():
+                (home / "snapshots" / commit / file.name).symlink_to(file)
+        for name, commit in {"main": COMMIT, "v2": OTHER, "refs/pr/1": OTHER}.items():
+            reference = home / "refs" / name
+            reference.parent.mkdir(parents=True, exist_ok=True)
+            reference.write_text(commit)
+    return hub
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Where all tests keep what they import, because an import takes seconds."""
+    return tmp_path_factory.mktemp("imported")
+
+
+@pytest.fixture
+def hub(downloaded, imported, tmp_path, monkeypatch):
+    for name in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(downloaded))
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(imported))
+    monkeypatch.chdir(tmp_path)
+    return downloaded
+
+
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_names_of_the_default_mean_the_packaged_model(minilm, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert resolve_model(name) == minilm
+
+
+def test_a_name_is_the_model_that_the_cache_holds(hub, imported):
+    bundle = resolve_model(NAME)
+    assert bundle.source == f"hf://{NAME}@{COMMIT}"
+    written = imported.stat().st_mtime_ns
+    assert resolve_model(f"{NAME}@{COMMIT}") == resolve_model(f"hf://{NAME}@main") == bundle
+    assert imported.stat().st_mtime_ns == written
+    other = resolve_model(f"{NAME}@v2")
+    assert other.source == f"hf://{NAME}@{OTHER}"
+    assert other.fingerprint != bundle.fingerprint
+    assert resolve_model(f"{NAME}@refs/pr/1") == resolve_model(f"{NAME}@{OTHER}") == other
+    assert bert_embed.load(NAME).bundle == bundle
+
+
+def test_names_without_an_organization_are_found_as_elsewhere(hub):
+    assert cached_snapshot("own").source == f"hf://sentence-transformers/own@{COMMIT}"
+    assert cached_snapshot("old-name@v2").source == f"hf://old-name@{OTHER}"
+    with pytest.raises(ValueError, match=r"model must be minilm, .* holds no-name; "):
+        resolve_model("no-name")
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")],
+)
+def test_the_cache_is_where_hugging_face_looks_for_it(hub, tmp_path, monkeypatch, variable, below):
+    monkeypatch.delenv("HF_HUB_CACHE")
+    (tmp_path / "there" / below).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "there" / below).symlink_to(hub)
+    monkeypatch.setenv(variable, str(tmp_path / "there"))
+    found = cached_snapshot(NAME)
+    assert found.source == f"hf://{NAME}@{COMMIT}"
+    assert found.folder == tmp_path / "there" / below / HOME / "snapshots" / COMMIT
+
+
+def test_a_folder_comes_before_a_name(hub, tmp_path, tiny_bundle):
+    shutil.copytree(tiny_bundle, tmp_path / NAME)
+    assert resolve_model(NAME).path == str(tmp_path / NAME)
+    assert resolve_model(f"hf://{NAME}").source == f"hf://{NAME}@{COMMIT}"
+
+
+def test_a_name_is_imported_with_its_commit(hub, tmp_path):
+    bundle = import_model(f"{NAME}@v2", str(tmp_path / "bundle"))
+    assert read_bundle(tmp_path / "bundle").source == bundle.source == f"hf://{NAME}@{OTHER}"
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("no/model", "`hf download no/model`"),
+        (f"{NAME}@v3", f"`hf download {NAME} --revision v3`"),
+        ("hf://no/model@v1", "model import hf://no/model@v1 FOLDER`"),
+    ],
+)
+def test_what_is_not_there_is_told_with_the_way_to_get_it(hub, tmp_path, capsys, name, wanted):
+    (tmp_path / "texts.txt").write_text("one\n")
+    flags = ["--input=texts.txt", "--output=out", f"--model={name}"]
+    assert main(["embed", *flags]) == 2
+    error = capsys.readouterr().err
+    assert f"{name}: is no folder here, and the Hugging Face cache {hub} does not hold" in error
+    assert wanted in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["hf://", "hf://a/b/c", "hf://../b", "hf://a/b@../../c"])
+def test_an_address_that_names_no_model_is_refused(hub, name):
+    with pytest.raises(ValueError, match=r"must be hf://ORG/NAME or hf://ORG/NAME@REV"):
+        resolve_model(name)
+
+
+def test_a_cached_model_of_another_kind_is_refused_with_the_reason(hub, tmp_path):
+    there = hub / "models--a--distilroberta"
+    shutil.copytree(hub / HOME, there)
+    (there / "files" / COMMIT / "config.json").unlink()
+    (there / "snapshots" / COMMIT / "config.json").unlink()
+    (there / "snapshots" / COMMIT / "config.json").write_text('{"model_type": "roberta"}')
+    with pytest.raises(ValueError, match="got 'roberta': its models have a byte-level BPE"):
+        resolve_model("a/distilroberta")

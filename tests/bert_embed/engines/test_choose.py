@@ -1,0 +1,106 @@
+"""What a precision asks of the model and of the machine."""
+
+from dataclasses import replace
+
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.files import LITERT
+from bert_embed.engines import choose as engine
+from bert_embed.engines.choose import check_machine, check_model
+from bert_embed.storage.errors import SettingError
+from tests.support.command import embed, rows
+
+
+@pytest.fixture
+def processor(tmp_path, monkeypatch):
+    """Lets this machine have a processor with such a line of flags."""
+
+    def has(line):
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t: none\n", "ascii")
+        monkeypatch.setattr(engine, "CPUINFO", tmp_path / "cpuinfo")
+
+    return has
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flags\t\t: fpu avx512f avx512_bf16 fma",
+        "flags\t\t: fpu amx_tile amx_bf16",
+        "Features\t: fp asimd bf16 i8mm",
+    ],
+)
+def test_bfloat16_is_taken_where_the_processor_has_it(processor, line):
+    processor(line)
+    check_machine("bfloat16")
+
+
+@pytest.mark.parametrize("line", ["flags\t\t: fpu avx512f avx512_vnni", "flags\t\t: notbf16", "x"])
+def test_bfloat16_is_refused_where_it_would_be_slower(
+    processor, line, tmp_path, tiny_bundle, capsys
+):
+    processor(line)
+    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert (
+        "--precision bfloat16 requires a processor with one of avx512_bf16, amx_bf16, bf16" in said
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_machine_that_does_not_tell_its_processor_has_no_bfloat16(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CPUINFO", tmp_path / "none")
+    with pytest.raises(ValueError, match="requires a processor"):
+        check_machine("bfloat16")
+
+
+def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    assert engine.weight_files(bundle, "float32", None) == [LITERT["float32"]]
+    with pytest.raises(SettingError, match="device must be one of"):
+        engine.weight_files(bundle, "float32", "gpuu")
+
+
+def test_bfloat16_runs_from_text_to_files(processor, tmp_path, tiny_bundle):
+    processor("flags\t\t: avx512_bf16")  # slow on one without, and right all the same
+    (tmp_path / "in.txt").write_text("a bank\nthe river\n", "utf-8")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 0
+    assert len(rows(tmp_path / "out")["id"]) == 2
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_a_saved_model_used_as_it_is_has_no_weights_to_store_otherwise(tiny_bundle, precision):
+    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
+    with pytest.raises(ValueError, match=f"precision {precision} requires the model's weights"):
+        check_model(precision, bundle)
+    check_model("float32", bundle)
+
+
+def test_an_unknown_precision_is_refused(tiny_bundle):
+    with pytest.raises(ValueError, match="precision must be one of float32, int8, bfloat16"):
+        check_model("int4", read_bundle(tiny_bundle))
+
+
+@pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("flags\t\t: fpu avx2 fma", True),
+        ("flags\t\t: fpu avx512f avx512_vnni", False),
+        ("flags\t\t: fpu avx2 avx_vnni", False),
+        ("Features\t: fp asimd asimddp", False),
+    ],
+)
+def test_int8_that_gains_nothing_is_noted_once(
+    processor, line, noted, tmp_path, tiny_bundle, capsys
+):
+    processor(line)
+    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
+    flags = {"precision": "int8", "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("--precision int8 is no faster than float32 on this processor") == noted
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", dry_run=True) == 0
+    assert "--precision" not in "".join(capsys.readouterr())

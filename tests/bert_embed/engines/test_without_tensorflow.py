@@ -1,0 +1,99 @@
+"""What computes on processors does so without TensorFlow in the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command import ROOT, record
+
+pytestmark = pytest.mark.slow
+
+_RUN = """
+import sys
+from bert_embed.pipeline.cli import main
+code = main(sys.argv[1:])
+loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
+sys.exit(code or (f"{loaded} were imported" if loaded else 0))
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle, precision):
+    (tmp_path / "in.txt").write_text(
+        "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
+    )
+    flags = {
+        "input": tmp_path / "in.txt",
+        "output": tmp_path / "out",
+        "model": tiny_bundle,
+        "precision": precision,
+        "granularity": "sentence,token,word",
+        "long_text": "window",
+        "layers": "-1,1",
+        "layer_combine": "concat",
+        "normalize": "true",
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, "embed", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert record(tmp_path / "out")["engine"] == "litert"
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
+    code = (
+        "import sys, bert\n"
+        f"encoder = bert_embed.load({tiny_bundle!r}, precision={precision!r})\n"
+        "encoder.encode(['a text'], ['another'], pooling='pooler')\n"
+        "encoder.encode_tokens(['a text'], layers=[0, 1], layer_combine='stack')\n"
+        "sys.exit(int('tensorflow' in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
+    code = (
+        "import sys, bert\n"
+        "sys.modules['tensorflow'] = None\n"
+        f"bert_embed.load({tiny_bundle!r}, device='xla_cpu').encode(['a text'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "requires TensorFlow, which is not installed here" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words", [["model", "verify", "minilm"], ["embed", "--precision=bfloat16", "--device=cpu"]]
+)
+def test_a_command_that_needs_tensorflow_says_so_where_it_is_missing(tmp_path, words):
+    (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
+    if words[0] == "embed":
+        words = [*words, f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+    missing = (
+        "import sys\n"
+        "sys.modules['tensorflow'] = None\n"  # as where it is not installed
+        "from bert_embed.pipeline.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", missing, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "TensorFlow" in done.stderr
+    assert "TENSORFLOW=yes" in done.stderr
+    assert "a bug of this program" not in done.stderr

@@ -1,0 +1,235 @@
+"""The programs for GPUs and TPUs, compiled by XLA for this machine's processor."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.engines import choose as engine
+from bert_embed.engines.choose import check_machine, check_model, find_device, load_engine
+from bert_embed.engines.runner import RowRunner
+from bert_embed.graph.load import load_encoder
+from bert_embed.specs import OutputSpec, VectorSpec
+from tests.support.rounding import MINILM, assert_near, least_cosine
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+DATA = ROOT / "tests" / "data"
+GOLDEN = json.loads((DATA / "minilm_hidden_states.json").read_text())["examples"]
+STATES = np.load(DATA / "minilm_hidden_states.npz")
+TEXTS = ["the river bank", "money", "the bank of the river was down", "a", "", "she said so"]
+BATCH = 64  # tokens: six shapes and less are compiled in a second each
+ONE_LAYER = VectorSpec(layers=(1,))  # compiled in half the time, where shapes are what is tested
+
+
+@cache
+def encoder(folder, device, precision="float32"):
+    return Encoder(read_bundle(folder), precision=precision, device=device, threads=2)
+
+
+@pytest.mark.parametrize("pooling", ["weightedmean,max", "pooler"])
+def test_vectors_are_those_of_the_processor(tiny_bundle, pooling):
+    one, other = (
+        encoder(tiny_bundle, device).encode(
+            TEXTS, pooling=pooling, batch_tokens=BATCH, max_seq_length=8
+        )
+        for device in ("cpu", "xla_cpu")
+    )
+    assert_near(other, one)
+
+
+def test_tokens_and_second_texts_are_those_of_the_processor(tiny_bundle):
+    one, other = (
+        encoder(tiny_bundle, device).encode_tokens(
+            TEXTS, TEXTS[::-1], layers=[0, -1], layer_combine="concat", max_seq_length=12
+        )
+        for device in ("cpu", "xla_cpu")
+    )
+    for wanted, found in zip(one, other, strict=True):
+        assert found.texts == wanted.texts
+        assert_near(found.vectors, wanted.vectors)
+
+
+def test_windows_are_merged_to_what_the_processor_gives(tiny_bundle):
+    long = "the bank of the river was down by the water " * 3
+    one, other = (
+        encoder(tiny_bundle, device).encode(
+            [long, "money"], max_seq_length=12, long_text="window", normalize=True
+        )
+        for device in ("cpu", "xla_cpu")
+    )
+    assert_near(other, one)
+
+
+def engine_of(bundle, device):
+    return engine.load_engine(bundle, (2, 3), "float32", device)
+
+
+def rows_of(lengths):
+    splits = np.concatenate([[0], np.cumsum(lengths)])
+    return np.random.default_rng(0).integers(5, 90, splits[-1]).astype(np.int32), splits
+
+
+def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    runner = RowRunner(bundle.config, engine_of(bundle, "xla_cpu"), threads=2)
+
+    def run(lengths):
+        return runner.run(
+            ONE_LAYER, OutputSpec(), *rows_of(lengths), None, batch_tokens=BATCH, longest=16
+        )
+
+    first = run([3])
+    assert first.compiled == 6  # 8 rows of 8 tokens and 2, 5 of 12 and 1, 4 of 16 and 1
+    assert first.compile_seconds > 0
+    assert first.padded_tokens == 16
+    for lengths in ([16] * 9, [1, 5, 9, 13], list(range(1, 17)) * 3):
+        found = run(lengths)
+        assert (found.compiled, found.compile_seconds) == (0, 0.0)
+        assert found.failed == {}
+        assert found.padded_tokens >= sum(lengths)
+
+
+def test_a_row_longer_than_usual_runs_all_the_same(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    runners = [
+        RowRunner(bundle.config, engine_of(bundle, each), threads=2) for each in ("cpu", "xla_cpu")
+    ]
+    rows = rows_of([3, 20])
+    one, other = (
+        runner.run(ONE_LAYER, OutputSpec(), *rows, None, batch_tokens=1, longest=16)
+        for runner in runners
+    )
+    assert other.compiled == 11  # of one row each, up to the model's 64 positions
+    assert other.padded_tokens == 8 + 20
+    assert_near(other.vectors, one.vectors)
+
+
+def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_path):
+    """XLA writes down every program that it compiles, from a process of its own."""
+    code = f"""
+import json, numpy as np
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.engines.choose import load_engine
+from bert_embed.engines.runner import RowRunner
+from bert_embed.specs import OutputSpec, VectorSpec
+bundle = read_bundle({tiny_bundle!r})
+engine = load_engine(bundle, (2, 3), "float32", "xla_cpu")
+runner = RowRunner(bundle.config, engine, threads=2)
+run = lambda lengths: runner.run(
+    VectorSpec(layers=(1,)), OutputSpec(), np.full(sum(lengths), 7, np.int32),
+    np.cumsum([0, *lengths]), None, batch_tokens={BATCH}, longest=16)
+counts = [run(lengths).compiled for lengths in ([3], [16] * 9, [1, 5, 9, 13], [12] * 7)]
+print(json.dumps(counts))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "XLA_FLAGS": f"--xla_dump_to={tmp_path}/programs --xla_dump_hlo_as_text",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [6, 0, 0, 0]
+    programs = list((tmp_path / "programs").glob("*.before_optimizations.txt"))
+    assert len(programs) == 6
+
+
+def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):
+    bundle = read_bundle(tiny_bundle)
+    one, other = (load_engine(bundle, (2, 3), "float32", "xla_cpu") for _ in range(2))
+    assert one.device is other.device
+    with one.device:
+        assert not other.device.acquire(blocking=False)
+
+
+@pytest.fixture(scope="module")
+def compiled(minilm):
+    """All hidden states of MiniLM by XLA, int32 `[5, 30]` in."""
+    import tensorflow as tf
+
+    model = load_encoder(minilm)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, jit_compile=True)
+    def run(ids, mask, types):
+        return tf.stack(model.hidden_states(ids, mask, types), axis=1)
+
+    return run
+
+
+def test_hidden_states_equal_the_reference(compiled):
+    rows = np.zeros((3, len(GOLDEN), 30), np.int32)
+    for at, example in enumerate(GOLDEN):
+        stop = len(example["input_ids"])
+        rows[:, at, :stop] = example["input_ids"], [1] * stop, example["token_type_ids"]
+    states = compiled(*rows).numpy()
+    for example, found in zip(GOLDEN, states, strict=True):
+        wanted = STATES[f"hidden_states_{example['index']}"]
+        assert np.abs(found[:, : wanted.shape[1]] - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_short_numbers_point_where_float32_does(minilm, precision):
+    texts = [f"{text} and the {other}" for text in TEXTS for other in TEXTS]
+    settings = {"max_seq_length": 8, "batch_tokens": 64}
+    wanted = Encoder(minilm, device="cpu").encode(texts, **settings)
+    short = Encoder(minilm, device="xla_cpu", precision=precision, threads=2)
+    found = short.encode(texts, **settings)
+    assert (wanted * found).sum(axis=1).min() >= least_cosine(MINILM, precision)
+    assert np.abs(found - wanted).max() > 0, "computed in float32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "message"),
+    [
+        ("int8", "gpu", "precision int8 is for processors, for device gpu take bfloat16"),
+        ("float16", "cpu", "precision float16 is for GPUs, for device cpu take bfloat16"),
+        ("float16", "tpu", "precision float16 is for GPUs, for device tpu take bfloat16"),
+        ("float32", "cuda", "device must be one of auto, cpu, gpu, tpu, xla_cpu, got 'cuda'"),
+    ],
+)
+def test_what_no_machine_computes_is_refused(tiny_bundle, precision, device, message):
+    with pytest.raises(ValueError, match=message):
+        check_model(precision, read_bundle(tiny_bundle), device)
+
+
+def without_gpu():
+    import tensorflow as tf
+
+    return not tf.config.list_physical_devices("GPU")
+
+
+def test_a_machine_without_a_gpu_says_so(tiny_bundle):
+    if not without_gpu():
+        pytest.skip("this machine has one")
+    assert find_device("float32", "auto") == "cpu"
+    with pytest.raises(ValueError, match="device gpu: TensorFlow sees no GPU"):
+        check_machine("float32", "gpu")
+    with pytest.raises(ValueError, match="precision float16 requires a GPU"):
+        check_machine("float16", "auto")
+    with pytest.raises(ValueError, match="device tpu: TensorFlow finds no TPU"):
+        Encoder(read_bundle(tiny_bundle), device="tpu")
+
+
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(tmp_path, monkeypatch, caplog):
+    if not without_gpu():
+        pytest.skip("this machine has one that it sees")
+    (tmp_path / "version").write_text("NVRM version")
+    monkeypatch.setattr(engine, "NVIDIA_DRIVER", (tmp_path / "version",))
+    assert find_device("float32", "auto") == "cpu"
+    assert "TensorFlow does not see it" in caplog.text
+    caplog.clear()
+    assert find_device("float32", "cpu") == find_device("int8", "auto") == "cpu"
+    assert caplog.text == ""

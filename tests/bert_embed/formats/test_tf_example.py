@@ -1,0 +1,119 @@
+"""Our bytes are those of tf.train.Example in TFRecord files, and what is read is what was meant."""
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_embed.formats.tf_example import Bytes, Floats, Ints, decode_records, each, encode_records
+from bert_embed.formats.tfrecord import masked_crc, unframed
+from bert_embed.ragged import splits_of
+from tests.support.tfrecords import framed
+
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 300)
+
+
+def example(**values):
+    """The reference's bytes of one record."""
+    feature = {}
+    for name, value in values.items():
+        if value and isinstance(value[0], bytes):
+            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+        elif value and isinstance(value[0], float):
+            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=value))
+        else:
+            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+    made = tf.train.Example(features=tf.train.Features(feature=feature))
+    return made.SerializeToString(deterministic=True)
+
+
+def ints(rows):
+    flat = [value for row in rows for value in row]
+    return Ints(np.array(flat, np.int64), splits_of(np.array([len(row) for row in rows], int)))
+
+
+def written(tmp_path, data):
+    (tmp_path / "it.tfrecord").write_bytes(bytes(data))
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "it.tfrecord"))]
+
+
+records = st.lists(
+    st.tuples(
+        st.lists(INT64, max_size=200),
+        st.lists(st.binary(max_size=200), min_size=1, max_size=3),
+        INT64,
+        st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3),
+    ),
+    max_size=8,
+)
+
+
+@given(records)
+@settings(max_examples=150)
+def test_the_bytes_are_those_of_tf_train_example(found):
+    many, some, one, three = ([row[column] for row in found] for column in range(4))
+    data = encode_records(
+        {
+            "zeros": ints(many),
+            "a": Bytes(
+                [b for row in some for b in row], splits_of(np.array([*map(len, some)], int))
+            ),
+            "one": each(np.array(one, np.int64)),
+            "name of over a few bytes": Floats(np.array(three, np.float32).reshape(-1, 3)),
+        }
+    )
+    wanted = [
+        example(**{"zeros": a, "a": b, "one": [c], "name of over a few bytes": d})
+        for a, b, c, d in found
+    ]
+    assert bytes(data) == framed(wanted)
+
+
+def test_tensorflow_reads_the_files(tmp_path):
+    rows = [example(a=[1, 2]), example(a=[-1]), example(a=[])]
+    data = encode_records({"a": ints([[1, 2], [-1], []])})
+    assert written(tmp_path, data) == rows
+    assert written(tmp_path, framed(rows)) == rows
+
+
+@given(st.lists(st.lists(INT64, max_size=30), max_size=20), st.integers(1, 50))
+def test_what_was_written_is_read_whatever_the_pieces(rows, size):
+    data = bytes(encode_records({"a": ints(rows)}))
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    found = [record.data for some in unframed(pieces) for record in some]
+    columns, readable = decode_records(found, {"a": int, "b": bytes})
+    assert readable.tolist() == list(range(len(rows)))
+    splits = columns["a"].splits.tolist()
+    assert [columns["a"].values[a:b].tolist() for a, b in pairwise(splits)] == rows
+    assert columns["b"].counts.tolist() == [0] * len(rows)
+
+
+def test_damage_is_told_by_its_offset():
+    rows = [example(a=[n] * 50) for n in range(3)]
+    data = bytearray(framed(rows))
+    second = len(framed(rows[:1]))
+    data[second + 30] ^= 1
+    found = [record for some in unframed([bytes(data)]) for record in some]
+    assert [record.data for record in found] == [rows[0], None, rows[2]]
+    assert found[1].offset == second
+    data[second] ^= 1
+    with pytest.raises(ValueError, match=f"length of the record at byte {second} is damaged"):
+        list(unframed([bytes(data)]))
+    with pytest.raises(ValueError, match=f"ends within the record at byte {second}"):
+        list(unframed([framed(rows)[: second + 20]]))
+    huge = struct.pack("<Q", 1 << 40)
+    with pytest.raises(ValueError, match="at byte 0"):
+        list(unframed([huge + struct.pack("<I", masked_crc(huge))]))
+
+
+def test_records_that_are_no_examples_are_left_out():
+    good = example(a=[1])
+    columns, readable = decode_records(
+        [good, b"\xff\xff", good, example(a=[0.5]), good], {"a": int}
+    )
+    assert readable.tolist() == [0, 2, 4]
+    assert columns["a"].values.tolist() == [1, 1, 1]

@@ -1,0 +1,86 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.graph.load import load_encoder
+from bert_embed.importers.huggingface import import_huggingface
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import assert_near
+
+IDS = np.array([[2, 40, 41, 3], [2, 50, 3, 0]], np.int32)
+MASK = (IDS > 0).astype(np.int32)
+INPUTS = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": IDS * 0}
+
+
+@pytest.fixture(scope="module")
+def states(tiny_bundle):
+    encoder = load_encoder(read_bundle(tiny_bundle))
+    found = encoder.hidden_states(IDS, MASK, IDS * 0)
+    return [state.numpy() for state in found], encoder.pooled(found[-1]).numpy()
+
+
+def test_a_saved_model_answers_as_tf_hubs_encoders_do(tiny_bundle, states):
+    import tensorflow as tf
+
+    layers, pooled = states
+    outputs = tf.saved_model.load(tiny_bundle)(INPUTS)
+    assert sorted(outputs) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
+    for name in ("default", "pooled_output"):
+        assert_near(outputs[name], pooled)
+    assert_near(outputs["sequence_output"], layers[-1])
+    for found, wanted in zip(outputs["encoder_outputs"], layers[1:], strict=True):
+        assert_near(found, wanted)
+
+
+def test_the_serving_signature_has_flat_names(tiny_bundle, states):
+    import tensorflow as tf
+
+    serve = tf.saved_model.load(tiny_bundle).signatures["serving_default"]
+    outputs = serve(**{name: tf.constant(array) for name, array in INPUTS.items()})
+    assert sorted(name for name in outputs if "_outputs_" in name) == [
+        "encoder_outputs_0",
+        "encoder_outputs_1",
+    ]
+    assert_near(outputs["encoder_outputs_0"], states[0][1])
+
+
+@pytest.mark.slow
+def test_a_keras_layer_of_tf_hub_can_be_trained(tiny_bundle, states):
+    # In a process of its own: tensorflow-hub turns Keras 2 on for the whole process.
+    script = f"""if True:
+        import tensorflow as tf, tensorflow_hub as hub
+        layer = hub.KerasLayer({tiny_bundle!r}, trainable=True)
+        ids = tf.constant({IDS.tolist()}, tf.int32)
+        inputs = dict(input_word_ids=ids, input_mask=tf.cast(ids > 0, tf.int32))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(inputs | dict(input_type_ids=ids * 0))["pooled_output"])
+        grads = tape.gradient(loss, layer.trainable_variables)
+        print(len(grads), sum(grad is None for grad in grads), float(loss))
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    count, without, loss = done.stdout.split()
+    assert (int(count), int(without)) == (31, 0)
+    assert float(loss) == pytest.approx(states[1].sum(), abs=1e-4)
+
+
+def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path):
+    import tensorflow as tf
+
+    write_tiny_huggingface(tmp_path / "source", pooler=False)
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    outputs = tf.saved_model.load(bundle.path)(INPUTS)
+    assert sorted(outputs) == ["encoder_outputs", "sequence_output"]
+
+
+def test_a_variable_of_another_shape_is_not_restored(tiny_bundle, tmp_path):
+    write_tiny_huggingface(tmp_path / "source", hidden=16)
+    other = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    from bert_embed.graph.export import restore
+    from bert_embed.graph.model import BertEncoder
+
+    with pytest.raises(ValueError, match="variables cannot be restored"):
+        restore(BertEncoder(other.config), tiny_bundle)

@@ -1,0 +1,141 @@
+from functools import cache, partial
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.specs import POOLINGS, VectorSpec
+from tests.support.engines import ENGINES, load_tensorflow
+from tests.support.models.plain_bert import PlainBert, gelu
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import TINY, assert_near, relative_error
+
+pytestmark = pytest.mark.numeric
+
+CLS, SEP = 2, 3
+# A pair, a single text, one token, and nothing but special tokens.
+ROWS = [[CLS, 40, 41, SEP, 50, SEP], [CLS, 60, 61, 62, SEP], [CLS, 70, SEP], [CLS, SEP]]
+TYPES = [[0, 0, 0, 0, 1, 1], [0] * 5, [0] * 3, [0] * 2]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def encoder(tiny_bundle, request):
+    """A function that gives the encoder of a spec, each once."""
+    load = ENGINES[request.param]
+    return cache(partial(Encoder, read_bundle(tiny_bundle), load_engine=load))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The hidden states of each row, `[3, tokens, hidden]`, and its pooled [CLS], in NumPy."""
+    tensors = write_tiny_huggingface(tmp_path_factory.mktemp("same"))
+    bert = PlainBert(tensors, 4, gelu)
+    states = [
+        np.stack(bert.hidden_states(np.array(row), np.array(types)))
+        for row, types in zip(ROWS, TYPES, strict=True)
+    ]
+    return states, [bert.pooled(one[-1]) for one in states]
+
+
+def embed(encoder, spec, rows=(0, 1, 2, 3)):
+    """The rows in one call: in TensorFlow one padded batch."""
+    lengths = [len(ROWS[row]) for row in rows]
+    done = encoder(spec).embed_rows(
+        np.concatenate([ROWS[row] for row in rows]).astype(np.int32),
+        np.cumsum([0, *lengths]),
+        np.concatenate([TYPES[row] for row in rows]).astype(np.int32),
+    )
+    if encoder.__wrapped__.keywords["load_engine"] is load_tensorflow:
+        assert done.batches == 1
+        assert done.padded_tokens == max(lengths) * len(lengths)
+    return done.vectors
+
+
+def pooled(tokens, ids, pooling, special):
+    """One row's vector from its tokens `[tokens, width]`, step by step."""
+    inner = [at for at, one in enumerate(ids) if one not in (CLS, SEP)]
+    counted = list(range(len(ids))) if special or not inner else inner
+    some = tokens[counted]
+    match pooling:
+        case "mean":
+            return some.mean(0)
+        case "max":
+            return some.max(0)
+        case "mean_max":
+            return np.concatenate([some.mean(0), some.max(0)])
+        case "cls":
+            return tokens[0]
+        case "sep":
+            return tokens[-1]
+        case "lasttoken":
+            return some[-1]
+        case "mean_sqrt_len":
+            return some.sum(0) / np.sqrt(len(some))
+        case "weightedmean":
+            weights = np.array(counted) + 1.0
+            return (some * weights[:, None]).sum(0) / weights.sum()
+    raise AssertionError(pooling)
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["special", "text_only"])
+@pytest.mark.parametrize("pooling", [one for one in POOLINGS if one != "pooler"])
+def test_each_pooling_equals_numpy(encoder, plain, pooling, special):
+    found = embed(encoder, VectorSpec(pooling=pooling, pool_special_tokens=special))
+    wanted = [
+        pooled(states[-1], ids, pooling, special)
+        for states, ids in zip(plain[0], ROWS, strict=True)
+    ]
+    assert_near(found, wanted)
+
+
+def test_the_pooler_reads_the_last_layer_whatever_is_asked(encoder, plain):
+    for layers in ((-1,), (0, 1)):
+        spec = VectorSpec(layers=layers, layer_combine="concat", pooling="pooler")
+        assert_near(embed(encoder, spec), plain[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [(0,), (-2,), (0, 2), (2, 0, 1)])
+@pytest.mark.parametrize("combine", ["last", "sum", "mean", "concat", "stack"])
+def test_each_combination_of_layers_equals_numpy(encoder, plain, layers, combine):
+    pooling = "mean_max"
+    found = embed(encoder, VectorSpec(layers=layers, layer_combine=combine, pooling=pooling))
+    for vector, states, ids in zip(found, plain[0], ROWS, strict=True):
+        chosen = [states[layer] for layer in layers]
+        combined = {
+            "last": lambda chosen, states: states[max(layer % 3 for layer in layers)],
+            "sum": lambda chosen, states: sum(chosen),
+            "mean": lambda chosen, states: sum(chosen) / len(chosen),
+            "concat": lambda chosen, states: np.concatenate(chosen, axis=-1),
+        }
+        if combine == "stack":
+            wanted = np.concatenate([pooled(one, ids, pooling, True) for one in chosen])
+        else:
+            wanted = pooled(combined[combine](chosen, states), ids, pooling, True)
+        assert_near(vector, wanted)
+
+
+def test_dim_cuts_before_vectors_are_scaled(encoder, plain):
+    found = embed(encoder, VectorSpec(dim=5, normalize=True))
+    wanted = np.stack([states[-1].mean(0)[:5] for states in plain[0]])
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert_near(found, wanted)
+
+
+def test_each_layer_of_a_stack_is_cut_and_scaled_for_itself(encoder, plain):
+    spec = VectorSpec(layers=(0, 2), layer_combine="stack", dim=5, normalize=True)
+    found = embed(encoder, spec).reshape(len(ROWS), *spec.shape(TINY))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=2), 1, atol=relative_error())
+    wanted = plain[0][0][2].mean(0)[:5]
+    assert_near(found[0, 1], wanted / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_vector_does_not_depend_on_its_neighbours(encoder, pooling):
+    spec = VectorSpec(pooling=pooling, pool_special_tokens=False, normalize=True)
+    together = embed(encoder, spec)
+    alone = np.concatenate([embed(encoder, spec, [row]) for row in range(len(ROWS))])
+    assert_near(together, alone)
+    # Batches have the longest row first, which is not the order that was asked for.
+    assert_near(embed(encoder, spec, (3, 2, 1, 0)), alone[::-1])

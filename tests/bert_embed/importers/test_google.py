@@ -1,0 +1,173 @@
+"""google-research checkpoints: the same weights give the same vectors, what is wrong is named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_embed.encoder import Encoder
+from bert_embed.importers import import_model
+from bert_embed.importers.google import casing_of, find_checkpoint, import_google
+from bert_embed.pipeline.cli import main
+from tests.support.models.google import write_tiny_google
+
+TEXTS = ["the bank of the river", "money in the vault", "a"]
+NAME = "uncased_L-2_H-32_A-4"
+
+
+def imported(folder, **settings):
+    return import_google(str(folder), str(folder.parent / "bundle"), **settings)
+
+
+def test_the_weights_give_the_vectors_of_their_hugging_face_twin(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    google = import_model(str(tmp_path / NAME), str(tmp_path / "bundle"))
+    twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "other"))
+    assert (google.lower_case, google.max_word_chars, google.max_seq_length) == (True, 200, 64)
+    assert google.config == twin.config
+    for settings in ({"pooling": "mean"}, {"pooling": "pooler"}, {"layers": [0]}):
+        one, other = (Encoder(each).encode(TEXTS, **settings) for each in (google, twin))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_optimiser_and_heads_are_ignored_by_name(tmp_path):
+    noise = np.zeros((2, 2), np.float32)
+    extra = {
+        "global_step": np.zeros((), np.int64),
+        "bert/embeddings/word_embeddings/adam_m": noise,
+        "bert/encoder/layer_0/output/dense/kernel/adam_v": noise,
+        "cls/predictions/output_bias": noise,
+        "cls/predictions/transform/dense/kernel": noise,
+        "cls/seq_relationship/output_weights": noise,
+        "output_weights": noise,
+        "output_bias": noise,
+    }
+    write_tiny_google(tmp_path / NAME, extra=extra)
+    assert imported(tmp_path / NAME).has_pooler
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"extra": {"bert/adapter/kernel": np.zeros(2, np.float32)}},
+            "bert/adapter/kernel is not",
+        ),
+        (
+            {"without": "bert/encoder/layer_1/output/dense/bias"},
+            "layer_1/output/dense/bias is mis",
+        ),
+        ({"hidden_act": "swish"}, "hidden_act must be gelu or relu, got 'swish'"),
+    ],
+    ids=["left-over", "missing", "activation"],
+)
+def test_what_cannot_be_computed_is_named(tmp_path, changes, message):
+    write_tiny_google(tmp_path / NAME, **changes)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path / NAME)
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    config = json.loads((tmp_path / NAME / "bert_config.json").read_text())
+    (tmp_path / NAME / "bert_config.json").write_text(json.dumps(config | {"vocab_size": 9}))
+    with pytest.raises(ValueError, match=r"word_embeddings must be \[9, 32\], is"):
+        imported(tmp_path / NAME)
+
+
+def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path):
+    write_tiny_google(tmp_path / NAME, pooler=False)
+    encoder = Encoder(imported(tmp_path / NAME))
+    assert encoder.encode(TEXTS).shape == (3, 32)
+    with pytest.raises(ValueError, match="pooling must not be pooler"):
+        encoder.encode(TEXTS, pooling="pooler")
+
+
+def test_the_checkpoint_is_chosen_by_name_or_is_the_latest(tmp_path):
+    folder = tmp_path / NAME
+    write_tiny_google(folder, checkpoint="model.ckpt-10", seed=1)
+    first = (folder / "checkpoint").read_text()
+    write_tiny_google(folder, checkpoint="model.ckpt-20", seed=2)
+    assert find_checkpoint(folder, None).endswith("model.ckpt-20")
+    assert find_checkpoint(folder, "model.ckpt-10").endswith("model.ckpt-10")
+    (folder / "checkpoint").write_text(first)
+    assert find_checkpoint(folder, None).endswith("model.ckpt-10")
+    escaped = r'model_checkpoint_path: "/home/m\303\274ller/model.ckpt-20"'  # as TensorFlow has it
+    (folder / "checkpoint").write_text(escaped)
+    assert find_checkpoint(folder, None).endswith("model.ckpt-20")
+    with pytest.raises(ValueError, match=r"must be one of model\.ckpt-10, model\.ckpt-20 in .*got"):
+        find_checkpoint(folder, "model.ckpt-30")
+    (folder / "checkpoint").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint must be one of model\.ckpt-10, model"):
+        find_checkpoint(folder, None)
+
+
+def test_missing_and_cut_files_are_named(tmp_path):
+    write_tiny_google(tmp_path / NAME)
+    data = next((tmp_path / NAME).glob("*.data-*"))
+    content = data.read_bytes()
+    data.write_bytes(content[:100])
+    with pytest.raises(ValueError, match="the checkpoint cannot be read, perhaps cut"):
+        imported(tmp_path / NAME)
+    data.unlink()
+    with pytest.raises(ValueError, match=r"bert_model\.ckpt\.data-00000-of-00001 is missing"):
+        imported(tmp_path / NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"),
+    [
+        ("uncased_L-12_H-768_A-12", True),
+        ("wwm_uncased_L-24_H-1024_A-16", True),
+        ("multilingual_L-12_H-768_A-12", True),
+        ("chinese_L-12_H-768_A-12", True),
+        ("cased_L-24_H-1024_A-16", False),
+        ("multi_cased_L-12_H-768_A-12", False),
+        ("wwm_cased_L-24_H-1024_A-16", False),
+    ],
+)
+def test_casing_goes_by_the_names_that_google_gave(name, lower):
+    assert casing_of(Path("/models") / name) is lower
+
+
+def test_casing_that_nobody_told_is_asked_for(tmp_path, capsys):
+    write_tiny_google(tmp_path / "mine")
+    words = ["model", "import", str(tmp_path / "mine"), str(tmp_path / "bundle")]
+    assert main(words) == 2
+    assert "--lower_case or --cased" in capsys.readouterr().err
+    assert main([*words, "--cased", "--activation", "relu"]) == 0
+    said = capsys.readouterr().out
+    assert "2 layers of 32, relu, cased" in said
+
+
+def test_settings_of_a_checkpoint_are_refused_for_other_folders(tmp_path, capsys):
+    write_tiny_google(tmp_path / NAME)
+    words = ["model", "import", str(tmp_path / "huggingface"), str(tmp_path / "b"), "--cased"]
+    assert main(words) == 2
+    assert "--lower_case is for google-research checkpoints" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [3, 10**9])
+def test_more_layers_than_there_are_are_refused_at_once(tmp_path, number):
+    write_tiny_google(tmp_path / NAME)
+    path = tmp_path / NAME / "bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": number}))
+    with pytest.raises(ValueError, match=f"num_hidden_layers must be 2, .*, got {number}$"):
+        import_google(str(tmp_path / NAME), str(tmp_path / "bundle"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_act": {"a": 1}}, "hidden_act must be gelu or relu, got {'a': 1}"),
+        ([1], "must hold an object, got a list"),
+    ],
+)
+def test_a_configuration_of_another_type_is_refused(tmp_path, values, message):
+    write_tiny_google(tmp_path / NAME)
+    path = tmp_path / NAME / "bert_config.json"
+    is_object = isinstance(values, dict)
+    path.write_text(json.dumps(json.loads(path.read_text()) | values if is_object else values))
+    with pytest.raises(ValueError, match=rf"bert_config\.json: {message}"):
+        import_google(str(tmp_path / NAME), str(tmp_path / "bundle"))

@@ -1,0 +1,292 @@
+"""sentence-transformers folders: their vectors are theirs, what is not computed is named."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.config import DenseModule
+from bert_embed.encoder import Encoder
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.specs import VectorSpec
+from tests.support.models import plain_bert
+from tests.support.models.sentence_transformers import (
+    CASES,
+    GOLDEN,
+    QUERY,
+    TEXTS,
+    dense,
+    write_modules,
+    write_sentence_transformers,
+)
+from tests.support.rounding import assert_near
+
+VECTORS = np.load(GOLDEN)
+POOL = {
+    "cls": lambda x, places: x[0],
+    "mean": lambda x, places: x.mean(0),
+    "max": lambda x, places: x.max(0),
+    "mean_sqrt_len": lambda x, places: x.sum(0) / np.sqrt(len(x)),
+    "weightedmean": lambda x, places: places @ x / places.sum(),
+    "lasttoken": lambda x, places: x[-1],
+}
+ACTIVATIONS = {
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": plain_bert.relu,
+    "gelu": plain_bert.gelu,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
+def imported(folder, name="bundle"):
+    return import_huggingface(str(folder / "source"), str(folder / name))
+
+
+def edit_json(path, **changes):
+    path.parent.mkdir(exist_ok=True)
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | changes))
+
+
+def plain_vectors(bundle, tensors, weights, prompt):
+    """The chain in float64 NumPy, a text at a time."""
+    model, tokenizer = plain_bert.PlainBert(tensors, 4, plain_bert.gelu), load_tokenizer(bundle)
+    skipped = 1 + len(tokenizer.tokenize(prompt))
+    skipped *= bool(prompt) and not bundle.defaults.pool_prompt
+    for text in TEXTS:
+        ids = np.array(tokenizer.encode(prompt + text))
+        last = model.hidden_states(ids, ids * 0)[-1][skipped:]
+        places = np.arange(skipped, len(ids)) + 1
+        vector = np.concatenate([POOL[each](last, places) for each in bundle.defaults.poolings])
+        for module, arrays in zip(bundle.dense, weights, strict=True):
+            vector = vector @ arrays["linear.weight"].T + arrays.get("linear.bias", 0)
+            vector = ACTIVATIONS[module.activation](vector)
+        yield vector / np.linalg.norm(vector) if bundle.defaults.normalize else vector
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_vectors_are_those_of_sentence_transformers_and_of_numpy(tmp_path, name):
+    tensors, weights = write_sentence_transformers(tmp_path / "source", **CASES[name])
+    bundle = imported(tmp_path)
+    encoder = Encoder(bundle)
+    prompt = bundle.prompt_text(None)
+    found = encoder.encode(TEXTS)
+    assert_near(found, VECTORS[name])
+    plain = list(plain_vectors(bundle, tensors, weights, prompt))
+    assert_near(found, plain)
+    for prompt in bundle.prompts:
+        found = encoder.encode(TEXTS, prompt=f"name:{prompt}")
+        assert_near(found, VECTORS[f"{name}/{prompt}"])
+
+
+def test_the_bundle_tells_modules_and_prompts(tmp_path):
+    write_sentence_transformers(tmp_path / "source", **CASES["prompts"])
+    bundle = imported(tmp_path)
+    assert bundle.dense == (DenseModule(96, 16, "tanh", True),)
+    assert bundle.defaults == VectorSpec(
+        pooling="mean,weightedmean,max", pool_prompt=False, dense=16, normalize=True
+    )
+    assert (bundle.prompts, bundle.default_prompt) == ({"query": QUERY, "document": ""}, "query")
+    assert bundle.prompt_text(None) == bundle.prompt_text("name:query") == QUERY
+    assert [bundle.prompt_text(each) for each in ("", "name:document", "so: ")] == ["", "", "so: "]
+    with pytest.raises(
+        ValueError,
+        match="prompt name:passage is none of this model's prompts: document, query",
+    ):
+        bundle.prompt_text("name:passage")
+
+
+def test_a_pooling_that_the_modules_cannot_take_is_refused(tmp_path):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
+    bundle = imported(tmp_path)
+    bundle.check(VectorSpec(pooling="max", dense=8))
+    bundle.check(VectorSpec(pooling="mean_max"))
+    with pytest.raises(ValueError, match=r"pooling mean_max gives 64 numbers, .* turn dense off"):
+        bundle.check(VectorSpec(pooling="mean_max", dense=8))
+    with pytest.raises(ValueError, match="dense must be 0 or 8 for this model, got 9"):
+        bundle.check(VectorSpec(dense=9))
+
+
+def test_modules_are_asked_of_a_model_that_has_none(tiny_bundle):
+    with pytest.raises(ValueError, match="dense must be off, this model has no Dense modules"):
+        read_bundle(tiny_bundle).check(VectorSpec(dense=8))
+
+
+@pytest.mark.slow
+def test_another_module_is_another_model(tmp_path):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
+    first, twin = imported(tmp_path, "one"), imported(tmp_path, "two")
+    assert first.fingerprint == twin.fingerprint
+    folder = tmp_path / "source" / "2_Dense"
+    edit_json(folder / "config.json", activation_function="torch.nn.modules.activation.ReLU")
+    relu = imported(tmp_path, "relu")
+    arrays = load_file(folder / "model.safetensors")
+    arrays["linear.bias"][0] += 1
+    save_file(arrays, folder / "model.safetensors")
+    moved = imported(tmp_path, "moved")
+    del arrays["linear.bias"]
+    save_file(arrays, folder / "model.safetensors")
+    edit_json(folder / "config.json", bias=False)
+    found = [first, relu, moved, imported(tmp_path, "without bias")]
+    assert len({each.fingerprint for each in found}) == 4
+
+
+@pytest.mark.slow
+def test_prompts_and_pooling_are_the_runs_and_leave_the_model_the_same(tmp_path):
+    write_sentence_transformers(tmp_path / "source", prompts={"query": "a"})
+    first = imported(tmp_path, "one")
+    edit_json(tmp_path / "source" / "config_sentence_transformers.json", prompts={"query": "b"})
+    edit_json(tmp_path / "source" / "1_Pooling" / "config.json", pooling_mode="cls")
+    assert imported(tmp_path, "two").fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        (["Transformer", "WeightedLayerPooling", "Pooling"], "module WeightedLayerPooling is not"),
+        (["Transformer", "LSTM", "Pooling"], "module LSTM is not supported, only Transformer"),
+        (["Transformer", "CNN", "Pooling"], "module CNN is not supported"),
+        (["Transformer", "Pooling", "LayerNorm"], "module LayerNorm is not supported"),
+        (["WordEmbeddings", "Pooling"], "module WordEmbeddings is not supported"),
+        (["StaticEmbedding"], "module StaticEmbedding is not supported"),
+        (["sentence_transformers.base.modules.router.Router"], "module Router is not supported"),
+        (["Transformer", "Pooling", "Normalize", "Dense"], "module Dense after Normalize is not"),
+        (["Transformer", "Dense", "Pooling"], "module Dense after Transformer is not supported"),
+        (["Transformer", "Pooling", "Pooling"], "module Pooling after Pooling is not supported"),
+        (["Pooling"], "module Pooling after nothing is not supported"),
+        ([], "names no Transformer module"),
+        (["Transformer", "mine.Pooling"], r"module mine\.Pooling is refused, .* model's own code"),
+    ],
+)
+def test_a_module_that_is_not_computed_is_refused_by_name(tmp_path, kinds, message):
+    write_sentence_transformers(tmp_path / "source")
+    write_modules(tmp_path / "source", kinds)
+    with pytest.raises(ValueError, match=rf"modules\.json: {message}"):
+        imported(tmp_path)
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.slow
+def test_a_dropout_does_nothing_when_vectors_are_made(tmp_path, tiny_bundle):
+    write_sentence_transformers(tmp_path / "source", pooling={"pooling_mode": "max"})
+    write_modules(tmp_path / "source", ["Transformer", "Pooling", "Dropout", "Normalize"])
+    (tmp_path / "source" / "1_Pooling").mkdir(exist_ok=True)
+    bundle = imported(tmp_path)
+    assert bundle.defaults == VectorSpec(pooling="max", normalize=True)
+    assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        ("2_Dense/config.json", {"out_features": 0}, "out_features must be a positive integer"),
+        (
+            "2_Dense/config.json",
+            {"activation_function": "torch.nn.modules.activation.Mish"},
+            r"must be torch\.nn's Identity, .*, got 'torch\.nn\.modules\.activation\.Mish'",
+        ),
+        ("2_Dense/config.json", {"activation_function": "mine.Tanh"}, r"got 'mine\.Tanh'"),
+        ("2_Dense/config.json", {"use_residual": True}, "use_residual is not supported"),
+        (
+            "2_Dense/config.json",
+            {"module_input_name": "token_embeddings"},
+            "module_input_name must be 'sentence_embedding', got 'token_embeddings'",
+        ),
+        (
+            "2_Dense/config.json",
+            {"module_output_name": "other"},
+            "module_output_name must be 'sentence_embedding', got 'other'",
+        ),
+        (
+            "3_Normalize/config.json",
+            {"module_input_name": "token_embeddings"},
+            "module_input_name must be 'sentence_embedding'",
+        ),
+        ("1_Pooling/config.json", {"include_prompt": False, "pooling_mode": "cls"}, "cls pooling"),
+        ("1_Pooling/config.json", {"colour": "red"}, "colour is not supported"),
+        ("1_Pooling/config.json", {"pooling_mode": ["mean", "median"]}, "pooling 'median' is not"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task must"),
+        ("sentence_bert_config.json", {"query_length": 32}, "query_length is not supported"),
+        ("sentence_bert_config.json", {"max_seq_length": "all"}, "max_seq_length must be a pos"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "must be Sentence"),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": "query"},
+            "default_prompt_name must be one of none, got 'query'",
+        ),
+        ("config_sentence_transformers.json", {"prompts": {"a": 1}}, "prompt a must be a text"),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "prompts must be an object"),
+    ],
+)
+def test_a_setting_that_is_not_followed_is_refused_by_name(tmp_path, file, changes, message):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)], normalize=True)
+    edit_json(tmp_path / "source" / file, **changes)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ([dense(64, 8)], "in_features of Dense module 0 must be 32, .*, got 64"),
+        ([dense(32, 8), dense(9, 4)], "in_features of Dense module 1 must be 8, .*, got 9"),
+    ],
+)
+def test_modules_that_do_not_fit_together_are_named(tmp_path, modules, message):
+    write_sentence_transformers(tmp_path / "source", modules=modules)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"linear.weight": None}, r"2_Dense: tensor linear\.weight is missing"),
+        ({"linear.bias": np.zeros(3, np.float32)}, r"linear\.bias must be \[8\], is \[3\]"),
+        ({"residual.weight": np.zeros(3, np.float32)}, r"residual\.weight is not part of a Dense"),
+    ],
+)
+def test_a_modules_wrong_weight_is_named(tmp_path, change, message):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
+    weights = tmp_path / "source" / "2_Dense" / "model.safetensors"
+    arrays = load_file(weights) | change
+    save_file({name: array for name, array in arrays.items() if array is not None}, weights)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "2_Dense"])
+def test_pickled_weights_are_refused_with_the_way_out(tmp_path, place):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 8)])
+    weights = tmp_path / "source" / place / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    with pytest.raises(ValueError, match=r"can run code.*SentenceTransformer\(folder\)\.save_pre"):
+        imported(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../other", "/etc", 3])
+def test_a_module_outside_of_the_folder_is_refused(tmp_path, path):
+    write_sentence_transformers(tmp_path / "source")
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": path}]
+    (tmp_path / "source" / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="must be a path inside the model's folder"):
+        imported(tmp_path)
+
+
+def test_an_encoder_in_a_folder_of_its_own_is_found(tmp_path, tiny_bundle):
+    source = tmp_path / "source"
+    write_sentence_transformers(source, max_seq_length=20)
+    names = ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json")
+    (source / "0_Transformer").mkdir()
+    for name in (*names, "sentence_bert_config.json"):
+        (source / name).rename(source / "0_Transformer" / name)
+    modules = json.loads((source / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (source / "modules.json").write_text(json.dumps(modules))
+    bundle = imported(tmp_path)
+    assert bundle.max_seq_length == 20
+    assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint

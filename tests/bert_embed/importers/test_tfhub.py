@@ -1,0 +1,305 @@
+"""TF Hub encoders: taken over or used as they are, with the SavedModel's own numbers."""
+
+import hashlib
+import io
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.encoder import Encoder
+from bert_embed.graph.load import load_encoder
+from bert_embed.importers import import_model
+from bert_embed.importers.tfhub import import_tfhub
+from bert_embed.pipeline.cli import main
+from tests.support.models.hub import write_tiny_hub
+from tests.support.rounding import assert_near
+
+pytestmark = pytest.mark.slow
+
+IDS = np.array([[2, 40, 41, 42, 3], [2, 50, 3, 0, 0]], np.int32)
+MASK = (IDS > 0).astype(np.int32)
+TYPES = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]], np.int32)
+TEXTS = ["the bank of the river", "money in the vault"]
+HANDLE = "https://tfhub.dev/tensorflow/tiny_bert/4"
+
+
+def imported(folder, **settings):
+    return import_tfhub(str(folder), str(folder.parent / "bundle"), **settings)
+
+
+def states_of(bundle):
+    encoder = load_encoder(bundle)
+    states = encoder.hidden_states(IDS, MASK, TYPES)
+    return [None if each is None else each.numpy()[MASK > 0] for each in states], encoder, states
+
+
+@pytest.mark.parametrize(
+    ("scope", "hidden_act"), [("", "gelu_new"), ("bert_encoder_v2_1/", "gelu"), ("", "relu")]
+)
+def test_official_names_are_taken_over_with_the_activation_that_fits(tmp_path, scope, hidden_act):
+    write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act)
+    bundle = imported(tmp_path / "hub")
+    assert (bundle.kind, bundle.config.hidden_act) == ("bert", hidden_act)
+    assert (bundle.lower_case, bundle.max_word_chars, bundle.max_seq_length) == (True, 200, 64)
+    twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "twin"))
+    assert bundle.config == twin.config
+    for one, other in zip(states_of(bundle)[0], states_of(twin)[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("how", [{"official": False}, {"twist": 0.5}], ids=["names", "computation"])
+def test_any_other_encoder_is_used_as_it_is(tmp_path, how):
+    import tensorflow as tf
+
+    write_tiny_hub(tmp_path / "hub", layers=3, **how)
+    bundle = imported(tmp_path / "hub")
+    assert (bundle.kind, bundle.has_pooler) == ("saved_model", True)
+    assert (bundle.config.num_hidden_layers, bundle.config.hidden_size) == (3, 32)
+    assert bundle.max_seq_length == 64  # found by asking
+    inputs = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
+    outputs = tf.saved_model.load(str(tmp_path / "hub"))(inputs)
+    found, encoder, states = states_of(bundle)
+    assert found[0] is None
+    for one, other in zip(found[1:], outputs["encoder_outputs"], strict=True):
+        assert_near(one, other.numpy()[MASK > 0])
+    assert_near(encoder.pooled(states[-1]), outputs["pooled_output"])
+    assert len(encoder.hidden_states(IDS, MASK, TYPES, highest=2)) == 3
+
+
+def test_layers_of_a_model_used_as_it_is_can_be_chosen_but_not_the_embeddings(tmp_path):
+    write_tiny_hub(tmp_path / "hub", official=False)
+    encoder = Encoder(imported(tmp_path / "hub"))
+    assert encoder.encode(TEXTS, layers=[1, 2], layer_combine="concat").shape == (2, 64)
+    assert encoder.encode(TEXTS, pooling="pooler").shape == (2, 32)
+    for layer in (0, -3):
+        with pytest.raises(ValueError, match="layers must not name layer 0"):
+            encoder.encode(TEXTS, layers=[layer])
+    with pytest.raises(ValueError, match="layers must be between -3 and 2"):
+        encoder.encode(TEXTS, layers=[3])
+
+
+def test_a_model_that_gives_its_last_layer_alone_is_taken_over_or_has_one_layer(tmp_path):
+    write_tiny_hub(tmp_path / "a" / "hub", layers_given=False)
+    write_tiny_hub(tmp_path / "b" / "hub", layers_given=False, official=False)
+    taken, kept = (imported(tmp_path / name / "hub") for name in "ab")
+    assert (taken.kind, taken.config.num_hidden_layers) == ("bert", 2)
+    assert (kept.kind, kept.config.num_hidden_layers) == ("saved_model", 1)
+    one, other = (Encoder(bundle).encode(TEXTS) for bundle in (taken, kept))
+    assert_near(one, other)
+
+
+@pytest.mark.parametrize("official", [True, False])
+def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path, official):
+    write_tiny_hub(tmp_path / "hub", official=official, pooler=False)
+    encoder = Encoder(imported(tmp_path / "hub"))
+    assert encoder.encode(TEXTS).shape == (2, 32)
+    with pytest.raises(ValueError, match="pooling must not be pooler"):
+        encoder.encode(TEXTS, pooling="pooler")
+
+
+def test_casing_is_the_models_own_or_what_the_caller_says(tmp_path):
+    write_tiny_hub(tmp_path / "a" / "hub", lower_case=False, cased=True)
+    assert imported(tmp_path / "a" / "hub").lower_case is False
+    write_tiny_hub(tmp_path / "b" / "hub", lower_case=None)
+    with pytest.raises(ValueError, match=r"does not say whether .* lower_case or cased"):
+        imported(tmp_path / "b" / "hub")
+    words = ["model", "import", str(tmp_path / "b" / "hub"), str(tmp_path / "b" / "bundle")]
+    assert main([*words, "--cased"]) == 0
+
+
+def test_settings_of_a_checkpoint_are_refused(tmp_path, capsys):
+    write_tiny_hub(tmp_path / "hub")
+    words = ["model", "import", str(tmp_path / "hub"), str(tmp_path / "b"), "--activation", "relu"]
+    assert main(words) == 2
+    assert "--activation is for google-research checkpoints, but" in capsys.readouterr().err
+
+
+def test_a_bundle_is_not_imported_once_more(tmp_path, tiny_bundle):
+    with pytest.raises(ValueError, match="is a bundle already"):
+        import_model(tiny_bundle, str(tmp_path / "bundle"))
+
+
+def write_module(folder, call=None, **attributes):
+    import tensorflow as tf
+
+    module = tf.Module()
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    if call is not None:
+        module.__call__ = call
+    tf.saved_model.save(module, str(folder))
+
+
+def write_tf1(folder):
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        value = tf.compat.v1.get_variable("value", initializer=1.0)
+        session.run(tf.compat.v1.global_variables_initializer())
+        builder = tf.compat.v1.saved_model.Builder(str(folder))
+        builder.add_meta_graph_and_variables(session, ["train"])
+        builder.save()
+        assert value is not None
+
+
+def test_a_tensorflow_1_module_is_refused_with_the_way_out(tmp_path):
+    write_tf1(tmp_path / "one")
+    with pytest.raises(ValueError, match="SavedModel of TensorFlow 1, take version 3 or later"):
+        import_model(str(tmp_path / "one"), str(tmp_path / "bundle"))
+    (tmp_path / "one" / "tfhub_module.pb").write_bytes(b"\x08\x03")
+    with pytest.raises(ValueError, match=r"TensorFlow 1 hub\.Module, take version 3 or later"):
+        import_model(str(tmp_path / "one"), str(tmp_path / "bundle"))
+
+
+@pytest.mark.parametrize("case", ["text", "no call", "no layers", "list", "dropout", "filling"])
+def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case):
+    import tensorflow as tf
+
+    sizes = tf.TensorSpec([None, None], tf.int32)
+    named = [dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), sizes)]
+    states = tf.Variable(tf.zeros([1, 1, 8]))
+
+    def noisy(inputs):
+        shape = [*tf.unstack(tf.shape(inputs["input_mask"])), 8]
+        return {"sequence_output": tf.random.normal(shape) + states}
+
+    def length_of(inputs):
+        shape = tf.shape(inputs["input_mask"])
+        return tf.fill([*tf.unstack(shape), 8], tf.cast(shape[1], tf.float32))
+
+    functions = {
+        "text": (tf.strings.length, [tf.TensorSpec([None], tf.string)]),
+        "no layers": (lambda inputs: {"default": tf.cast(inputs["input_mask"], tf.float32)}, named),
+        "list": (
+            lambda inputs: [states + 1.0, states + tf.cast(inputs[0][0, 0], tf.float32)],
+            [[sizes] * 3],
+        ),
+        "dropout": (noisy, named),
+        "filling": (lambda inputs: {"sequence_output": length_of(inputs) + states}, named),
+    }
+    message = {
+        "text": r"operations that no BERT encoder has \(StringLength\)",
+        "no call": "is not a BERT encoder of TF Hub: .* cannot be called$",
+        "no layers": r"it must give sequence_output, \[batch, length, hidden",
+        "list": "takes a list, as the first encoders of TF Hub did, take version 3 or later",
+        "dropout": "answers differently at every call, export it without dropout",
+        "filling": "a row's answer depends on padding or other rows",
+    }[case]
+    call = tf.function(*functions[case]) if case in functions else None
+    write_module(tmp_path / "hub", call, states=states)
+    with pytest.raises(ValueError, match=message):
+        imported(tmp_path / "hub")
+
+
+def test_an_encoder_needs_a_wordpiece_vocabulary(tmp_path):
+    write_tiny_hub(tmp_path / "hub", vocabulary=False)
+    with pytest.raises(ValueError, match=r"has no vocabulary, put the model's vocab\.txt into"):
+        imported(tmp_path / "hub")
+    assets = tmp_path / "hub" / "assets"
+    assets.mkdir(exist_ok=True)
+    (assets / "30k-clean.model").write_bytes(b"pieces")
+    with pytest.raises(ValueError, match="has a sentencepiece vocabulary, which BERT models"):
+        imported(tmp_path / "hub")
+    (assets / "30k-clean.model").unlink()
+    shutil.copy(tmp_path / "huggingface" / "vocab.txt", assets)
+    assert imported(tmp_path / "hub").lower_case
+
+
+def test_damaged_files_are_named(tmp_path):
+    write_tiny_hub(tmp_path / "hub")
+    data = next((tmp_path / "hub" / "variables").glob("*.data-*"))
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(ValueError, match="the SavedModel cannot be loaded, perhaps cut"):
+        imported(tmp_path / "hub")
+    graph = tmp_path / "hub" / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"saved_model\.pb cannot be read, perhaps cut"):
+        imported(tmp_path / "hub")
+    vocabulary = tmp_path / "two" / "hub" / "assets" / "vocab.txt"
+    write_tiny_hub(tmp_path / "two" / "hub")
+    vocabulary.write_text(vocabulary.read_text() + "more\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt: must have 211 entries as the SavedModel"):
+        imported(tmp_path / "two" / "hub")
+
+
+def pack(folder, archive, inside="."):
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, arcname=inside)
+    return archive
+
+
+def test_an_archive_may_hold_the_models_folder(tmp_path):
+    write_tiny_hub(tmp_path / "hub")
+    archive = pack(tmp_path / "hub", tmp_path / "tiny.tar.gz", inside="tiny")
+    bundle = import_model(str(archive), str(tmp_path / "packed"))
+    assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
+
+
+def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    write_tiny_hub(tmp_path / "a" / "hub")
+    archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz")
+    bundle = resolve_model(str(archive))
+    assert (bundle.source, bundle.kind) == (str(archive), "bert")
+    assert resolve_model(str(archive)) == bundle
+    assert bundle.fingerprint == imported(tmp_path / "a" / "hub").fingerprint
+    write_tiny_hub(tmp_path / "b" / "hub", seed=7)
+    pack(tmp_path / "b" / "hub", archive)
+    assert resolve_model(str(archive)).fingerprint != bundle.fingerprint
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped"])
+def test_an_archive_whose_paths_lead_out_is_refused(tmp_path, name):
+    archive = tmp_path / "evil.tgz"
+    with tarfile.open(archive, "w:gz") as file:
+        entry = tarfile.TarInfo(name)
+        entry.size = 3
+        file.addfile(entry, io.BytesIO(b"abc"))
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "../../outside"
+        file.addfile(link)
+    with pytest.raises(ValueError, match=r"evil\.tgz: refused, "):
+        import_model(str(archive), str(tmp_path / "bundle"))
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
+    (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    with pytest.raises(ValueError, match="cannot be unpacked, perhaps cut"):
+        import_model(str(tmp_path / "cut.tar.gz"), str(tmp_path / "bundle"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "weights").write_bytes(bytes(5000))
+    damaged = pack(tmp_path / "folder", tmp_path / "damaged.tar.gz")
+    data = bytearray(damaged.read_bytes())
+    data[-8] ^= 1  # of gzip's checksum
+    damaged.write_bytes(data)
+    with pytest.raises(ValueError, match="cannot be unpacked, perhaps cut: CRC check failed"):
+        import_model(str(damaged), str(tmp_path / "bundle"))
+    (tmp_path / "folder" / "weights").unlink()
+    empty = pack(tmp_path / "folder", tmp_path / "empty.tar.gz")
+    tarfile.open(tmp_path / "nothing.tar.gz", "w:gz").close()
+    for archive in (empty, tmp_path / "nothing.tar.gz"):
+        with pytest.raises(ValueError, match=r"must hold one of bundle\.json, .* none of them"):
+            import_model(str(archive), str(tmp_path / "bundle"))
+
+
+def test_a_handle_is_found_in_the_hubs_own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
+    write_tiny_hub(tmp_path / "hub")
+    name = hashlib.sha1(HANDLE.encode()).hexdigest()  # as tensorflow_hub keeps it
+    shutil.copytree(tmp_path / "hub", tmp_path / "tfhub" / name)
+    bundle = resolve_model(HANDLE)
+    assert bundle.source == HANDLE
+    assert bundle.fingerprint == imported(tmp_path / "hub").fingerprint
+
+
+def test_a_handle_that_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "tfhub"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(ValueError, match=r"tiny_bert/4: could not be fetched \(.* TFHUB_CACHE_DIR"):
+        resolve_model(HANDLE)

@@ -1,0 +1,254 @@
+"""Tokenizer files of Hugging Face folders: BERT's are read, every other is refused by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.importers.huggingface import import_huggingface
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+
+FAST = {
+    "added_tokens": [{"id": 0, "content": "[PAD]", "special": True}],
+    "normalizer": {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": True,
+    },
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "TemplateProcessing", "special_tokens": {"[CLS]": {}, "[SEP]": {}}},
+}
+MODEL = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
+
+
+def write_fast(source, vocab=None, **parts):
+    """Writes tokenizer.json."""
+    entries = small_vocabulary() if vocab is None else vocab
+    model = MODEL | {"vocab": {entry: number for number, entry in enumerate(entries)}}
+    (source / "tokenizer.json").write_text(json.dumps(FAST | {"model": model} | parts))
+
+
+def edit_json(path, **changes):
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | changes))
+
+
+def imported(folder):
+    return import_huggingface(str(folder / "source"), str(folder / "bundle"))
+
+
+def refused(folder, message):
+    with pytest.raises(ValueError, match=message):
+        imported(folder)
+    assert not (folder / "bundle").exists()
+
+
+def test_the_vocabulary_of_tokenizer_json_is_that_of_vocab_txt(tmp_path, tiny_bundle):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    (tmp_path / "source" / "vocab.txt").unlink()
+    bundle = imported(tmp_path)
+    assert bundle.fingerprint == read_bundle(tiny_bundle).fingerprint
+    assert load_tokenizer(bundle).vocab == tuple(small_vocabulary())
+
+
+def test_two_vocabularies_that_differ_are_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    vocabulary = small_vocabulary()
+    write_fast(
+        tmp_path / "source", [*vocabulary[:7], vocabulary[8], vocabulary[7], *vocabulary[9:]]
+    )
+    refused(tmp_path, r"vocab\.txt and tokenizer\.json differ at id 7")
+
+
+def test_a_vocabulary_with_a_gap_is_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", small_vocabulary()[:-1])
+    (tmp_path / "source" / "vocab.txt").unlink()
+    refused(tmp_path, r"tokenizer\.json: must have the ids 0 to 210 as config\.json says, has 210")
+
+
+def test_an_added_token_that_the_vocabulary_lacks_is_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", added_tokens=[{"id": 20, "content": "<user>"}])
+    refused(tmp_path, "added token 20 is not in the vocabulary")
+
+
+def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source", vocab=["<s>", "</s>", "[UNK]", "a"])
+    refused(tmp_path, r"the vocabulary lacks \[CLS\], \[SEP\]")
+
+
+@pytest.mark.parametrize(
+    "name", ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "merges.txt"]
+)
+def test_files_of_other_tokenizers_are_refused_by_name(tmp_path, name):
+    write_tiny_huggingface(tmp_path / "source")
+    (tmp_path / "source" / name).write_text("")
+    refused(tmp_path, rf"{name}: only BERT's WordPiece tokenizers are supported")
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["XLMRobertaTokenizer", "RobertaTokenizerFast", "BertJapaneseTokenizer"]
+)
+def test_other_tokenizer_classes_are_refused_by_name(tmp_path, file, name):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / file, tokenizer_class=name)
+    refused(tmp_path, rf"{file}: tokenizer_class must be BertTokenizer, got {name}; take a model")
+
+
+@pytest.mark.parametrize("name", ["BertTokenizerFast", "DistilBertTokenizer", "BertTokenizer"])
+def test_berts_tokenizer_classes_are_read(tmp_path, name):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class=name)
+    assert imported(tmp_path).lower_case
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"model": {"type": "BPE"}}, "type of the model must be WordPiece, as BERT's is, got BPE"),
+        ({"model": {"type": "Unigram"}}, "must be WordPiece, as BERT's is, got Unigram"),
+        ({"model": MODEL | {"unk_token": "<unk>"}}, r"unk_token of the model must be \[UNK\]"),
+        ({"model": MODEL | {"continuing_subword_prefix": "@@"}}, "must be ##, as BERT's is"),
+        ({"normalizer": {"type": "NFKC"}}, "type of the normalizer must be BertNormalizer"),
+        ({"normalizer": FAST["normalizer"] | {"clean_text": False}}, "clean_text of the normaliz"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "type of the pre_tokenizer must be BertPreTo"),
+        ({"post_processor": {"type": "RobertaProcessing"}}, r"post_processor must put \[CLS\]"),
+        (
+            {"post_processor": {"type": "TemplateProcessing", "special_tokens": {"<s>": {}}}},
+            r"post_processor must put \[CLS\]",
+        ),
+    ],
+)
+def test_another_tokenizer_json_is_refused_by_its_part(tmp_path, parts, message):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", **parts)
+    refused(tmp_path, rf"tokenizer\.json: .*{message}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cls_token": "<s>"}, r"cls_token must be \[CLS\], got '<s>'"),
+        ({"sep_token": {"content": "</s>"}}, r"sep_token must be \[SEP\], got '</s>'"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize must be true, is false"),
+    ],
+)
+def test_other_settings_of_the_tokenizer_are_refused(tmp_path, changes, message):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
+    refused(tmp_path, message)
+
+
+def test_lowering_before_a_cased_tokenizer_is_refused(tmp_path):
+    write_tiny_huggingface(tmp_path / "source", cased=True, pooling={})
+    edit_json(tmp_path / "source" / "sentence_bert_config.json", do_lower_case=True)
+    refused(tmp_path, "do_lower_case of sentence-transformers with a cased tokenizer is not supp")
+
+
+@pytest.mark.parametrize(("lowered", "cased"), [(True, False), (False, False), (False, True)])
+def test_lowering_that_changes_nothing_is_read(tmp_path, lowered, cased):
+    write_tiny_huggingface(tmp_path / "source", cased=cased, pooling={})
+    edit_json(tmp_path / "source" / "sentence_bert_config.json", do_lower_case=lowered)
+    assert imported(tmp_path).lower_case is not cased
+
+
+def test_a_tokenizer_that_says_no_casing_lowers(tmp_path):
+    """As transformers' BertTokenizer; sentence-transformers' false only means: not before it."""
+    write_tiny_huggingface(tmp_path / "source", pooling={})
+    (tmp_path / "source" / "tokenizer_config.json").unlink()
+    edit_json(tmp_path / "source" / "sentence_bert_config.json", do_lower_case=False)
+    assert imported(tmp_path).lower_case
+
+
+@pytest.mark.parametrize(("length", "wanted"), [(1e30, 64), (20, 20), (512, 64), (None, 64)])
+def test_the_length_is_the_tokenizers_within_the_positions(tmp_path, length, wanted):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", model_max_length=length)
+    assert imported(tmp_path).max_seq_length == wanted
+
+
+@pytest.mark.parametrize(
+    ("cased", "text", "pieces"),
+    [
+        (False, "The Bank", ["the", "bank"]),
+        (True, "The bank", ["The", "bank"]),
+        (False, "北京bank", ["北", "京", "bank"]),
+    ],
+    ids=["uncased", "cased", "chinese"],
+)
+def test_a_model_of_every_casing_and_script_splits_as_its_vocabulary_says(
+    tmp_path, cased, text, pieces
+):
+    vocabulary = [*small_vocabulary(cased), "北", "京"]
+    write_tiny_huggingface(tmp_path / "source", cased=cased, vocab=vocabulary)
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.tokenize(text) == pieces
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head"),
+    [
+        ("BertForMaskedLM", ["cls.predictions.bias", "cls.predictions.transform.dense.weight"]),
+        ("BertForSequenceClassification", ["classifier.weight", "classifier.bias"]),
+        ("BertForQuestionAnswering", ["qa_outputs.weight", "qa_outputs.bias"]),
+        ("BertForPreTraining", ["cls.seq_relationship.weight", "cls.predictions.decoder.weight"]),
+    ],
+)
+def test_a_checkpoint_with_a_head_is_its_encoder(tmp_path, tiny_bundle, architecture, head):
+    heads = {name: np.ones((2, 3), np.float32) for name in head}
+    write_tiny_huggingface(tmp_path / "source", prefix="bert.", changes=heads)
+    edit_json(tmp_path / "source" / "config.json", architectures=[architecture])
+    assert imported(tmp_path).fingerprint == read_bundle(tiny_bundle).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"normalizer": [1]}, "normalizer must be an object, got a list"),
+        ({"model": "WordPiece"}, "model must be an object, got a str"),
+        ({"model": MODEL | {"vocab": ["a"]}}, "vocab must be an object, got a list"),
+        ({"model": MODEL | {"vocab": {"a": "1"}}}, "the id of 'a' must be a whole number, got '1'"),
+        ({"model": MODEL | {"vocab": {"a": -1}}}, "the id of 'a' must be a whole number, got -1"),
+        (
+            {"model": MODEL | {"max_input_chars_per_word": "5"}},
+            "must be a positive integer",
+        ),
+        ({"post_processor": "x"}, "post_processor must be an object, got a str"),
+        (
+            {"post_processor": {"type": "BertProcessing", "special_tokens": 3}},
+            "special_tokens must",
+        ),
+        ({"added_tokens": ["x"]}, "added token None is not in the vocabulary"),
+        ({"added_tokens": [{"id": "0", "content": "[PAD]"}]}, "added token 0 is not in the vocab"),
+        ({"added_tokens": [{"id": -1, "content": "##ed"}]}, "added token -1 is not in the vocab"),
+    ],
+)
+def test_parts_of_another_type_are_refused(tmp_path, parts, message):
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", **parts)
+    refused(tmp_path, message)
+
+
+@pytest.mark.parametrize("length", ["16", True, -5, 0, [16]])
+def test_a_length_that_is_none_is_refused(tmp_path, length):
+    write_tiny_huggingface(tmp_path / "source")
+    edit_json(tmp_path / "source" / "tokenizer_config.json", model_max_length=length)
+    refused(tmp_path, r"tokenizer_config\.json: model_max_length must be")
+
+
+def test_an_entry_with_a_line_break_is_refused(tmp_path):
+    """vocab.txt, which the bundle keeps, would have an entry more, and all ids behind it shift."""
+    vocabulary = small_vocabulary()
+    vocabulary[20] = "a\nb"
+    write_tiny_huggingface(tmp_path / "source")
+    write_fast(tmp_path / "source", vocabulary)
+    (tmp_path / "source" / "vocab.txt").unlink()
+    refused(tmp_path, r"tokenizer\.json: entry 20 holds a line break")

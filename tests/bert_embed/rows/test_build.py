@@ -1,0 +1,84 @@
+"""Rows for the model equal what google-research's extract_features builds one by one."""
+
+import random
+
+import numpy as np
+import pytest
+
+from bert_embed.rows.build import build_rows
+
+CLS, SEP = 101, 102
+
+
+def reference_row(
+    a: list[int], b: list[int], max_seq_length: int, separators: int = 1
+) -> tuple[list[int], list[int]]:
+    """Input ids and token type ids of one row, tokens dropped one at a time."""
+    a, b = list(a), list(b)
+    if b:
+        while len(a) + len(b) > max_seq_length - 2 - separators:
+            (a if len(a) > len(b) else b).pop()
+    else:
+        a = a[: max_seq_length - 2]
+    ids, types = [CLS, *a, SEP], [0] * (len(a) + 2)
+    if b:
+        ids += [*[SEP] * (separators - 1), *b, SEP]
+        types += [1] * (len(b) + separators)
+    return ids, types
+
+
+def flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.array([token for row in rows for token in row], np.int32)
+    return ids, np.cumsum([0, *map(len, rows)])
+
+
+@pytest.mark.parametrize(
+    ("max_seq_length", "separators"),
+    [(3, 1), (4, 1), (5, 1), (8, 1), (16, 1), (33, 1), (4, 2), (5, 2), (16, 2)],
+)
+def test_pairs_are_cut_as_the_reference_cuts_them(max_seq_length, separators):
+    draw = random.Random(max_seq_length)
+    pairs = [
+        [[draw.randrange(1000, 30_000) for _ in range(draw.randrange(25))] for _ in range(2)]
+        for _ in range(10_000)
+    ]
+    first, second = ([pair[side] for pair in pairs] for side in range(2))
+    rows = build_rows(*flat(first), max_seq_length, CLS, SEP, *flat(second), separators)
+    expected = [reference_row(a, b, max_seq_length, separators) for a, b in pairs]
+    assert rows.token_type_ids is not None
+    assert rows.input_ids.tolist() == [token for ids, _ in expected for token in ids]
+    assert rows.token_type_ids.tolist() == [kind for _, types in expected for kind in types]
+    assert np.diff(rows.row_splits).tolist() == [len(ids) for ids, _ in expected]
+    whole = [len(reference_row(a, b, 99, separators)[0]) for a, b in pairs]
+    assert rows.truncated.tolist() == [
+        len(ids) < length for (ids, _), length in zip(expected, whole, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("max_seq_length", [2, 3, 10, 30])
+def test_single_texts_are_cut_at_the_end(max_seq_length):
+    draw = random.Random(max_seq_length)
+    texts = [list(range(1000, 1000 + draw.randrange(25))) for _ in range(1000)]
+    rows = build_rows(*flat(texts), max_seq_length, CLS, SEP)
+    expected = [reference_row(text, [], max_seq_length)[0] for text in texts]
+    assert rows.input_ids.tolist() == [token for ids in expected for token in ids]
+    assert np.diff(rows.row_splits).tolist() == [len(ids) for ids in expected]
+    assert rows.truncated.tolist() == [len(text) > max_seq_length - 2 for text in texts]
+    assert rows.token_type_ids is None
+    assert (rows.input_ids.dtype, rows.row_splits.dtype) == (np.int32, np.int64)
+
+
+def test_no_texts_give_no_rows():
+    rows = build_rows(*flat([]), 8, CLS, SEP)
+    assert (rows.input_ids.tolist(), rows.row_splits.tolist()) == ([], [0])
+    assert rows.truncated.tolist() == []
+
+
+def test_no_room_for_special_tokens_is_refused():
+    with pytest.raises(ValueError, match="special tokens, got 2"):
+        build_rows(*flat([[1]]), 2, CLS, SEP, *flat([[2]]))
+
+
+def test_texts_and_second_texts_of_different_number_are_refused():
+    with pytest.raises(ValueError, match="1 text cannot pair with 2 second"):
+        build_rows(*flat([[1]]), 8, CLS, SEP, *flat([[2], [3]]))

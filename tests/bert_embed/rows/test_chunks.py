@@ -1,0 +1,135 @@
+"""Chunks: every token is in one, none is too long, and their borders are those of the text."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_embed.rows.boundaries import paragraph_starts, sentence_starts
+from bert_embed.rows.chunks import chunk_windows, packed
+from bert_embed.rows.documents import tokenize_documents
+from bert_embed.specs import TextSpec
+from bert_embed.storage.errors import SettingError
+from bert_embed.tokenization.tokenizer import Tokenizer
+
+PIECES = ["the", "bank", "of", "a", "river", "un", "##aff", "##able", "##s", *".!?你好。"]
+TOKENIZER = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])
+
+
+def chunks(texts, **settings):
+    """The chunks of texts as characters; each document's by itself."""
+    spec = TextSpec(settings.pop("max_seq_length", 64), **settings)
+    documents = tokenize_documents(TOKENIZER, texts, offsets=True)
+    found = chunk_windows(documents, spec, TOKENIZER.continues)
+    tokens, splits = documents.tokens, documents.tokens.row_splits
+    shown = [[] for _ in texts]
+    for row, first, count in zip(found.document, found.first, found.count, strict=True):
+        at = splits[row] + first
+        shown[row].append(texts[row][tokens.starts[at] : tokens.stops[at + count - 1]])
+    return shown
+
+
+def parts(text, starts):
+    borders = [*starts(text).tolist(), len(text)]
+    return [text[a:b] for a, b in pairwise(borders)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("It is. Is it?", ["It is. ", "Is it?"]),
+        ("wrapped\nline. End", ["wrapped\nline. ", "End"]),
+        ("你好。再见！好", ["你好。", "再见！", "好"]),
+        ("😀 one. 😀😀 Two\r\n\r\nthree", ["😀 one. ", "😀😀 Two\r\n\r\n", "three"]),
+        ("यह है। वह है।", ["यह है। ", "वह है।"]),
+        ("v1.5 is out. \ud800 Next.", ["v1.5 is out. ", "\ud800 Next."]),
+        ("", [""]),
+    ],
+)
+def test_sentences_of_all_scripts(text, sentences):
+    assert parts(text, sentence_starts) == sentences
+
+
+def test_paragraphs_end_at_blank_lines():
+    text = "one\ntwo\n\nthree\r\n \r\nfour\u2029five\n"
+    assert parts(text, paragraph_starts) == [
+        "one\ntwo\n\n",
+        "three\r\n \r\n",
+        "four\u2029",
+        "five\n",
+    ]
+
+
+def test_a_sentence_is_a_chunk_and_white_space_is_none():
+    texts = ["The bank. A river!  ", " \n\n unaffable \n\n\n ", "你好。river"]
+    assert chunks(texts, chunk="sentence") == [
+        ["The bank.", "A river!"],
+        ["unaffable"],
+        ["你好。", "river"],
+    ]
+
+
+def test_sentences_fill_a_chunk_and_overlap_by_whole_sentences():
+    text = "The bank. A river. The bank of a river. The river."
+    found = chunks([text], chunk="sentence", chunk_tokens=6, chunk_overlap=3)
+    assert found == [["The bank. A river.", "The bank of a river.", "The river."]]
+    found = chunks([text], chunk="sentence", chunk_tokens=9, chunk_overlap=3)
+    first, second = "The bank. A river.", "A river. The bank of a river."
+    assert found == [[first, second, "The river."]]
+
+
+def test_paragraphs_overlap_by_sentences():
+    text = "The bank. A river.\n\nThe river of a bank. The river.\n\nA bank."
+    found = chunks([text], chunk="paragraph", chunk_tokens=12, chunk_overlap=4)
+    first, second = "The bank. A river.", "The river of a bank. The river."
+    assert found == [[first, f"A river.\n\n{second}", "The river.\n\nA bank."]]
+
+
+def test_what_is_longer_than_a_chunk_is_divided_between_words():
+    text = "the unaffables of a river. The bank."
+    assert chunks([text], chunk="sentence", max_seq_length=6) == [
+        ["the", "unaffables", "of a river.", "The bank."]
+    ]
+    assert chunks(["unaffables"], chunk="tokens", chunk_tokens=3) == [["unaffable", "s"]]
+    assert chunks([text], chunk="tokens", chunk_tokens=5, chunk_overlap=1) == [
+        ["the unaffables", "of a river. The", "The bank."]
+    ]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=30),
+    most=st.integers(5, 12),
+    overlap=st.integers(0, 4),
+    finer=st.sets(st.integers(0, 150)),
+)
+def test_ranges_cover_all_and_advance(lengths, most, overlap, finer):
+    borders = np.cumsum([0, *lengths])
+    inside = np.array(sorted(each for each in finer if each < borders[-1]), np.int64)
+    ranges = list(packed(borders, most, overlap, inside if finer else None))
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == borders[-1]
+    for start, stop in ranges:
+        assert 0 < stop - start <= most
+        assert stop in borders
+        assert start in borders or start in finer
+    for (start, stop), (next_start, next_stop) in pairwise(ranges):
+        assert start < next_start <= stop < next_stop
+        assert stop - next_start <= overlap
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"chunk_tokens": 5}, "chunk_tokens requires chunk"),
+        ({"chunk": "line"}, "chunk must be one of sentence, paragraph, tokens, got 'line'"),
+        ({"chunk": "sentence", "chunk_overlap": 2}, "chunk_overlap requires chunk_tokens"),
+        ({"chunk": "tokens", "chunk_tokens": 2, "chunk_overlap": 2}, "below chunk_tokens, got 2"),
+        ({"chunk": "tokens", "granularity": ("token",)}, "requires granularity sentence alone"),
+        ({"chunk": "tokens", "chunk_pooling": "late"}, "chunk conflicts with long_text truncate"),
+    ],
+)
+def test_settings_that_conflict_are_named(settings, problem):
+    with pytest.raises(SettingError, match=problem):
+        TextSpec(64, **settings)

@@ -1,0 +1,111 @@
+"""Windows: every token is covered, and seen from where it has most around it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_embed.rows.windows import build_windows, merge_windows, widest_context, window_tokens
+
+CLS, SEP = 101, 102
+
+
+def texts_of(lengths, prompt_tokens):
+    """Documents whose tokens are 1000 * document + place, behind a prompt of 1, 2, …"""
+    rows = [
+        [*range(1, prompt_tokens + 1), *(1000 * (n + 1) + place for place in range(length))]
+        for n, length in enumerate(lengths)
+    ]
+    return np.array([each for row in rows for each in row], np.int32), np.cumsum(
+        [0, *map(len, rows)]
+    )
+
+
+def plain_windows(lengths, longest, stride):
+    """Spans of each document, one by one."""
+    spans = []
+    for length in lengths:
+        start, own = 0, []
+        while True:
+            own.append((start, min(start + longest, length)))
+            if start + longest >= length:
+                break
+            start += longest - stride
+        spans.append(own)
+    return spans
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), max_size=6),
+    longest=st.integers(2, 20),
+    prompt_tokens=st.integers(0, 3),
+    data=st.data(),
+)
+def test_windows_cover_each_text_as_asked(lengths, longest, prompt_tokens, data):
+    stride = data.draw(st.integers(0, longest - 1))
+    ids, splits = texts_of(lengths, prompt_tokens)
+    rows, windows = build_windows(
+        ids, splits, longest + prompt_tokens + 2, CLS, SEP, stride, prompt_tokens
+    )
+    wanted = plain_windows(lengths, longest, stride)
+    assert np.diff(windows.splits).tolist() == [len(own) for own in wanted]
+    flat = [(n, *span) for n, own in enumerate(wanted) for span in own]
+    found = zip(windows.document, windows.first, windows.first + windows.count, strict=True)
+    assert [tuple(map(int, each)) for each in found] == flat
+    prompt = list(range(1, prompt_tokens + 1))
+    for (n, start, stop), (a, b) in zip(
+        flat, zip(rows.row_splits, rows.row_splits[1:], strict=False), strict=True
+    ):
+        text = [1000 * (n + 1) + place for place in range(start, stop)]
+        assert rows.input_ids[a:b].tolist() == [CLS, *prompt, *text, SEP]
+
+
+def plain_max_context(spans, token):
+    """`_check_is_max_context` of google-research/bert's run_squad.py, from its description."""
+    best = None
+    for number, (start, stop) in enumerate(spans):
+        if start <= token < stop:
+            score = min(token - start, stop - 1 - token) + 0.01 * (stop - start)
+            if best is None or score > best[0]:
+                best = (score, number)
+    return best[1]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    longest=st.integers(2, 20),
+    data=st.data(),
+)
+def test_a_token_is_taken_from_the_window_with_most_around_it(lengths, longest, data):
+    stride = data.draw(st.integers(0, longest - 1))
+    ids, splits = texts_of(lengths, 0)
+    _, windows = build_windows(ids, splits, longest + 2, CLS, SEP, stride)
+    window, inside = widest_context(windows)
+    spans = plain_windows(lengths, longest, stride)
+    wanted = [
+        windows.splits[n] + plain_max_context(own, token)
+        for n, (length, own) in enumerate(zip(lengths, spans, strict=True))
+        for token in range(length)
+    ]
+    assert window.tolist() == wanted
+    tokens = [token for length in lengths for token in range(length)]
+    assert (windows.first[window] + inside).tolist() == tokens
+
+
+def test_merged_vectors_are_means_weighted_by_tokens():
+    ids, splits = texts_of([3, 9, 4], 0)
+    _, windows = build_windows(ids, splits, 6, CLS, SEP, 1)
+    assert windows.count.tolist() == [3, 4, 4, 3, 4]
+    vectors = np.arange(10, dtype=np.float32).reshape(5, 2) ** 2
+    merged = merge_windows(vectors, windows)
+    assert merged[0].tolist() == vectors[0].tolist()
+    assert merged[2].tolist() == vectors[4].tolist()
+    wanted = (4 * vectors[1] + 4 * vectors[2] + 3 * vectors[3]) / 11
+    np.testing.assert_allclose(merged[1], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("stride", [-1, 6, 7])
+def test_a_stride_that_leads_nowhere_is_refused(stride):
+    assert window_tokens(10, 2, 5) == 6
+    with pytest.raises(ValueError, match=r"stride must be at least 0 and below 6, .* got"):
+        window_tokens(10, 2, stride)

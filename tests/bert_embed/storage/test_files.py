@@ -1,0 +1,159 @@
+"""Files appear whole or not at all."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bert_embed.storage import local
+from bert_embed.storage.errors import StorageError
+from bert_embed.storage.files import (
+    create_exclusive,
+    list_files,
+    names_in,
+    read_bytes,
+    sweep_temporary,
+    temporary_name,
+    write_bytes,
+    write_unsynced,
+)
+
+
+@pytest.mark.parametrize(
+    ("write", "step"),
+    [(write_bytes, "fsync"), (write_bytes, "replace"), (write_unsynced, "replace")],
+)
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, write, step):
+    path = tmp_path / "a.txt"
+    write_bytes(str(path), b"old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(StorageError, match=r"a\.txt cannot be written: No space left"):
+        write(str(path), b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_only_one_creates(tmp_path):
+    path = str(tmp_path / "run.json")
+    assert create_exclusive(path, b"first")
+    assert not create_exclusive(path, b"second")
+    assert read_bytes(path) == b"first"
+    assert names_in(str(tmp_path)) == ["run.json"]
+
+
+@pytest.fixture
+def exfat(tmp_path):
+    """A mounted exFAT, which has no hard links."""
+    if os.getuid() or not shutil.which("mkfs.exfat") or not shutil.which("mount.exfat-fuse"):
+        pytest.skip("needs root, exfatprogs and exfat-fuse")
+    image, folder = tmp_path / "image", tmp_path / "exfat"
+    folder.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mkfs.exfat", image], check=True, capture_output=True)
+    losetup = ["losetup", "--find", "--show", image]
+    made = subprocess.run(losetup, check=False, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no loop device: {made.stderr}")
+    device = made.stdout.strip()
+    try:
+        mount = ["mount.exfat-fuse", device, folder]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("FUSE is not available")
+        yield folder
+        subprocess.run(["umount", folder], check=True)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_only_one_creates_without_hard_links(exfat):
+    (exfat / "a").write_bytes(b"")
+    with pytest.raises(OSError, match="not permitted"):
+        os.link(exfat / "a", exfat / "b")
+    path = str(exfat / "run.json")
+    with ThreadPoolExecutor(8) as pool:
+        first = list(pool.map(lambda n: create_exclusive(path, b"%d" % n), range(8)))
+    assert read_bytes(path) == b"%d" % first.index(True)
+    assert first.count(True) == 1
+    assert names_in(str(exfat)) == ["a", "run.json"]
+
+
+@pytest.mark.parametrize("why", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
+def test_a_refused_hard_link_is_not_needed(tmp_path, monkeypatch, why):
+    def refuse(*_):
+        raise OSError(why, os.strerror(why))
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = str(tmp_path / "run.json")
+    assert create_exclusive(path, b"first")
+    assert not create_exclusive(path, b"second")
+    assert read_bytes(path) == b"first"
+    assert names_in(str(tmp_path)) == ["run.json"]
+
+
+def test_the_sweep_takes_what_nobody_will_finish(tmp_path):
+    dead = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from bert_embed.storage.files import temporary_name as t; print(t('x'))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    mine, old = temporary_name("mine"), ".tmp-elsewhere-7-abcdefab-x"
+    for name in (dead, mine, old, "tmp-mine.txt", ".tmp-mine"):
+        (tmp_path / name).write_bytes(b"")
+    for name in (old, ".tmp-mine"):
+        os.utime(tmp_path / name, (time.time() - 90_000,) * 2)
+    assert sweep_temporary(str(tmp_path)) == 2
+    assert sorted(os.listdir(tmp_path)) == sorted([mine, "tmp-mine.txt", ".tmp-mine"])
+
+
+def test_a_folder_that_may_not_be_listed_is_refused():
+    """As another user: root may list everything."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # that another user may enter
+        os.chmod(folder, 0o755)
+        Path(folder, "a.txt").write_text("one\n")
+        os.mkdir(locked := os.path.join(folder, "locked"), 0o000)
+        script = (
+            "import os, sys; from bert_embed.storage.files import list_files\n"
+            "if os.getuid() == 0: os.setuid(65534)\n"
+            "print([each.path for each in list_files(sys.argv[1])])"
+        )
+        for named, ends in ((folder, 1), (f"{folder}/**", 1), (f"{folder}/*.txt", 0)):
+            done = subprocess.run(
+                [sys.executable, "-c", script, named], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == ends, done.stderr
+            said = done.stderr if ends else done.stdout
+            assert (f"{locked} cannot be listed (Permission denied)" if ends else "a.txt") in said
+
+
+def test_what_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("")
+    entries = sorted(os.scandir(tmp_path), key=lambda each: each.name)
+    (tmp_path / "a").unlink()
+    monkeypatch.setattr(os, "scandir", lambda _: entries)
+    assert [each.path for each in local.list_folder(str(tmp_path))] == [str(tmp_path / "b")]
+    local.delete([str(tmp_path / "a"), str(tmp_path / "b" / "c"), str(tmp_path / "b")])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_not_there_reads_as_none(tmp_path):
+    assert read_bytes(str(tmp_path / "none")) is None
+    assert names_in(str(tmp_path / "none")) == []
+    assert list_files(str(tmp_path / "none*")) == []

@@ -1,0 +1,191 @@
+"""Arguments of the Python API: each wrong one is refused by name; half a second a model."""
+
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.transforms import BertEmbeddings, EmbedDocuments
+
+TEXTS = ["the bank of the river", "money"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bundle):
+    return bert_embed.load(tiny_bundle, threads=1)
+
+
+def settings_of(method):
+    """Wrong values for what every method of an encoder takes."""
+    return [
+        (method, TEXTS, {"dim": "3"}, "dim must be an integer, got '3'"),
+        (method, TEXTS, {"dim": True}, "dim must be an integer, got True"),
+        (method, TEXTS, {"layers": "-1"}, "layers must be integers, such as [-1, -2], got '-1'"),
+        (method, TEXTS, {"layers": {-1}}, "layers must be integers, such as [-1, -2], got {-1}"),
+        (method, TEXTS, {"layers": [0.5]}, "layers must be an integer, got 0.5"),
+        (method, TEXTS, {"layers": [-1, -2]}, "layers names 2 layers: say how they become one"),
+        (method, TEXTS, {"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
+        (method, TEXTS, {"normalize": 1}, "normalize must be True or False, got 1"),
+        (method, TEXTS, {"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
+        (method, TEXTS, {"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
+        (method, TEXTS, {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        (method, b"abc", {}, "texts must be a list of texts"),
+        (method, None, {}, "got a NoneType"),
+        (method, 3, {}, "got a int"),
+        (method, {"a": 1}, {}, "got a dict"),
+        (method, {"a", "b"}, {}, "got a set"),
+        (method, ["a", b"b"], {}, "got one bytes" if method == "encode_words" else "number 1 is"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "texts", "settings", "message"),
+    [
+        *settings_of("encode"),
+        *settings_of("encode_tokens"),
+        *settings_of("encode_words"),
+        ("encode_tokens", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
+        ("encode_spans", "abc", {"spans": [(0, 1)]}, "texts must be a list of texts"),
+        (
+            "encode",
+            TEXTS,
+            {"pooling": ["cls", "mean"]},
+            "pooling must be a str, got ['cls', 'mean'",
+        ),
+        ("encode", TEXTS, {"pool_special_tokens": 0}, "pool_special_tokens must be True or False"),
+        ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
+        ("encode", TEXTS, {"long_text": ["window"]}, "long_text must be one of truncate,"),
+        ("encode", TEXTS, {"long_text": "window", "stride": "3"}, "stride must be an integer"),
+        ("encode", TEXTS, {"stride": 3}, "stride requires long_text window"),
+        ("encode", TEXTS, {"texts_b": {"a", "b"}}, "texts_b must be a list of texts, got a set"),
+        ("encode_tokens", TEXTS, {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
+        ("encode_words", TEXTS, {"word_pooling": 1}, "word_pooling must be one of mean,"),
+        ("encode_words", ["a", {"b": 1}], {}, "texts[1] must be a list of texts, got a dict"),
+        ("encode_words", ["a", 3], {}, "texts[1] must be a list of texts, got a int"),
+        ("encode_words", [["a", 3]], {}, "texts[0] must be str, number 1 is int"),
+    ],
+)
+def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
+    with pytest.raises(SettingError, match=re.escape(message)) as refused:
+        getattr(encoder, method)(texts, **settings)
+    assert str(refused.value).startswith(refused.value.setting)
+    assert "--" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threads": 1.5}, "threads must be an integer, got 1.5"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"threads": True}, "threads must be an integer, got True"),
+        ({"precision": ["int8"]}, "precision must be one of float32,"),
+        ({"device": 3}, "device must be one of auto,"),
+        ({"prompt": ["a"]}, "prompt must be a str, got ['a']"),
+        ({"dense": True}, "dense must be an integer, got True"),
+        ({"dense": -1}, "dense must be at least 0, got -1"),
+        ({"pool_prompt": "no"}, "pool_prompt must be True or False, got 'no'"),
+        ({"layer_combine": 2}, "layer_combine must be one of last,"),
+        ({"color": 1}, "color is not a setting, those are"),
+        ({"pool": "cls"}, "pool is not a setting; did you mean pooling?"),
+        ({"recipe": "best"}, "recipe must be one of second-to-last-mean,"),
+        ({"recipe": "cls", "layers": -1}, "recipe cls sets layers, give only one"),
+        ({"max_seq_length": 65}, "max_seq_length must be between 3 and 64 for this model"),
+    ],
+)
+def test_a_wrong_argument_of_load_is_named(tiny_bundle, settings, message):
+    with pytest.raises(SettingError, match=re.escape(message)):
+        bert_embed.load(tiny_bundle, **settings)
+
+
+@pytest.mark.parametrize("model", [None, 3, ["minilm"], b"minilm"])
+def test_a_model_that_is_no_name_is_refused(model):
+    with pytest.raises(SettingError, match="model must be a str, got"):
+        bert_embed.load(model)
+
+
+@pytest.mark.parametrize("transform", [EmbedDocuments, BertEmbeddings])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threads": 1.5}, "threads must be an integer, got 1.5"),
+        ({"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
+        ({"large_model": "yes"}, "large_model must be True or False, got 'yes'"),
+        ({"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
+        ({"layer_combine": "stack"}, "layer_combine stack gives several vectors"),
+        ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
+        ({"model": 3}, "model must be a str, got 3"),
+    ],
+)
+def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settings, message):
+    columns = {"columns": ["text"]} if transform is BertEmbeddings else {}
+    with pytest.raises(SettingError, match=re.escape(message)):
+        transform(**{"model": tiny_bundle} | columns | settings)
+
+
+def test_a_wait_that_is_no_number_is_refused(tiny_bundle):
+    for wait, message in [("1", "must be a number of seconds, got '1'"), (0, "must be over 0")]:
+        with pytest.raises(SettingError, match=f"max_batch_seconds {message}"):
+            EmbedDocuments(model=tiny_bundle, max_batch_seconds=wait)
+
+
+def test_what_is_meant_is_taken(encoder, tiny_bundle):
+    wanted = encoder.encode(TEXTS, layers=[-2])
+    for layers in (-2, (-2,), np.array([-2]), iter([-2])):
+        np.testing.assert_array_equal(encoder.encode(TEXTS, layers=layers), wanted)
+    loaded = bert_embed.load(
+        Path(tiny_bundle), threads=np.int64(1), normalize=np.True_, dense=False
+    )
+    np.testing.assert_allclose(np.linalg.norm(loaded.encode(TEXTS), axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_tokens", "encode_words"])
+def test_texts_may_come_from_a_generator(encoder, method):
+    call = getattr(encoder, method)
+    listed, generated, array = (
+        call(texts) for texts in (TEXTS, (text for text in TEXTS), np.array(TEXTS, object))
+    )
+    for one, other, third in zip(listed, generated, array, strict=True):
+        vectors = [getattr(each, "vectors", each) for each in (one, other, third)]
+        np.testing.assert_array_equal(vectors[0], vectors[1])
+        np.testing.assert_array_equal(vectors[0], vectors[2])
+
+
+def test_words_may_come_from_generators(encoder):
+    found = encoder.encode_words(iter([iter(["the", "bank"]), "money"]))
+    assert [list(each.texts) for each in found] == [["the", "bank"], ["money"]]
+
+
+@pytest.mark.parametrize(
+    "texts", ["abc", {"a": 1}, {"a"}, [1], ["a", None], None], ids=lambda texts: repr(texts)
+)
+def test_the_tokenizer_takes_texts_alone(encoder, texts):
+    for method in ("encode_flat", "encode_with_offsets"):
+        with pytest.raises(SettingError, match="texts must be"):
+            getattr(encoder.tokenizer, method)(texts)
+    if not isinstance(texts, str):
+        with pytest.raises(SettingError, match="text must be"):
+            encoder.tokenizer.encode(texts)
+
+
+def test_the_tokenizer_reads_a_generator_once(encoder):
+    ids, splits = encoder.tokenizer.encode_flat(text for text in TEXTS)
+    np.testing.assert_array_equal(ids, encoder.tokenizer.encode_flat(TEXTS)[0])
+    assert len(splits) == 3
+
+
+def test_no_text_stands_in_a_message(encoder):
+    with pytest.raises(SettingError) as refused:
+        encoder.encode(["a secret text", 3, "another"])
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "error", [InputError("a message", "dim"), SettingError("stride", "requires long_text", "x")]
+)
+def test_errors_come_from_other_processes_as_they_were(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.settings) == (type(error), str(error), error.settings)

@@ -1,0 +1,336 @@
+"""What `encode` and its sisters take from people and other libraries, and what they return."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bert_embed
+from bert_embed.engines.choose import load_engine
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.specs import VectorSpec
+from tests.support.models.sentence_transformers import write_sentence_transformers
+from tests.support.rounding import assert_near, relative_error
+
+pytestmark = pytest.mark.numeric
+
+TEXTS = ["the bank of the river", "money", "a robber"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bundle):
+    return bert_embed.load(tiny_bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def prompted(tmp_path_factory):
+    """A model with prompts for queries and passages."""
+    folder = tmp_path_factory.mktemp("prompted")
+    prompts = {"query": "find: ", "passage": "read: "}
+    write_sentence_transformers(folder / "source", prompts=prompts)
+    import_huggingface(str(folder / "source"), str(folder / "bundle"))
+    return bert_embed.Encoder(str(folder / "bundle"))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        tuple(TEXTS),
+        (text for text in TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, np.dtypes.StringDType()),
+        pd.Series(TEXTS, index=[7, 8, 9]),
+        pd.Series(TEXTS, dtype="category"),
+        pd.Index(TEXTS),
+        pl.Series(TEXTS),
+        pa.array(TEXTS),
+        pa.array(TEXTS).dictionary_encode(),
+        pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_a_column_of_any_library_gives_the_vectors_of_a_list(encoder, column):
+    np.testing.assert_array_equal(encoder.encode(column), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pd.DataFrame({"text": TEXTS}), "texts must be a list of texts, got a DataFrame"),
+        (np.array([TEXTS, TEXTS]), "texts must be a list of texts, got a ndarray"),
+        (pd.Series(["a", None]), "texts must be str, number 1 is "),
+        (pa.array(["a", None]), "texts must be str, number 1 is NoneType"),
+        (pa.table({"text": TEXTS}), "texts must be a list of texts, got a Table"),
+    ],
+)
+def test_what_is_no_column_of_texts_is_refused(encoder, column, message):
+    with pytest.raises(bert_embed.SettingError, match=message):
+        encoder.encode(column)
+
+
+def test_one_text_gives_one_vector(encoder):
+    one = encoder.encode("the bank")
+    assert (one.shape, one.dtype) == ((32,), np.float32)
+    np.testing.assert_array_equal(one, encoder.encode(["the bank"])[0])
+    assert encoder.encode("the bank", layers=[1, 2], layer_combine="stack").shape == (2, 32)
+    with pytest.raises(bert_embed.SettingError, match="a prompt is prompt_name"):
+        encoder.encode("the bank", "query")  # which sentence-transformers takes for a prompt's name
+    with pytest.raises(
+        bert_embed.SettingError, match="texts_b is for pairs, texts must be a list then"
+    ):
+        encoder.encode("the bank", ["a river"])
+
+
+def test_an_encoder_is_loaded_anew_elsewhere_and_cannot_be_changed(encoder):
+    again = pickle.loads(pickle.dumps(encoder))
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    encoder.max_seq_length = 16
+    assert copy.deepcopy(encoder).max_seq_length == 16
+    encoder.max_seq_length = encoder.bundle.max_seq_length
+    with pytest.raises(AttributeError, match="truncate_dim cannot be set"):
+        encoder.truncate_dim = 8
+
+
+def test_a_copy_shares_the_loaded_model(tiny_bundle):
+    loads = []
+
+    def load(*arguments):
+        loads.append(load_engine(*arguments))
+        return loads[-1]
+
+    encoder = bert_embed.Encoder(tiny_bundle, load_engine=load)
+    copied = copy.deepcopy({"model": encoder})["model"]
+    np.testing.assert_array_equal(copied.encode(TEXTS), encoder.encode(TEXTS))
+    assert len(loads) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"truncate_dim": 8}, "truncate_dim is called dim here"),
+        ({"precision": "int8"}, "precision is not offered, vectors are float32 here"),
+        ({"output_value": "token_embeddings"}, "encode_tokens gives the vectors of tokens"),
+        ({"chunk_size": 10}, "chunk_size is not offered, one process uses all cores"),
+    ],
+)
+def test_keywords_that_are_not_offered_say_what_is(encoder, setting, message):
+    with pytest.raises(bert_embed.SettingError, match=message):
+        encoder.encode(TEXTS, **setting)
+
+
+def test_keywords_of_sentence_transformers_mean_the_same(encoder, capsys):
+    plain = encoder.encode(TEXTS)
+    given = {"batch_size": 2, "show_progress_bar": False, "convert_to_numpy": True, "device": "cpu"}
+    same = encoder.encode(TEXTS, **given, normalize_embeddings=False, prompt_name=None)
+    np.testing.assert_array_equal(same, plain)
+    defaults = {"precision": "float32", "output_value": "sentence_embedding", "pool": None}
+    np.testing.assert_array_equal(encoder.encode(sentences=TEXTS, **defaults), plain)
+    unit = encoder.encode(TEXTS, normalize_embeddings=True)
+    assert_near(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True))
+    assert capsys.readouterr().err == ""
+
+
+def test_normalize_embeddings_false_leaves_the_models_own_scaling(minilm):
+    encoder = bert_embed.Encoder(minilm)
+    norm = np.linalg.norm(encoder.encode("one text", normalize_embeddings=False))
+    assert norm == pytest.approx(1, abs=relative_error())
+
+
+def test_a_long_call_can_say_how_far_it_is(encoder, capsys):
+    texts = [f"number {number}" for number in range(2500)]
+    found = encoder.encode(texts, show_progress_bar=True)
+    assert_near(found, encoder.encode(texts))
+    assert "2,500 of 2,500 texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"poling": "cls"}, "poling is not a setting; did you mean pooling?"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"batch_size": "32"}, "batch_size must be an integer, got '32'"),
+        ({"show_progress_bar": 1}, "show_progress_bar must be True or False, got 1"),
+        ({"normalize_embeddings": "yes"}, "normalize_embeddings must be True or False"),
+        (
+            {"normalize_embeddings": True, "normalize": False},
+            "normalize False conflicts with normalize_embeddings True",
+        ),
+        ({"convert_to_tensor": True}, "convert_to_tensor requires torch, which is not installed"),
+        ({"convert_to_numpy": False}, "convert_to_numpy requires torch, which is not installed"),
+        ({"device": "cuda:0"}, "device is cpu since the model was loaded, got cuda:0"),
+        ({"prompt": "a: ", "prompt_name": "b"}, "prompt_name conflicts with prompt"),
+        ({"prompt_name": 3}, "prompt_name must be a str, got 3"),
+        ({"prompt_name": "query"}, "prompt name:query is none of this model's prompts"),
+        ({"recipe": "best"}, "recipe must be one of second-to-last-mean"),
+        ({"recipe": "cls", "pooling": "mean"}, "recipe cls sets pooling, give only one"),
+        ({"recipe": "sum-last-four"}, "recipe sum-last-four requires 4 layers"),
+    ],
+)
+def test_a_wrong_setting_is_named(encoder, settings, message):
+    with pytest.raises(bert_embed.SettingError, match=message.replace("?", r"\?")):
+        encoder.encode(["a"], **settings)
+
+
+def test_a_recipe_gives_what_its_settings_give(encoder, tiny_bundle):
+    wanted = encoder.encode(TEXTS, layers=[1, 2], layer_combine="sum", pooling="mean")
+    assert_near(encoder.encode(TEXTS, recipe="sum-all"), wanted)
+    loaded = bert_embed.load(tiny_bundle, recipe="sum-all", dim=5)
+    assert_near(loaded.encode(TEXTS), wanted[:, :5])
+    (tokens,) = encoder.encode_tokens(["the bank"], recipe="sum-all")
+    (given,) = encoder.encode_tokens(["the bank"], layers=[1, 2], layer_combine="sum")
+    assert_near(tokens.vectors, given.vectors)
+
+
+def test_tokens_and_words_follow_the_layers_and_the_prompt_of_the_encoder(tiny_bundle, encoder):
+    loaded = bert_embed.load(tiny_bundle, layers=1, prompt="find: ", normalize=True)
+    for one, other in (
+        (loaded.encode_tokens(["the bank"]), encoder.encode_tokens(["find: the bank"], layers=1)),
+        (loaded.encode_words(["the bank"]), encoder.encode_words(["find: the bank"], layers=1)),
+    ):
+        kept = len(one[0])
+        assert one[0].texts == other[0].texts[-kept:]
+        assert_near(one[0].vectors, other[0].vectors[-kept:])
+    assert loaded.encode_tokens(["the bank"])[0].starts.tolist() == [-1, -1, -1, 0, 4, -1]
+
+
+def test_spans_are_pooled_in_the_context_of_their_text(encoder):
+    text = "the bank of the river"
+    found = encoder.encode_spans([text, "money"], [[(4, 8), (9, 21), (3, 4)], []])
+    assert [each.texts for each in found] == [["bank", "of the river", " "], []]
+    tokens = encoder.encode_tokens([text])[0].vectors
+    assert_near(found[0].vectors[0], tokens[2])
+    assert_near(found[0].vectors[1], tokens[3:6].mean(0))
+    assert np.isnan(found[0].vectors[2]).all()
+    assert found[1].vectors.shape == (0, 32)
+    (words,) = encoder.encode_spans([text.split()], [np.array([[1, 2], [2, 5]])])
+    assert words.texts == ["bank", "of the river"]
+    assert words.starts.tolist() == [4, 9]
+    assert_near(words.vectors, found[0].vectors[:2])
+    (last,) = encoder.encode_spans([text], [[(9, 21)]], word_pooling="last", normalize=True)
+    assert_near(last.vectors[0], tokens[5] / np.linalg.norm(tokens[5]))
+
+
+def test_one_text_gives_its_own_tokens_and_words(encoder):
+    for method in (encoder.encode_tokens, encoder.encode_words):
+        one, (listed,) = method("the bank"), method(["the bank"])
+        assert one.texts == listed.texts
+        np.testing.assert_array_equal(one.vectors, listed.vectors)
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([], "spans must be 1 list of spans, got 0"),
+        ([[(0, 99)]], r"spans\[0\]\[0\] must have 0 <= start < stop <= 8 in this text"),
+        ([[(3, 3)]], r"spans\[0\]\[0\] must have 0 <= start < stop"),
+        ([[(1,)]], r"spans\[0\]\[0\] must be \(start, stop\)"),
+        ([[(1, 2.5)]], r"spans\[0\]\[0\] must be an integer, got 2.5"),
+        ([[4]], r"spans\[0\]\[0\] must be \(start, stop\), got a int"),
+        ("0:4", "spans must be a list of spans for each text, got one str"),
+    ],
+)
+def test_a_wrong_span_is_named(encoder, spans, message):
+    with pytest.raises(bert_embed.SettingError, match=message):
+        encoder.encode_spans(["the bank"], spans)
+
+
+def test_units_of_long_texts_may_be_computed_in_windows(encoder):
+    text = "the bank of the river " * 20
+    with pytest.warns(bert_embed.TruncationWarning):
+        assert len(encoder.encode_words([text])[0]) == 62
+    assert len(encoder.encode_words([text], long_text="window", stride=8)[0]) == 100
+    (span,) = encoder.encode_spans([text], [[(422, 426)]], long_text="window")
+    assert not np.isnan(span.vectors).any()
+    with pytest.raises(bert_embed.SettingError, match="texts number 0 is longer than 64 tokens"):
+        encoder.encode_tokens([text], long_text="reject")
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_tokens", "encode_words"])
+def test_one_warning_a_call_says_how_many_texts_were_cut(encoder, method):
+    texts = ["money " * 90, "bank", "river " * 90]
+    with pytest.warns(bert_embed.TruncationWarning) as caught:
+        getattr(encoder, method)(texts, max_seq_length=32)
+    (only,) = caught
+    assert str(only.message).startswith("2 of 3 texts were cut at 32 tokens: long_text='window'")
+    assert "max_seq_length up to 64 keeps more" in str(only.message)
+    assert only.filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for settings in ({"long_text": "window"}, {"long_text": "truncate"}):
+            getattr(encoder, method)(texts, **settings)
+        getattr(encoder, method)(["bank"])
+
+
+def test_queries_and_documents_get_the_prompts_of_the_model(prompted):
+    for method, prompt in (("encode_query", "query"), ("encode_document", "passage")):
+        found = getattr(prompted, method)("the bank")
+        assert_near(found, prompted.encode("the bank", prompt_name=prompt))
+        assert np.abs(found - prompted.encode("the bank")).max() > 1e-3
+        own = getattr(prompted, method)("the bank", prompt="")
+        assert_near(own, prompted.encode("the bank"))
+    assert_near(
+        prompted.encode("the bank", prompt_name="query"),
+        prompted.encode("the bank", prompt="find: "),
+    )
+
+
+def test_a_model_without_prompts_encodes_queries_as_texts(encoder):
+    np.testing.assert_array_equal(encoder.encode_query(TEXTS), encoder.encode(TEXTS))
+
+
+def test_an_encoder_takes_a_model_by_its_name_or_its_bundle(encoder, tiny_bundle):
+    wanted = encoder.encode(TEXTS)
+    spec = VectorSpec(dim=4)
+    assert_near(bert_embed.Encoder(tiny_bundle, spec).encode(TEXTS), wanted[:, :4])
+    assert_near(bert_embed.Encoder(encoder.bundle).encode(TEXTS), wanted)
+    with pytest.raises(bert_embed.SettingError, match="model must be a str, got 3"):
+        bert_embed.Encoder(3)
+    with pytest.raises(bert_embed.SettingError, match="spec must be a VectorSpec, got a dict"):
+        bert_embed.Encoder(encoder.bundle, {"dim": 4})
+
+
+def test_an_encoder_says_what_it_is(encoder, tiny_bundle):
+    assert encoder.dimension == encoder.get_sentence_embedding_dimension() == 32
+    assert bert_embed.load(tiny_bundle, dim=7).get_embedding_dimension() == 7
+    assert encoder.device == "cpu"
+    shown = repr(bert_embed.load(tiny_bundle, pooling="cls", dim=7))
+    assert "dimension=7, layers=(-1,), pooling='cls', max_seq_length=64" in shown
+
+
+def test_the_length_of_texts_can_be_set(tiny_bundle):
+    encoder = bert_embed.load(tiny_bundle, max_seq_length=6)
+    assert encoder.max_seq_length == 6
+    long, short = "money " * 9, "money " * 4
+    with pytest.warns(bert_embed.TruncationWarning, match="cut at 6 tokens"):
+        assert_near(encoder.encode(long), encoder.encode(short))
+    encoder.max_seq_length = 64
+    assert np.abs(encoder.encode(long) - encoder.encode(short)).max() > 1e-3
+    for wrong, message in ((65, "must be between 3 and 64"), ("9", "must be an integer")):
+        with pytest.raises(bert_embed.SettingError, match=f"max_seq_length {message}"):
+            encoder.max_seq_length = wrong
+
+
+def test_similarities_are_cosines(encoder):
+    one, other = np.array([[1, 0], [1, 1], [0, 0]]), [[2, 0], [0, 3], [1, -1]]
+    half = np.sqrt(0.5)
+    found = encoder.similarity(one, other)
+    assert found.dtype == np.float32
+    assert_near(found, [[1, 0, half], [half, half, 0], [0, 0, 0]])
+    assert_near(encoder.similarity_pairwise(one, other), [1, half, 0])
+    assert encoder.similarity([1, 0], one).shape == (1, 3)
+    for wrong, message in (
+        ([[1, 2, 3]], "other must be vectors of 2 numbers, got 3"),
+        ([["a", "b"]], r"other must be vectors, numbers \[vectors, dim\]"),
+        (np.ones((1, 1, 2)), r"other must be numbers \[vectors, dim\] or \[dim\], got \(1, 1, 2\)"),
+    ):
+        with pytest.raises(bert_embed.SettingError, match=message):
+            encoder.similarity(one, wrong)
+    with pytest.raises(
+        bert_embed.SettingError, match="other must be 3 vectors as the first, got 1"
+    ):
+        encoder.similarity_pairwise(one, [1, 0])

@@ -1,0 +1,173 @@
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.engines.retry_halves import NOT_FINITE
+from tests.support.models.tiny import small_vocabulary
+from tests.support.rounding import MINILM, assert_near, relative_error
+
+pytestmark = pytest.mark.numeric
+
+TEXTS = ["the bank", "river", "", "she made her way down to the bank of the river", "money " * 90]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bundle):
+    return bert_embed.load(tiny_bundle)
+
+
+def test_texts_become_vectors_in_their_order(encoder):
+    vectors = encoder.encode(TEXTS)
+    assert vectors.shape == (5, 32)
+    assert vectors.dtype == np.float32
+    assert_near(encoder.encode(TEXTS[::-1]), vectors[::-1])
+
+
+def test_a_vector_is_the_same_in_every_batch(minilm):
+    encoder = Encoder(minilm, threads=2)
+    texts = [f"{'word ' * (n % 40)} number {n}" for n in range(60)]
+    vectors = encoder.encode(texts)
+    assert_near(encoder.encode(texts, batch_tokens=64), vectors, MINILM)
+    alone = np.concatenate([encoder.encode([text]) for text in texts[:20]])
+    assert_near(alone, vectors[:20], MINILM)
+
+
+def test_the_packaged_model_knows_what_is_alike(minilm):
+    encoder = Encoder(minilm)
+    cat, dog, stock = encoder.encode(["A cat sits.", "A kitten is sitting.", "Stocks fell."])
+    assert cat @ dog > 0.6 > 0.2 > cat @ stock
+    assert np.linalg.norm(cat) == pytest.approx(1, abs=relative_error(MINILM))
+
+
+def test_no_texts_give_an_empty_array(encoder):
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.encode([], dim=7).shape == (0, 7)
+
+
+def test_settings_of_a_call_win_over_the_models(encoder):
+    assert encoder.encode(TEXTS, layers=[-1, -2], layer_combine="concat").shape == (5, 64)
+    assert encoder.encode(TEXTS, pooling="mean_max", dim=3).shape == (5, 3)
+    norms = np.linalg.norm(encoder.encode(TEXTS, normalize=True), axis=1)
+    np.testing.assert_allclose(norms, 1, atol=relative_error())
+    loaded = bert_embed.load(encoder.bundle.path, pooling="cls")
+    assert_near(loaded.encode(TEXTS), encoder.encode(TEXTS, pooling="cls"))
+
+
+def test_a_text_that_is_refused_is_counted_from_the_first_one(encoder):
+    texts = ["a"] * 1_100 + ["money " * 70]
+    with pytest.raises(bert_embed.SettingError, match="texts number 1100 is longer than 64 tokens"):
+        encoder.encode(texts, long_text="reject", show_progress_bar=True)
+
+
+def test_long_texts_are_cut(encoder):
+    vectors = encoder.encode(["money " * 5, "money " * 4], max_seq_length=6)
+    assert_near(vectors[0], vectors[1])
+
+
+def test_a_pair_is_not_its_first_text(encoder):
+    single, pair = encoder.encode(["the bank"]), encoder.encode(["the bank"], ["the river"])
+    assert np.abs(single - pair).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "message"),
+    [
+        (["a", None], {}, "texts must be str, number 1 is NoneType"),
+        (["a"], {"texts_b": "b"}, "texts_b must be a list of texts, got one str"),
+        (["a"], {"texts_b": []}, "texts_b must be 1 text, got 0"),
+        (["a"], {"layers": [3]}, "layers must be between -3 and 2"),
+        (["a"], {"max_seq_length": 65}, "max_seq_length must be between 3 and 64"),
+        (["a"], {"max_seq_length": 2}, "max_seq_length must be between 3 and 64"),
+        (["a"], {"batch_tokens": 0}, "batch_tokens must be at least 1"),
+        (["a"], {"pooling": "best"}, "pooling must be one of"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused(encoder, texts, settings, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.encode(texts, **settings)
+
+
+@pytest.mark.parametrize(
+    ("ids", "splits", "message"),
+    [
+        ([2, 3] * 40, [0, 80], "rows must have at most 64 tokens, one has 80"),
+        ([2, 3], [0, 0, 2], "rows must have at least 1 token, number 0 has none"),
+        ([2, 9999, 3], [0, 3], "input_ids must be between 0 and"),
+        ([2, -1, 3], [0, 3], "input_ids must be between 0 and"),
+    ],
+)
+def test_rows_the_model_cannot_take_are_refused(encoder, ids, splits, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.embed_rows(np.array(ids, np.int32), np.array(splits))
+
+
+def test_rows_are_counted_with_their_filling(encoder):
+    ids, splits = np.array([2, 40, 3, 2, 3], np.int32), np.array([0, 3, 5])
+    done = encoder.embed_rows(ids, splits)
+    assert (done.tokens, done.padded_tokens, done.batches, done.failed) == (5, 5, 2, {})
+    none = encoder.embed_rows(ids[:0], splits[:1])
+    assert (none.vectors.shape, none.tokens, none.padded_tokens) == ((0, 32), 0, 0)
+
+
+def test_a_row_without_a_finite_vector_fails_alone(poisoned_bundle):
+    poisoned = Encoder(read_bundle(poisoned_bundle))
+    vault = small_vocabulary().index("vault")
+    ids = np.array([2, 40, 3, 2, vault, 3, 2, 41, 3], np.int32)
+    done = poisoned.embed_rows(ids, np.array([0, 3, 6, 9]))
+    assert done.failed == {1: NOT_FINITE}
+    assert not done.vectors[1].any()
+    good = poisoned.embed_rows(np.delete(ids, [3, 4, 5]), np.array([0, 3, 6]))
+    assert_near(done.vectors[[0, 2]], good.vectors)
+    with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
+        poisoned.encode(["bank", "vault"])
+    with pytest.raises(RuntimeError, match="1 text failed, the first is 1: vector is not finite"):
+        poisoned.encode(["bank " * 80, "vault " * 80, "bank"], long_text="window")
+
+
+def test_a_model_that_fails_on_every_row_is_broken(poisoned_bundle):
+    poisoned = Encoder(read_bundle(poisoned_bundle))
+    with pytest.raises(RuntimeError, match="the model failed on all of 2 rows: vector is not"):
+        poisoned.encode(["vault", "vault vault"])
+
+
+def test_several_threads_may_call_at_once(encoder):
+    texts = [f"number {n} " * (n % 9) for n in range(40)]
+    wanted = {dim: encoder.encode(texts, dim=dim) for dim in (3, 5, 8)}
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda dim: (dim, encoder.encode(texts, dim=dim)), [3, 5, 8] * 4))
+    for dim, vectors in found:
+        assert_near(vectors, wanted[dim])
+
+
+def test_threads_below_one_are_refused(tiny_bundle):
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        Encoder(read_bundle(tiny_bundle), threads=0)
+
+
+def test_an_unknown_setting_is_named(tiny_bundle):
+    with pytest.raises(
+        ValueError, match="colour is not a setting, those are dense, device, dim, layer_combine"
+    ):
+        bert_embed.load(tiny_bundle, colour="red")
+
+
+def test_importing_bert_loads_no_tensorflow():
+    names = ("bundle.bundle", "bundle.find", "encoder", "bundle.default_model", "engines.batches")
+    modules = ", ".join(f"bert_embed.{name}" for name in names)
+    script = f"import sys, {modules}; print('tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_public_names_are_found_late():
+    assert bert_embed.Encoder is Encoder
+    with pytest.raises(AttributeError, match="no attribute 'Decoder'"):
+        _ = bert_embed.Decoder

@@ -1,0 +1,248 @@
+"""Tokens, words, windows and prompts of real texts, against one plain row at a time."""
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.rows.documents import tokenize_documents
+from bert_embed.rows.layout import lay_out
+from bert_embed.specs import TextSpec, VectorSpec
+from tests.support.models.plain_bert import PlainBert, gelu
+from tests.support.models.tiny import write_tiny_huggingface
+from tests.support.rounding import MINILM, assert_near
+
+pytestmark = pytest.mark.numeric
+
+TEXTS = [
+    "The bank, of the river!",
+    "money",
+    "embeddings  are\tnot\u200b words",
+    "Ünïcode café 銀行",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(minilm):
+    return Encoder(minilm)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_bundle):
+    return Encoder(read_bundle(tiny_bundle))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Ids of one row to its hidden states, `[3, tokens, hidden]`, in NumPy."""
+    bert = PlainBert(write_tiny_huggingface(tmp_path_factory.mktemp("same")), 4, gelu)
+    return lambda ids: np.stack(bert.hidden_states(np.array(ids), np.zeros(len(ids), np.int64)))
+
+
+def row_of(encoder, text):
+    tokenizer = encoder.tokenizer
+    return tokenizer.encode(text)
+
+
+def test_tokens_carry_their_text_their_place_and_the_hidden_states(tiny, plain):
+    for text, found in zip(
+        TEXTS, tiny.encode_tokens(TEXTS, layers=[-1, 0], layer_combine="concat"), strict=True
+    ):
+        ids = row_of(tiny, text)
+        assert found.texts == tiny.tokenizer.tokens(ids)
+        states = plain(ids)
+        assert_near(found.vectors, np.hstack([states[2], states[0]]))
+        assert (found.starts[0], found.stops[0], found.starts[-1]) == (-1, -1, -1)
+        offsets = tiny.tokenizer.encode_with_offsets([text])
+        assert found.starts[1:-1].tolist() == offsets.starts.tolist()
+        assert found.stops[1:-1].tolist() == offsets.stops.tolist()
+
+
+def test_a_token_seen_twice_has_two_vectors_that_differ_by_context(encoder):
+    (found,) = encoder.encode_tokens(["apple eats an apple"])
+    at = [n for n, token in enumerate(found.texts) if token == "apple"]
+    assert [(found.starts[n], found.stops[n]) for n in at] == [(0, 5), (14, 19)]
+    one, other = (found.vectors[n] / np.linalg.norm(found.vectors[n]) for n in at)
+    assert one @ other < 0.99
+
+
+def test_pairs_have_offsets_in_the_text_of_each_token(encoder):
+    (found,) = encoder.encode_tokens(["the bank"], ["of a river"])
+    assert found.texts == ["[CLS]", "the", "bank", "[SEP]", "of", "a", "river", "[SEP]"]
+    assert found.starts.tolist() == [-1, 0, 4, -1, 0, 3, 5, -1]
+    assert found.stops.tolist() == [-1, 3, 8, -1, 2, 4, 10, -1]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sum", "first", "last", "max"])
+def test_words_are_merged_from_their_tokens(encoder, pooling):
+    text = "The embeddings, unquestionably."
+    (found,) = encoder.encode_words([text], word_pooling=pooling)
+    assert found.texts == ["The", "embeddings", ",", "unquestionably", "."]
+    assert [text[a:b] for a, b in zip(found.starts, found.stops, strict=True)] == found.texts
+    (tokens,) = encoder.encode_tokens([text])
+    assert tokens.texts[2:6] == ["em", "##bed", "##ding", "##s"]
+    pieces = tokens.vectors[2:6]
+    wanted = {
+        "mean": pieces.mean(0),
+        "sum": pieces.sum(0),
+        "first": pieces[0],
+        "last": pieces[-1],
+        "max": pieces.max(0),
+    }
+    assert_near(found.vectors[1], wanted[pooling])
+
+
+def test_the_callers_words_stay_one_to_one(encoder):
+    words = ["EU", "", "rejects", "\u200b", "German-made", "call", "."]
+    (found,) = encoder.encode_words([words], max_seq_length=9)
+    assert found.texts == words
+    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=9)
+    assert tokens.texts[1:-1] == ["eu", "rejects", "german", "-", "made", "call", "."]
+    alone = [np.isnan(vector).all() for vector in found.vectors]
+    assert alone == [False, True, False, True, False, False, False]
+    assert_near(found.vectors[4], tokens.vectors[3:6].mean(0))
+    (cut,) = encoder.encode_words([words], max_seq_length=6)
+    assert cut.texts == words
+    assert np.isnan(cut.vectors[5:]).all()
+    (tokens,) = encoder.encode_tokens([" ".join(words)], max_seq_length=6)
+    assert_near(cut.vectors[4], tokens.vectors[3:5].mean(0))
+
+
+def test_lists_of_words_and_texts_may_stand_together(encoder):
+    found = encoder.encode_words(["two  words", ["two  words", "more"], "!"])
+    assert [each.texts for each in found] == [["two", "words"], ["two  words", "more"], ["!"]]
+    assert found[0].starts.tolist() == [0, 5]
+    assert found[1].starts.tolist() == [0, 11]
+
+
+def laid_out(encoder, texts, spans=None, **settings):
+    made = TextSpec(**{"max_seq_length": 16, "granularity": ("word",), **settings})
+    documents = tokenize_documents(
+        encoder.tokenizer, texts, offsets=True, prompt=made.prompt, spans=spans
+    )
+    return lay_out(documents, made, encoder.tokenizer)
+
+
+def test_a_word_says_whether_it_was_cut(encoder):
+    _, layout = laid_out(encoder, ["a b embeddings c"], max_seq_length=6)
+    assert layout.words.texts.texts == ["a", "b", "embeddings"]
+    assert layout.words.truncated.tolist() == [False, False, True]
+    assert (layout.words.last - layout.words.first).tolist() == [1, 1, 2]
+
+
+def test_spans_take_the_tokens_they_touch(encoder):
+    text = "the river bank and the money bank"
+    spans = [[(4, 14), (0, len(text)), (23, 26)], []]
+    _, layout = laid_out(encoder, [text, "none"], spans, granularity=("span",))
+    assert layout.spans.texts.splits.tolist() == [0, 3, 3]
+    assert layout.spans.first.tolist() == [2, 1, 6]
+    assert layout.spans.last.tolist() == [4, 8, 7]
+
+
+def test_a_prompt_stands_before_the_text_and_has_no_place_in_it(encoder):
+    rows, layout = laid_out(encoder, ["river"], prompt="query: ", granularity=("token", "word"))
+    names = encoder.tokenizer.tokens(rows.input_ids)
+    assert names == ["[CLS]", "query", ":", "river", "[SEP]"]
+    assert layout.tokens.starts.tolist() == [-1, -1, -1, 0, -1]
+    assert layout.tokens.stops.tolist() == [-1, -1, -1, 5, -1]
+    assert layout.words.texts.texts == ["river"]
+    assert layout.words.first.tolist() == [3]
+
+
+def test_a_prompt_is_the_text_before_the_text(encoder):
+    prompted = encoder.encode(["a river"], prompt="query: ")
+    assert_near(prompted, encoder.encode(["query: a river"]), MINILM)
+    assert np.abs(prompted - encoder.encode(["a river"])).max() > 0.01
+    always = bert_embed.load("minilm", prompt="query: ")
+    assert_near(always.encode(["a river"]), prompted, MINILM)
+    assert_near(always.encode(["a river"], prompt=""), encoder.encode(["a river"]), MINILM)
+
+
+@pytest.mark.parametrize("prompt", ["find", "so: qx", "x" * 150, "river\u200b"])
+def test_a_prompt_that_runs_into_the_text_is_refused(tiny, prompt):
+    with pytest.raises(ValueError, match="would run into the first word of a text"):
+        tiny.encode(["ing", "x" * 150], prompt=prompt)
+
+
+def test_a_prompt_leaves_room_for_a_text(tiny):
+    for long_text in ("truncate", "window"):
+        with pytest.raises(ValueError, match="prompt has 5 tokens, which leaves no room"):
+            tiny.encode(["the bank"], prompt="a " * 5, max_seq_length=7, long_text=long_text)
+
+
+def test_a_prompt_may_be_left_out_of_the_pooling(tiny, plain):
+    found = Encoder(tiny.bundle, VectorSpec(pool_prompt=False), prompt="a b ").encode(["bank of"])
+    states = plain(row_of(tiny, "a b bank of"))[-1]
+    assert_near(found[0], states[3:].mean(0))
+
+
+def test_several_poolings_are_joined_in_their_order(tiny, plain):
+    found = tiny.encode(["bank of", "river"], pooling="cls,max,mean")
+    for vector, text in zip(found, ["bank of", "river"], strict=True):
+        states = plain(row_of(tiny, text))[-1]
+        wanted = np.concatenate([states[0], states.max(0), states.mean(0)])
+        assert_near(vector, wanted)
+
+
+def test_windows_are_merged_by_their_tokens_and_then_scaled(tiny, plain):
+    tokenizer = tiny.tokenizer
+    text = "the bank of the river and the money of the bank"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    spec = VectorSpec(pool_special_tokens=False, normalize=True, dim=7)
+    encoder = Encoder(tiny.bundle, spec)
+    found = encoder.encode([text, "bank"], max_seq_length=8, long_text="window", stride=2)
+    spans = [(at, min(at + 6, len(ids))) for at in range(0, len(ids) - 2, 4)]
+    rows = [[tokenizer.cls_id, *ids[a:b], tokenizer.sep_id] for a, b in spans]
+    means = [plain(row)[-1][1:-1].mean(0) for row in rows]
+    merged = np.average(means, axis=0, weights=[b - a for a, b in spans])[:7]
+    assert_near(found[0], merged / np.linalg.norm(merged))
+    assert_near(found[1], encoder.encode(["bank"])[0])
+
+
+def test_tokens_of_a_long_text_stand_once_each_with_the_widest_context(tiny, plain):
+    text = "the bank of the river and the money of the bank"
+    rows, layout = laid_out(
+        tiny, [text], max_seq_length=8, long_text="window", stride=3, granularity=("token",)
+    )
+    tokens = layout.tokens
+    assert tokens.ids.tolist() == row_of(tiny, text)
+    starts = tiny.tokenizer.encode_with_offsets([text]).starts.tolist()
+    assert tokens.starts.tolist() == [-1, *starts, -1]
+    at = rows.row_splits[tokens.row] + tokens.place
+    assert rows.input_ids[at].tolist() == row_of(tiny, text)
+
+
+def test_windows_cannot_be_had_of_pairs(encoder):
+    with pytest.raises(ValueError, match="long_text window is for single texts"):
+        encoder.encode(["a"], ["b"], long_text="window", stride=1)
+
+
+def test_a_text_too_long_is_refused_where_asked(encoder):
+    with pytest.raises(ValueError, match="texts number 1 is longer than 5 tokens"):
+        encoder.encode(["a b c", "a b c d"], max_seq_length=5, long_text="reject")
+    assert encoder.encode(["a b c"], max_seq_length=5, long_text="reject").shape == (1, 384)
+
+
+def test_a_stack_has_an_axis_of_layers(tiny):
+    stack = {"layers": [-1, 0], "layer_combine": "stack"}
+    found = tiny.encode(["bank of", "river"], **stack)
+    assert found.shape == (2, 2, 32)
+    assert_near(found[:, 1], tiny.encode(["bank of", "river"], layers=[0]))
+    (tokens,) = tiny.encode_tokens(["bank of"], **stack)
+    assert tokens.vectors.shape == (4, 2, 32)
+    (words,) = tiny.encode_words(["bank of"], dim=3, **stack)
+    assert words.vectors.shape == (2, 2, 3)
+    assert_near(words.vectors, tokens.vectors[1:3, :, :3])
+
+
+def test_what_python_people_get_wrong_is_named(tiny):
+    for settings, message in (
+        ({"layers": "-1,-2"}, r"layers must be integers, such as \[-1, -2\], got '-1,-2'"),
+        ({"layers": [-1, -2]}, "names 2 layers: say how they become one vector"),
+    ):
+        for call in (tiny.encode, tiny.encode_tokens, tiny.encode_words):
+            with pytest.raises(ValueError, match=message):
+                call(["a"], **settings)
+    with pytest.raises(ValueError, match="stride requires long_text window"):
+        tiny.encode(["a"], stride=3)

@@ -1,0 +1,64 @@
+"""The nearest vectors of a run are those of a plain computation over all of them, in its order."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bert_embed
+from bert_embed.formats.number_types import OUTPUT_DTYPES
+from bert_embed.nearest import nearest
+from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.vectors import EmbeddingBlock
+from bert_embed.transforms.write.writer import write_block
+
+FILES, ROWS, WIDTH = 5, 2500, 24
+
+
+@pytest.fixture(params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")])
+def output(request, tmp_path):
+    """Vectors of which every fifth is one of two, and one is zero."""
+    dtype, output_format = request.param
+    random = np.random.default_rng(5)
+    settings = {"shape": [WIDTH], "output_dtype": dtype, "granularity": ["sentence"]}
+    written = {"files": FILES, "bytes": 0, "rows": FILES * ROWS}
+    for number in range(FILES):
+        vectors = random.standard_normal((ROWS, WIDTH), np.float32)
+        vectors[::5] = np.random.default_rng(6).standard_normal((2, WIDTH), np.float32)[number % 2]
+        vectors[7] = 0
+        block = EmbeddingBlock(
+            part=Part(number, 0, records=ROWS),
+            ids=pa.array([f"{number}-{row}" for row in range(ROWS)]),
+            num_tokens=np.ones(ROWS, np.int32),
+            truncated=np.zeros(ROWS, bool),
+            text_hash=np.zeros(ROWS, np.int64),
+            vectors=vectors,
+        )
+        report = write_block(block, str(tmp_path), "run", output_format, settings)
+        written["bytes"] += sum(file.bytes for file in report.files.values())
+    run = {"run": "run", "status": "done", "vectors": settings}
+    (tmp_path / "run.json").write_text(json.dumps(run | {"written": {"embeddings": written}}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("count", [1, 7])
+@pytest.mark.parametrize("k", [1, 40, 1100])
+def test_hits_are_those_of_a_plain_computation(output, count, k):
+    ids, vectors = bert_embed.read(output)
+    wide = vectors.astype(np.float64)
+    lengths = np.sqrt((wide * wide).sum(axis=1))
+    queries = np.random.default_rng(8).standard_normal((count, WIDTH), np.float32)
+    queries[0] = vectors[10]  # of many equal ones
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(
+        str(output), json.loads((output / "run.json").read_text())["vectors"], queries, k
+    )
+    assert len(found) == count
+    for query, hits in zip(queries, found, strict=True):
+        scores = (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+        best = np.argsort(-scores, kind="stable")[:k]
+        assert [hit.at.id for hit in hits] == [ids[row] for row in best]
+        assert [hit.score for hit in hits] == scores[best].tolist()
+        files = [f"embeddings/part-{row // ROWS:07d}-00000" for row in best.tolist()]
+        assert [hit.file.split(".")[0] for hit in hits] == files

@@ -1,0 +1,345 @@
+"""The tokenizer equals the reference: on golden texts, on generated ones, for any vocabulary."""
+
+import functools
+import json
+import random
+import sys
+import threading
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.tokenizer import Tokenizer
+from tests.support.models.reference_tokenizer import reference_tokens
+
+GOLDEN = Path(__file__).parents[2] / "data" / "tokenization.jsonl"
+SETTINGS = [(True, 200), (True, 100), (False, 200), (False, 100)]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+# What makes tokenizers differ: sigma in all its forms, marks that move, marks that stay, spaces
+# that are not spaces, characters that vanish, that grow, that shrink, that are two words.
+ODD = (
+    "ΣσςΑ'’·.\u0345\u00ad\u200b\u200d\ufeff\0\ufffd\u2028\u2029\x85\x1c\x0b\xa0\u3000\u1680\t\n\r "
+    "\u0301\u0327\u0338\u302e\u302f\U0001d165\U0001d16d\U0001d15e\u1b44\U00016ff0\u0f71\u093f"
+    "İıſẞßÅΩKﬁ…½™①㍿Ⅷ\u037e\u1fef\u2260\u212b한각힣豈\U0002f800一鿿\U0002ceaf\ud800\udfff\U0010ffff"
+)
+ASCII = "".join(map(chr, range(128)))
+LETTERS = "etaoinshrdlu" * 3 + "ETAOINSHRDLU" + "  ,.-'0123456789"
+SCRIPTS = [
+    (0xA0, 0x250), (0x300, 0x370), (0x370, 0x400), (0x400, 0x530), (0x590, 0x600), (0x600, 0x700),
+    (0x900, 0x980), (0xE00, 0xE80), (0x1100, 0x1200), (0x1E00, 0x2000), (0x2000, 0x2070),
+    (0x3040, 0x3100), (0x4E00, 0x5000), (0xAC00, 0xAE00), (0x1D100, 0x1D200), (0x1F600, 0x1F650),
+]  # fmt: skip
+
+BANK = [2044, 11065, 2769, 2013, 1996, 2924, 11632, 1010, 1996, 2924]
+BANK += [27307, 2001, 2464, 5645, 2006, 1996, 5900, 2314, 2924, 1012]
+
+
+@pytest.fixture(scope="session")
+def vocab(minilm: Bundle) -> list[str]:
+    return Path(minilm.path, "vocab.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="session")
+def wide_vocab(vocab: list[str]) -> list[str]:
+    """The real vocabulary and every character: else most odd words are [UNK] whatever is done."""
+    known = set(vocab)
+    chars = [char for char in map(chr, range(sys.maxunicode + 1)) if is_assigned(char)]
+    return vocab + [e for char in chars for e in (char, f"##{char}") if e not in known]
+
+
+def is_assigned(char: str) -> bool:
+    return unicodedata.category(char) not in ("Cn", "Co")
+
+
+def differences(
+    texts: list[str], tokenizer: Tokenizer, lower_case: bool, max_word_chars: int
+) -> list:
+    """Texts whose ids or offsets are not the reference's, with both."""
+    ids = entry_ids(tokenizer.vocab)
+    seen = tokenizer.encode_with_offsets(texts)
+    flat, splits = tokenizer.encode_flat(texts)
+    assert np.array_equal(flat, seen.ids)
+    assert np.array_equal(splits, seen.row_splits)
+    columns = np.stack([seen.ids, seen.starts, seen.stops], axis=1).tolist()
+    wrong = []
+    for text, (start, stop) in zip(texts, pairwise(splits.tolist()), strict=True):
+        expected = reference_tokens(text, ids, lower_case, max_word_chars)
+        if [tuple(row) for row in columns[start:stop]] != expected:
+            wrong.append((text, columns[start:stop], expected))
+    return wrong
+
+
+@functools.lru_cache(maxsize=4)
+def entry_ids(vocab: tuple[str, ...]) -> dict[str, int]:
+    return {entry: row for row, entry in enumerate(vocab)}
+
+
+def generated_text(draw: random.Random, pages: list[int]) -> str:
+    """A text of one of several kinds, mostly short; any code points are of these pages of 256."""
+    kind = draw.randrange(8)
+    length = draw.choice([0, 1, 2, 5, 10, 20, 40])
+    if kind == 0:
+        return "".join(chr(draw.choice(pages) * 256 + draw.randrange(256)) for _ in range(length))
+    if kind == 1:
+        return "".join(draw.choices(ASCII, k=length))
+    if kind == 2 and draw.random() < 0.1:
+        # The reference takes time that grows with the square of a word: seldom, and at the limits.
+        length = draw.choice([95, 99, 100, 101, 199, 200, 201, 204])
+        return draw.choice(["a", "ab", "é", "Σ", "한", "\u0301", "="]) * length
+    if kind == 3:
+        return "".join(draw.choices(ODD, k=length))
+    if kind == 4:
+        return "".join(draw.choices(LETTERS, k=length))
+    script = range(*draw.choice(SCRIPTS))
+    other = [
+        " ",
+        draw.choice(ODD),
+        draw.choice(LETTERS),
+        chr(draw.choice(range(*draw.choice(SCRIPTS)))),
+    ]
+    return "".join(
+        draw.choice(other) if draw.random() < 0.3 else chr(draw.choice(script))
+        for _ in range(length)
+    )
+
+
+@pytest.mark.parametrize(("lower_case", "max_word_chars"), SETTINGS)
+def test_golden_texts_have_the_ids_of_google_research(vocab, lower_case, max_word_chars):
+    golden = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").split("\n") if line]
+    column = f"{'lower' if lower_case else 'cased'}_{max_word_chars}"
+    texts = [row["text"] for row in golden]
+    seen = Tokenizer(vocab, lower_case, max_word_chars).encode(texts, add_special_tokens=False)
+    assert seen == [row[column] for row in golden]
+    ids = {entry: row for row, entry in enumerate(vocab)}
+    reference = [reference_tokens(text, ids, lower_case, max_word_chars) for text in texts]
+    assert [[token[0] for token in row] for row in reference] == [row[column] for row in golden]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lower_case", "max_word_chars"), SETTINGS)
+def test_generated_texts_have_the_ids_and_offsets_of_the_reference(
+    wide_vocab, lower_case, max_word_chars
+):
+    tokenizer = Tokenizer(wide_vocab, lower_case, max_word_chars)
+
+    # A smaller seed is no smaller example.
+    @settings(max_examples=26, deadline=None, database=None, phases=[Phase.generate])
+    @given(seed=st.integers(0, 2**32))
+    def check(seed):
+        draw = random.Random(seed)
+        # Not all 4352 pages: the tokenizer takes longer to learn one than to read ten texts.
+        pages = draw.sample(range((sys.maxunicode + 1) // 256), 50)
+        texts = [generated_text(draw, pages) for _ in range(1000)]
+        assert differences(texts, tokenizer, lower_case, max_word_chars) == []
+
+    check()
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_small_texts_have_the_ids_and_offsets_of_the_reference(wide_vocab, lower_case):
+    tokenizer = Tokenizer(wide_vocab, lower_case, 12)
+
+    @settings(max_examples=150, deadline=None)
+    @given(texts=st.lists(st.text(st.sampled_from(ODD + LETTERS) | st.characters()), max_size=8))
+    def check(texts):
+        assert differences(texts, tokenizer, lower_case, 12) == []
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_every_code_point_is_read_as_the_reference_reads_it(wide_vocab, lower_case):
+    # Of ideographs and Hangul syllables, all alike, one in 16.
+    texts = [
+        f"a{chr(code)}b"
+        for code in range(sys.maxunicode + 1)
+        if code % 16 == 0
+        or (code not in range(0x3400, 0xD7A4) and code < 0x20000 and is_assigned(chr(code)))
+    ]
+    assert differences(texts, Tokenizer(wide_vocab, lower_case), lower_case, 200) == []
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), lower_case=st.booleans(), max_word_chars=st.integers(1, 6))
+def test_any_vocabulary_gives_the_ids_of_the_reference(data, lower_case, max_word_chars):
+    piece = st.text("abAé#-.Σσς \n", max_size=4)
+    pieces = data.draw(st.lists(piece | piece.map("##".__add__), max_size=40))
+    vocab = data.draw(st.permutations(SPECIALS + list("ab") + ["##a", "##b"] + pieces))
+    texts = data.draw(st.lists(st.text("abABéÉ#-. Σ", max_size=12), max_size=20))
+    tokenizer = Tokenizer(vocab, lower_case, max_word_chars)
+    assert differences(texts, tokenizer, lower_case, max_word_chars) == []
+
+
+def test_neighbours_in_a_call_do_not_matter(vocab):
+    tokenizer = Tokenizer(vocab)
+    texts = ["ΑΣ", "Α", "\u0301a", "", "e", "\U0001d165", "\U0001d16d", "a", "'", "Σ", "b" * 150]
+    draw = random.Random(1)
+    for _ in range(50):
+        draw.shuffle(texts)
+        assert tokenizer.encode(texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_a_long_text_gives_what_its_words_give(vocab):
+    words = ["unaffable", "ΟΔΟΣ", "日本語", "naïve", "it's"] * 20_000
+    text = " ".join(words)
+    tokenizer = Tokenizer(vocab)
+    seen = tokenizer.encode_with_offsets(["a", text, "b"])
+    expected = [tokenizer.encode_with_offsets([word]) for word in words[:5]]
+    ids = np.concatenate([e.ids for e in expected] * 20_000)
+    starts = np.cumsum([0] + [len(word) + 1 for word in words])
+    first = np.concatenate(
+        [expected[i % 5].starts + start for i, start in enumerate(starts[:-1].tolist())]
+    )
+    assert np.array_equal(seen.ids[1:-1], ids)
+    assert np.array_equal(seen.starts[1:-1], first)
+    assert seen.row_splits.tolist() == [0, 1, len(ids) + 1, len(ids) + 2]
+
+
+def test_a_word_longer_than_any_chunk_is_one_unknown(vocab):
+    seen = Tokenizer(vocab).encode_with_offsets(["x " + "a" * 300_000 + " y"])
+    assert seen.stops.tolist() == [1, 300_002, 300_004]
+    assert seen.ids[1] == vocab.index("[UNK]")
+
+
+def test_no_texts_and_blank_texts_give_no_tokens(vocab):
+    tokenizer = Tokenizer(vocab)
+    ids, splits = tokenizer.encode_flat([])
+    assert (ids.dtype, ids.shape, splits.dtype, splits.tolist()) == (np.int32, (0,), np.int64, [0])
+    ids, splits = tokenizer.encode_flat(["", " \t", "\0\u200b"])
+    assert (ids.dtype, ids.shape, splits.dtype, splits.tolist()) == (
+        np.int32,
+        (0,),
+        np.int64,
+        [0] * 4,
+    )
+    assert tokenizer.encode([]) == []
+
+
+def test_special_tokens_in_a_text_are_text(vocab):
+    tokenizer = Tokenizer(vocab)
+    assert tokenizer.tokenize("[CLS] a [SEP]") == ["[", "cl", "##s", "]", "a", "[", "sep", "]"]
+
+
+def test_offsets_point_into_the_original_text(vocab):
+    text = "Cafe\u0301 a\u200bb 한 ẞ日本"
+    seen = Tokenizer(vocab).encode_with_offsets([text])
+    spans = [text[start:stop] for start, stop in zip(seen.starts, seen.stops, strict=True)]
+    assert spans == ["Cafe", "a\u200bb", "한", "한", "한", "ẞ", "日", "本"]
+    assert (seen.starts.dtype, seen.stops.dtype) == (np.int32, np.int32)
+
+
+@pytest.mark.slow
+def test_a_full_cache_changes_nothing(vocab):
+    words = [f"{number:x}" for number in range(300_000)]
+    ids = Tokenizer(vocab).encode_flat(words)[0]
+    again = Tokenizer(vocab)
+    parts = [again.encode_flat(words[at : at + 1000])[0] for at in range(0, 300_000, 1000)]
+    assert np.array_equal(np.concatenate(parts), ids)
+
+
+def test_threads_can_share_a_tokenizer(vocab):
+    tokenizer = Tokenizer(vocab)
+    texts = [f"word{number} naïve 日{chr(0x4E00 + number)}" for number in range(3000)]
+    expected = Tokenizer(vocab).encode_flat(texts)[0]
+    seen = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(tokenizer.encode_flat(texts)[0]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(ids, expected) for ids in seen)
+    assert len(seen) == 4
+
+
+def test_a_vocabulary_file_is_read_as_the_reference_reads_it(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("[PAD]\r\n[UNK] \n[CLS]\n[SEP]\n\na\u2028b\n a\na\n".encode())
+    tokenizer = Tokenizer(path)
+    assert tokenizer.vocab == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "", "a\u2028b", "a", "a")
+    assert tokenizer.encode("a b", add_special_tokens=False) == [7, 1]
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id) == (2, 3, 0, 1)
+
+
+def test_the_special_tokens_of_mpnet_are_found_and_never_read_from_a_text():
+    entries = ["<s>", "<pad>", "</s>", "[PAD]", "<", "s", ">", "/", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer = Tokenizer(entries, special_tokens="mpnet")
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id) == (0, 2, 1, 8)
+    assert tokenizer.encode("<s> </s>") == [0, 4, 5, 6, 4, 7, 5, 6, 2]
+    assert Tokenizer(entries).cls_id == 9
+    with pytest.raises(ValueError, match=r"special_tokens must be .*, got 'roberta'"):
+        Tokenizer(entries, special_tokens="roberta")
+
+
+def test_a_vocabulary_without_special_tokens_is_refused():
+    with pytest.raises(ValueError, match=r"the vocabulary lacks \[CLS\], \[UNK\]"):
+        Tokenizer(["[SEP]", "a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("I love Paris", [1045, 2293, 3000]),
+        ("embeddings", [7861, 8270, 4667, 2015]),
+        ("playing", [2652]),
+        ("I want to embed. Maybe now", [1045, 2215, 2000, 7861, 8270, 1012, 2672, 2085]),
+        (
+            "After stealing money from the bank vault, the bank robber was seen fishing on the "
+            "Mississippi river bank.",
+            BANK,
+        ),
+    ],
+    ids=["paris", "embeddings", "playing", "embed", "bank"],
+)
+def test_ids_are_those_that_the_articles_print(vocab, text, ids):
+    assert Tokenizer(vocab).encode(text) == [101, *ids, 102]
+
+
+def test_the_vocabulary_slice_is_the_one_the_articles_print(vocab):
+    printed = (
+        "knight lap survey ma ##ow noise billy ##ium shooting guide bedroom priest resistance "
+    )
+    printed += "motor homes sounded giant ##mer 150 scenes"
+    assert Tokenizer(vocab).tokens(range(5000, 5020)) == printed.split()
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_odd_entries_are_as_in_the_reference(tmp_path, lower_case):
+    """Of an entry that occurs twice the later id counts; blank ones, and NUL, match no word."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    odd = ["money", "", "", "##", "\0", "mon\0ey", "##\0", " ", "\t", "bank river", "\ufffd"]
+    entries = [*special, *odd, "m", "##oney", "money", "##oney", "b", "##\0", "a"]
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8", newline="\n")
+    texts = ["money m", "mon\0ey", "\0", "", " ", "b\0", "bank river", "\ufffd", "moneya", "\0a"]
+    for vocabulary in (path, entries):
+        tokenizer = Tokenizer(vocabulary, lower_case)
+        assert differences(texts, tokenizer, lower_case, 200) == []
+        assert len(tokenizer.vocab) == len(entries)
+        assert tokenizer.tokenize("money") == ["money"]
+        assert tokenizer.encode("money")[1] == entries.index("money", 5)
+
+
+def test_a_vocabulary_that_is_none_is_named(tmp_path):
+    for wrong, message in (
+        (3, "vocab must be a list of texts, got a int"),
+        (["[CLS]", 3], "vocab must be str, number 1 is int"),
+        (
+            tmp_path / "vocab.txt",
+            r"vocab .*vocab.txt cannot be read.*; a model's is Tokenizer\.from",
+        ),
+        (["[CLS]"], r"the vocabulary lacks \[SEP\], \[UNK\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Tokenizer(wrong)
