@@ -209,8 +209,8 @@ def test_wrong_arguments_are_refused_when_it_is_made(tiny_bundle, arguments, mes
 @pytest.mark.slow
 def test_making_it_loads_no_tensorflow(tiny_bundle):
     code = (
-        "import sys, transforms; assert 'apache_beam' not in sys.modules; "
-        f"transforms.EmbedDocuments({tiny_bundle!r}); sys.exit('tensorflow' in sys.modules)"
+        "import sys, bert_embed; assert 'apache_beam' not in sys.modules; "
+        f"bert_embed.EmbedDocuments({tiny_bundle!r}); sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
