@@ -33,7 +33,9 @@ def is_remote(path: str) -> bool:
 
 def _store(path: str) -> Any:
     """The module that reads and writes such paths; imported late, local runs need no other."""
-    return importlib.import_module(f"bert_embed.storage.{_kind(path)}") if is_remote(path) else local
+    return (
+        importlib.import_module(f"bert_embed.storage.{_kind(path)}") if is_remote(path) else local
+    )
 
 
 def _kind(address: str) -> str:

@@ -49,7 +49,7 @@ def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle, precision):
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
     code = (
-        "import sys, bert\n"
+        "import sys, bert_embed\n"
         f"encoder = bert_embed.load({tiny_bundle!r}, precision={precision!r})\n"
         "encoder.encode(['a text'], ['another'], pooling='pooler')\n"
         "encoder.encode_tokens(['a text'], layers=[0, 1], layer_combine='stack')\n"
@@ -63,7 +63,7 @@ def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
 
 def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
     code = (
-        "import sys, bert\n"
+        "import sys, bert_embed\n"
         "sys.modules['tensorflow'] = None\n"
         f"bert_embed.load({tiny_bundle!r}, device='xla_cpu').encode(['a text'])"
     )
