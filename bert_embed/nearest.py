@@ -1,6 +1,6 @@
 """Finds the vectors of a run that are nearest to queries, exactly, in one pass over its files."""
 
-import os
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.engines.cores import available_cores
 from bert_embed.formats.result_files import SentencePlace, read_ids, read_places, sentence_batches
 from bert_embed.results import has_reports, is_remote, vector_files
 from bert_embed.storage.parallel import in_parallel
+from bert_embed.storage.plurals import counted
 
 _ROWS = 1024  # vectors of a batch: few enough to stay in the processor's cache
 _TINY = np.finfo(np.float32).tiny
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
     """Finds the `k` best cosines of each query; of equal ones the first in the input's order.
 
     float32 products find the candidates, whose cosines are then computed in float64. So neither
-    batches nor threads change a result.
+    batches nor threads change a result. A vector that is not finite is no hit; a warning says
+    which files hold such vectors.
 
     Args:
         folder: Output folder of a run, local or gs://.
@@ -60,7 +64,7 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
     scan = _Scan(folder, settings, queries, k, not has_reports(folder))
     files = vector_files(folder, partial=True)
     # A file of Cloud Storage exists until the next one is requested.
-    found = map(scan, files) if is_remote(folder) else in_parallel(scan, files, os.cpu_count() or 1)
+    found = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
     for hits in found:
         scan.keep(hits)
     return scan.best
@@ -112,20 +116,25 @@ class _Scan:
         """The hits of one file that may be among the best."""
         scores = [np.empty(0)] * len(self._queries)
         rows = [np.empty(0, np.int64)] * len(self._queries)
-        floor, first = self._floor.copy(), 0
+        floor, first, not_finite = self._floor.copy(), 0, 0
         for batch in sentence_batches(path, self._settings, _ROWS, self._check_pages):
-            vectors = batch.vectors
+            rows_there = _finite_rows(batch.vectors)
+            not_finite += len(batch.vectors) - len(rows_there)
+            vectors = batch.vectors[rows_there] if not_finite else batch.vectors
             for number, near, exact in self._candidates(vectors, floor):
                 both = np.append(scores[number], exact)
                 order = np.argsort(-both, kind="stable")[: self._k]
                 scores[number] = both[order]
-                rows[number] = np.append(rows[number], near + first)[order]
+                rows[number] = np.append(rows[number], rows_there[near] + first)[order]
                 if len(order) == self._k:
                     floor[number] = max(floor[number], both[order[-1]])
-            first += len(vectors)
+            first += len(batch.vectors)
         wanted = np.unique(np.concatenate(rows))
         at = dict(zip(wanted.tolist(), read_places(path, self._settings, wanted), strict=True))
         name = f"{path.parent.name}/{path.name}"
+        if not_finite:
+            holds = counted(not_finite, "vector")
+            _LOG.warning("%s holds %s with NaN or infinity, which are left out", name, holds)
         return [
             [
                 Hit(score, name, at[row], folder=self._folder)
@@ -154,6 +163,13 @@ class _Scan:
             return vectors @ self._queries.T
         # For so little work the threads of a matrix product cost more than they gain.
         return np.vecdot(vectors, self._queries[0])[:, None]
+
+
+def _finite_rows(vectors: np.ndarray) -> np.ndarray:
+    """The numbers of the rows without NaN and infinity; a NaN would sort before every hit."""
+    suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
+    bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
+    return np.delete(np.arange(len(vectors)), bad)
 
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
@@ -16,10 +17,8 @@ from bert_embed.transforms.write.writer import write_block
 FILES, ROWS, WIDTH = 5, 2500, 24
 
 
-@pytest.fixture(params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")])
-def output(request, tmp_path):
+def write_output(folder, dtype, output_format):
     """Vectors of which every fifth is one of two, and one is zero."""
-    dtype, output_format = request.param
     random = np.random.default_rng(5)
     settings = {"shape": [WIDTH], "output_dtype": dtype, "granularity": ["sentence"]}
     written = {"files": FILES, "bytes": 0, "rows": FILES * ROWS}
@@ -35,10 +34,16 @@ def output(request, tmp_path):
             text_hash=np.zeros(ROWS, np.int64),
             vectors=vectors,
         )
-        report = write_block(block, str(tmp_path), "run", output_format, settings)
+        report = write_block(block, str(folder), "run", output_format, settings)
         written["bytes"] += sum(file.bytes for file in report.files.values())
     run = {"run": "run", "status": "done", "vectors": settings}
-    (tmp_path / "run.json").write_text(json.dumps(run | {"written": {"embeddings": written}}))
+    (folder / "run.json").write_text(json.dumps(run | {"written": {"embeddings": written}}))
+    return settings
+
+
+@pytest.fixture(params=[*((each, "parquet") for each in OUTPUT_DTYPES), ("int8", "jsonl")])
+def output(request, tmp_path):
+    write_output(tmp_path, *request.param)
     return tmp_path
 
 
@@ -62,3 +67,24 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
         assert [hit.score for hit in hits] == scores[best].tolist()
         files = [f"embeddings/part-{row // ROWS:07d}-00000" for row in best.tolist()]
         assert [hit.file.split(".")[0] for hit in hits] == files
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("k", [1, 40])
+def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, caplog):
+    settings = write_output(tmp_path, dtype, "parquet")
+    vectors = next(iter(bert_embed.read_batches(tmp_path)))[1]
+    query = vectors[10] / np.linalg.norm(vectors[10])
+    for path in sorted(tmp_path.glob("embeddings/part-*.parquet")):
+        table = pq.read_table(path)
+        values = np.array(table["embedding"].combine_chunks().flatten()).reshape(-1, WIDTH)
+        values[0], values[1, 3] = np.nan, np.inf
+        damaged = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), WIDTH)
+        at = table.schema.get_field_index("embedding")
+        pq.write_table(table.set_column(at, table.schema.field(at), damaged), path)
+    (tmp_path / "run.json").unlink()  # it has the sizes of the files before
+    [hits] = nearest(str(tmp_path), settings, query[None], k)
+    assert len(hits) == k
+    assert hits[0].score == pytest.approx(1, abs=1e-3)
+    assert {hit.at.id.partition("-")[2] for hit in hits}.isdisjoint({"0", "1"})
+    assert "part-0000000-00000.parquet holds 2 vectors with NaN or infinity" in caplog.text
