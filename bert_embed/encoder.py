@@ -112,8 +112,12 @@ class Encoder(RowEncoder):
             TruncationWarning: Texts were cut, and `long_text` was not given.
         """
         given: dict[str, Any] = dict(settings)
-        named = [given.pop(name) for name in ("sentences", "inputs") if name in given]
-        return self._encode_texts(named[0] if named else texts, texts_b, given)
+        columns = {"texts": texts} if texts is not None else {}
+        columns |= {name: given.pop(name) for name in ("sentences", "inputs") if name in given}
+        if len(columns) > 1:
+            first, second, *_ = columns
+            raise SettingError(second, f"is another name of {first}: give one of them")
+        return self._encode_texts(next(iter(columns.values()), None), texts_b, given)
 
     def encode_query(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
@@ -322,7 +326,10 @@ class Encoder(RowEncoder):
         """Returns, beside `_encode`'s result, the shape of a vector."""
         call = CallSettings.of_units(settings)
         # What only concerns vectors of texts does not apply to their parts.
-        base = replace(self.spec, pooling="mean", dense=0, normalize=False)
+        base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
+        # The encoder's dim may be one of pooled vectors, which can be wider than a token's.
+        if (self.spec.dim or 0) <= base.token_shape(self.bundle.config)[-1]:
+            base = replace(base, dim=self.spec.dim)
         normalize = call.vectors.pop("normalize", False)
         spec = changed_spec(base, self.bundle.config, **call.vectors)
         shape = spec.token_shape(self.bundle.config)

@@ -91,8 +91,9 @@ class RowEncoder:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowEncoder":
         """Returns an encoder with the same model in memory; scikit-learn copies often."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self))
+        copied, tokenizer = object.__new__(type(self)), object.__new__(type(self.tokenizer))
+        vars(tokenizer).update(vars(self.tokenizer))  # it has the copy's own max_seq_length
+        vars(copied).update(vars(self) | {"tokenizer": tokenizer})
         return copied
 
     def embed_rows(

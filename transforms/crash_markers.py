@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
-from bert_embed.storage.local import is_running
+from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.report import read_report
 from bert_embed.transforms.records.spec import BlockSpec
@@ -59,6 +59,7 @@ class Marker:
         block: Number of the block that a process works on.
         place: What it reads.
         host, process: Where it runs.
+        namespace: The one in which the number of the process counts.
         since: When the marker was written, in seconds since 1970.
     """
 
@@ -66,12 +67,13 @@ class Marker:
     place: str
     host: str
     process: int
+    namespace: str
     since: float
 
     @property
     def is_here(self) -> bool:
-        """Whether the process runs on this host, or ran there."""
-        return self.host == socket.gethostname()
+        """Whether the process runs on this host, in this namespace, or ran there."""
+        return (self.host, self.namespace) == (socket.gethostname(), pid_namespace())
 
     @property
     def has_crashed(self) -> bool:
@@ -93,6 +95,7 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
         "place": place_of(spec),
         "host": socket.gethostname(),
         "process": os.getpid(),
+        "namespace": pid_namespace(),
     }
     _add(path, orjson.dumps(mark))
     try:
@@ -164,7 +167,8 @@ def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:
         if mark["format"] != _FORMAT or mark["run"] != run:
             return None
         place, host = str(mark["place"]), str(mark["host"])
-        return Marker(int(mark["block"]), place, host, int(mark["process"]), since)
+        namespace = str(mark["namespace"])
+        return Marker(int(mark["block"]), place, host, int(mark["process"]), namespace, since)
     except (KeyError, TypeError, ValueError):
         return None
 

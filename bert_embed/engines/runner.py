@@ -85,6 +85,8 @@ class RowRunner:
             BrokenModelError: All of several rows failed.
             NoProgressError: No batch finished for `inference_timeout` seconds.
         """
+        if self._config.segments < 2:
+            type_ids = None  # both texts of a pair are in the one segment that the model knows
         lengths = np.diff(row_splits)
         _check_rows(self._config, input_ids, lengths)
         if longest is None or lengths.max(initial=0) > longest:

@@ -20,27 +20,19 @@ if TYPE_CHECKING:
 # A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
 # bytes of Parquet can declare any number of rows.
 _MOST_BYTES = 8 << 30
-_DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
+# What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
+# are OSErrors, too, without the number that an error of the system has.
+_DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
 
 
 @contextmanager
 def damage_named(path: Path | str) -> Iterator[None]:
-    """Raises InputError, which names the file, where its bytes cannot be read."""
+    """Raises InputError, which names the file, where its bytes are not what a run wrote."""
     try:
         yield
     except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # no permission, a stale handle, too many open files: the bytes may be whole
         raise InputError(
             f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
         ) from error

@@ -186,7 +186,7 @@ def sweep_temporary(folder: str) -> int:
     """Removes temporary files that no process will finish; returns how many.
 
     Those are files with a name of `temporary_name` over a day old, and local ones of processes of
-    this host that ended.
+    this host, and of the same namespace of processes, that ended.
     """
     abandoned = [each.path for each in _store(folder).list_folder(folder) if _is_abandoned(each)]
     remove(abandoned)
@@ -199,7 +199,7 @@ def _is_abandoned(file: FileInfo) -> bool:
         return False
     if time.time() - file.modified > _DAY:
         return True
-    ours = f"{TEMPORARY}{socket.gethostname()}-"
+    ours = f"{TEMPORARY}{socket.gethostname()}.{local.pid_namespace()}-"
     if is_remote(file.path) or not name.startswith(ours):
         return False
     process = name.removeprefix(ours).split("-")[0]

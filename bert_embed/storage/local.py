@@ -1,5 +1,6 @@
 """Lists, reads and writes files of this machine; the same functions as `gcs` has for gs://."""
 
+import functools
 import glob
 import os
 import socket
@@ -128,7 +129,17 @@ def read(path: str) -> bytes | None:
 
 def temporary_name(name: str) -> str:
     """A name beside `name` that no other process or thread chooses."""
-    return f"{TEMPORARY}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{name}"
+    unique = uuid.uuid4().hex[:8]
+    return f"{TEMPORARY}{socket.gethostname()}.{pid_namespace()}-{os.getpid()}-{unique}-{name}"
+
+
+@functools.cache
+def pid_namespace() -> str:
+    """Tells the numbers of processes apart in containers that share a host name."""
+    try:
+        return f"{os.stat('/proc/self/ns/pid').st_ino:x}"
+    except OSError:  # not Linux, or /proc is not mounted
+        return ""
 
 
 def write_whole(
@@ -239,7 +250,7 @@ def delete(paths: list[str]) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process of this host is running."""
+    """Whether a process of this host and its namespace is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,3 +1,5 @@
+import copy
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.engines.retry_halves import NOT_FINITE
-from tests.support.models.tiny import small_vocabulary
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.rounding import MINILM, assert_near, relative_error
 
 pytestmark = pytest.mark.numeric
@@ -43,6 +45,50 @@ def test_the_packaged_model_knows_what_is_alike(minilm):
     cat, dog, stock = encoder.encode(["A cat sits.", "A kitten is sitting.", "Stocks fell."])
     assert cat @ dog > 0.6 > 0.2 > cat @ stock
     assert np.linalg.norm(cat) == pytest.approx(1, abs=relative_error(MINILM))
+
+
+def test_a_text_is_given_under_one_name(encoder):
+    for names in ({"texts": ["a"], "sentences": ["b"]}, {"sentences": ["a"], "inputs": ["b"]}):
+        message = f"{list(names)[1]} is another name of {next(iter(names))}: give one of them"
+        with pytest.raises(bert_embed.SettingError, match=message):
+            encoder.encode(**names)
+    assert_near(encoder.encode(sentences=["bank"]), encoder.encode(["bank"]))
+
+
+def test_a_dim_of_wider_vectors_leaves_the_tokens_whole(encoder):
+    wide = bert_embed.load(encoder.bundle.path, pooling="mean_max", dim=50)
+    assert wide.encode(["bank"]).shape == (1, 50)
+    (tokens,) = wide.encode_tokens(["bank"])
+    assert_near(tokens.vectors, encoder.encode_tokens("bank").vectors)
+    cut = bert_embed.load(encoder.bundle.path, dim=5)
+    assert cut.encode_words("bank").vectors.shape == (1, 5)
+
+
+def test_a_copy_has_a_length_of_its_own(encoder):
+    copied = copy.deepcopy(encoder)
+    copied.max_seq_length = 5
+    assert (encoder.max_seq_length, encoder.tokenizer.model_max_length) == (64, 64)
+    assert (copied.max_seq_length, copied.tokenizer.model_max_length) == (5, 5)
+    text = "money " * 9
+    assert len(encoder.tokenizer(text, truncation=True)["input_ids"]) == 11
+    assert len(copied.tokenizer(text, truncation=True)["input_ids"]) == 5
+
+
+def test_a_model_with_one_segment_takes_pairs(tmp_path):
+    one = np.random.default_rng(1).normal(size=(1, 32)).astype(np.float32)
+    name = "embeddings.token_type_embeddings.weight"
+    write_tiny_huggingface(tmp_path / "source", changes={name: one})
+    config = tmp_path / "source" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"type_vocab_size": 1}))
+    encoder = bert_embed.load(tmp_path / "source")
+    pair = encoder.encode(["the bank"], ["of the river"])
+    cls, sep = encoder.tokenizer.cls_id, encoder.tokenizer.sep_id
+    ids = [
+        encoder.tokenizer.encode(text, add_special_tokens=False)
+        for text in ("the bank", "of the river")
+    ]
+    row = np.array([cls, *ids[0], sep, *ids[1], sep], np.int32)
+    assert_near(pair, encoder.embed_rows(row, np.array([0, len(row)])).vectors)
 
 
 def test_no_texts_give_an_empty_array(encoder):

@@ -122,6 +122,25 @@ def test_the_sweep_takes_what_nobody_will_finish(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted([mine, "tmp-mine.txt", ".tmp-mine"])
 
 
+def test_the_sweep_leaves_what_a_container_of_the_same_host_name_writes(tmp_path):
+    """Its process numbers are its own: here, there may be no process of that number."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, for unshare")
+    name = temporary_name("part")
+    process = f"-{os.getpid()}-"
+    assert name.count(process) == 1
+    (tmp_path / name).write_bytes(b"half")
+    code = (
+        "import sys; from bert_embed.storage.files import sweep_temporary; "
+        "print(sweep_temporary(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", *command]
+    done = subprocess.run(apart, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_a_folder_that_may_not_be_listed_is_refused():
     """As another user: root may list everything."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # that another user may enter

@@ -4,8 +4,12 @@ import base64
 import gzip
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import google_crc32c
@@ -317,6 +321,28 @@ def test_a_parquet_file_that_stands_for_too_much_is_refused(output):
     with pytest.raises(ValueError, match="is damaged") as refused:
         bert_embed.read(output)
     assert "declares" in str(refused.value.__cause__)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(texts, tiny_bundle):
+    """As another user, whom every folder above lets in; the bytes are whole."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        assert embed(f"{folder}/out", tiny_bundle, texts) == 0
+        os.chmod(folder, 0o755)
+        shutil.rmtree(f"{folder}/out/_state")  # with it, checksums are compared before
+        (part,) = Path(folder, "out", "embeddings").iterdir()
+        code = (
+            "import os, sys, bert_embed\n"
+            "bert_embed.read(sys.argv[1])\n"  # imports all that the other user may not read
+            "os.chmod(sys.argv[2], 0)\n"
+            "if os.getuid() == 0: os.setuid(65534)\n"
+            "bert_embed.read(sys.argv[1])"
+        )
+        command = [sys.executable, "-c", code, f"{folder}/out", str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("PermissionError: ")
+    assert part.name in last
+    assert "damaged" not in done.stderr
 
 
 def archive_of(path, *entries):

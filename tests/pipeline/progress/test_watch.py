@@ -13,6 +13,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.progress.snapshot import snapshot_of
 from bert_embed.pipeline.progress.state import WatchedRun
+from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, reports, start
 from tests.support.servers.faults import behind
@@ -55,7 +56,7 @@ def change(output, content):
 def mark(output, block, seconds, **changed):
     """Writes a crash marker that is so old."""
     content = {"format": 1, "run": record(output)["run"], "block": block, "place": "in.txt"}
-    content |= {"host": "worker-7", "process": 1} | changed
+    content |= {"host": "worker-7", "process": 1, "namespace": ""} | changed
     path = output / "_state" / "working" / f"{block:07d}-00000-{block:012x}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content))
@@ -115,7 +116,8 @@ def test_a_running_run_shows_the_sum_of_its_reports(unfinished, capsys):
 def test_slow_blocks_and_died_processes_are_named(unfinished, capsys):
     mark(unfinished, 90, 600)
     mark(unfinished, 91, 3)
-    mark(unfinished, 92, 60, host=socket.gethostname(), process=2**22 + 1)
+    here = {"host": socket.gethostname(), "namespace": pid_namespace()}
+    mark(unfinished, 92, 60, **here, process=2**22 + 1)
     mark(unfinished, 93, 9999, run="another")
     with OutputFolder(str(unfinished)).held():
         slow, died = snapshot(unfinished, capsys, 0)["stragglers"]
