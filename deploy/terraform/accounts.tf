@@ -24,7 +24,7 @@ resource "google_service_account" "builder" {
 resource "google_project_iam_member" "worker" {
   for_each = toset(concat(
     ["roles/dataflow.worker", "roles/dataflow.admin"],
-    var.dataset == "" ? [] : ["roles/bigquery.jobUser"],
+    local.uses_bigquery ? ["roles/bigquery.jobUser", "roles/bigquery.readSessionUser"] : [],
   ))
   project = var.project
   role    = each.value
@@ -61,6 +61,14 @@ resource "google_bigquery_dataset_iam_member" "worker" {
   project    = var.project
   dataset_id = google_bigquery_dataset.vectors[0].dataset_id
   role       = "roles/bigquery.dataEditor"
+  member     = google_service_account.worker.member
+}
+
+resource "google_bigquery_dataset_iam_member" "worker_input" {
+  for_each   = var.input_datasets
+  project    = var.project
+  dataset_id = each.value
+  role       = "roles/bigquery.dataViewer"
   member     = google_service_account.worker.member
 }
 

@@ -11,7 +11,8 @@ locals {
     "secretmanager.googleapis.com",
     "storage.googleapis.com",
   ]
-  repository = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
+  uses_bigquery = var.dataset != "" || length(var.input_datasets) > 0
+  repository    = "${var.region}-docker.pkg.dev/${var.project}/${google_artifact_registry_repository.images.repository_id}"
 }
 
 resource "google_project_service" "service" {

@@ -24,6 +24,12 @@ variable "input_buckets" {
   default     = []
 }
 
+variable "input_datasets" {
+  description = "Existing BigQuery datasets that the jobs read."
+  type        = set(string)
+  default     = []
+}
+
 variable "dataset" {
   description = "BigQuery dataset to create for vectors; none if empty."
   type        = string

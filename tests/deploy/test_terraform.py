@@ -20,7 +20,7 @@ FOLDER = ROOT / "deploy" / "terraform"
 SOURCES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.tf"))}
 EVERY = "\n".join(SOURCES.values())
 SIMPLE = (FOLDER / "examples" / "simple" / "main.tf").read_text("utf-8")
-PAGE = (ROOT / "docs" / "dataflow.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")
 META = {"count", "for_each", "depends_on", "lifecycle"}
 ARGUMENTS = {
     "google_artifact_registry_repository": "project location repository_id format description "
@@ -146,6 +146,32 @@ def test_roles_are_those_of_the_page():
     on_project = [c for (kind, _), c in RESOURCES.items() if kind == "google_project_iam_member"]
     assert "storage" not in str(on_project), "roles of storage are given on buckets"
     assert not re.search(r"roles/(owner|editor|viewer)\b", EVERY)
+
+
+def test_one_page_alone_has_a_table_of_roles():
+    named = re.compile(
+        r"`(?:roles/)?((?:bigquery|storage|dataflow|artifactregistry)\.[a-z]+[A-Z]?\w*)`"
+    )
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/README.md")]
+    tables = {
+        page.name
+        for page in pages
+        for line in page.read_text("utf-8").splitlines()
+        if line.startswith("|") and named.search(line)
+    }
+    assert tables == {"security.md"}
+
+
+@pytest.mark.parametrize("what", ["a BigQuery table or query in", "`--output_format bigquery`"])
+def test_workers_get_every_role_of_the_table_that_bigquery_takes(what):
+    [row] = [line for line in PAGE.splitlines() if f"| {what} |" in line]
+    granted = {
+        role
+        for (kind, name), content in RESOURCES.items()
+        if kind.endswith("_iam_member") and name.startswith("worker")
+        for role in re.findall(r"roles/([\w.]+)", str(content))
+    }
+    assert set(re.findall(r"`(bigquery\.\w+)`", row)) <= granted
 
 
 def test_outputs_fill_the_file_of_variables():
