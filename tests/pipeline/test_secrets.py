@@ -142,7 +142,7 @@ def test_what_is_hidden_and_what_is_not(text, shown):
 
 def sentences():
     """Every text with a space in it that stands in the code, but for docstrings and patterns."""
-    for package in ("bert", "transforms", "pipeline"):
+    for package in ("bert_embed", "transforms", "pipeline"):
         for path in sorted((ROOT / package).rglob("*.py")):
             nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
             docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}

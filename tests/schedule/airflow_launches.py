@@ -61,7 +61,7 @@ documents = Path(googleapiclient.__file__).parent / "discovery_cache" / "documen
 print("read", json.dumps({{
     "dags": sorted(bag.dags),
     "errors": bag.import_errors,
-    "pipeline": importlib.util.find_spec("pipeline"),
+    "package": importlib.util.find_spec("bert_embed"),
     "pod": ApiClient().sanitize_for_serialization(pod.build_pod_request_obj()),
     "launch": [launch.deferrable, launch.append_job_name, launch.depends_on_past, launch.retries],
     "schemas": json.loads((documents / "dataflow.v1b3.json").read_text("utf-8"))["schemas"],
@@ -96,8 +96,8 @@ def seen(request, new_airflows, tmp_path_factory):
     return SimpleNamespace(**json.loads(found[0]), fields=fields)
 
 
-def test_the_dags_are_read_where_no_pipeline_is_installed(seen):
-    assert (seen.dags, seen.errors, seen.pipeline) == (NAMES, {}, None)
+def test_the_dags_are_read_where_the_package_is_not_installed(seen):
+    assert (seen.dags, seen.errors, seen.package) == (NAMES, {}, None)
 
 
 def test_a_day_is_that_of_the_time_zone_and_dataflow_gets_its_flags(seen):
