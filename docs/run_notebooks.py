@@ -20,7 +20,7 @@ def main() -> int:
     """Executes all notebooks; returns 1 if `--check` finds a difference."""
     check, changed = "--check" in sys.argv[1:], []
     # The kernel imports this repository, and leaves traces of the machine out of the outputs.
-    os.environ |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    os.environ |= {"PYTHONPATH": str(ROOT / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     for path in sorted(FOLDER.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         before = lines(notebook)

@@ -143,6 +143,7 @@ class FlinkCluster:
     @property
     def _own_flags(self) -> list[str]:
         environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix}
+        environment["PYTHONPATH"] = str(ROOT)  # for the models of the tests
         worker = {"command": str(_SCRIPTS / "worker.sh"), "env": environment}
         endpoint = f"--job_endpoint=localhost:{self.job_port}"
         return [endpoint, f"--environment_config={json.dumps(worker)}"]
