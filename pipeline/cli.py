@@ -14,8 +14,9 @@ from bert_embed.pipeline.parser import plain_words, program
 from bert_embed.pipeline.runners import light_imports
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.packages import missing
 
-_LEFT_OUT = ("tensorflow", "tensorflow_text", "tensorflow_hub")  # of images for LiteRT alone
+_OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
 _HELP = """\
 usage: {program} COMMAND [flags]
 
@@ -72,11 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in _LEFT_OUT:
-            warn(
-                f"error: {program()} {words[0]} requires TensorFlow here, which is not installed: "
-                "use an image built with TENSORFLOW=yes"
-            )
+        if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
+            package = error.name.replace("_", "-")
+            warn(f"error: {missing(f'{program()} {words[0]} here', package)}")
             return ExitCode.USAGE
         # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())

@@ -33,7 +33,7 @@ from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.pipeline.runners.worker_model import check_precision, engine_of
+from bert_embed.pipeline.runners.worker_model import check_examples, check_precision, engine_of
 from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
@@ -133,6 +133,8 @@ def planned_run(options: EmbedOptions) -> EmbedRun:
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model, options.allow_untrusted_model)
     check_precision(options, bundle)
+    if source.examples:
+        check_examples(options)
     vector_spec = resolve_vector_spec(options, bundle)
     if source.examples:
         texts = text_options(texts, source.settings, bundle)

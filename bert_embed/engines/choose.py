@@ -13,6 +13,7 @@ from bert_embed.bundle.files import LITERT
 from bert_embed.engines.protocol import Engine
 from bert_embed.quiet import quiet_start
 from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.packages import missing
 
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
@@ -22,6 +23,8 @@ NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/
 _LOG = logging.getLogger(__name__)
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
 _INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
+# What provides TensorFlow for a device; TensorFlow's own package does for others.
+_PROVIDERS = {"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"}
 # The type of `load_engine`; callers can pass a function of their own.
 EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int], Engine]
 
@@ -52,9 +55,8 @@ def check_machine(precision: str, device: str = "auto") -> None:
 
     TensorFlow is imported only where the answer depends on the devices that it finds.
     """
-    anywhere = precision in ("float32", "int8") or (
-        precision == "bfloat16" and _has_flag(_BFLOAT16)
-    )
+    _check_tensorflow(precision, device)
+    anywhere = precision in LITERT or (precision == "bfloat16" and _has_flag(_BFLOAT16))
     if device != "auto" or not anywhere:
         find_device(precision, device)
 
@@ -74,8 +76,10 @@ def find_device(precision: str, device: str) -> str:
     """Returns the device that computes, one of `DEVICES` but "auto", which never chooses a TPU.
 
     Raises:
-        SettingError: This machine has no such device, or it does not support the precision.
+        SettingError: This machine has no such device, or it does not support the precision, or it
+            has no TensorFlow, which they need.
     """
+    _check_tensorflow(precision, device)
     found = device
     if device in ("auto", "gpu"):
         found = "gpu" if precision != "int8" and _has_gpu() else "cpu"
@@ -97,6 +101,19 @@ def find_device(precision: str, device: str) -> str:
     return found
 
 
+def _check_tensorflow(precision: str, device: str) -> None:
+    if (precision in LITERT and device in ("auto", "cpu")) or _has_tensorflow():
+        return
+    package = _PROVIDERS.get(device, "tensorflow")
+    if precision in LITERT:
+        raise SettingError("device", missing(device, package))
+    raise SettingError("precision", missing(precision, package))
+
+
+def _has_tensorflow() -> bool:
+    return find_spec("tensorflow") is not None
+
+
 def has_nvidia_driver() -> bool:
     """Returns whether this machine has an NVIDIA GPU with its driver."""
     return any(map(os.path.exists, NVIDIA_DRIVER))
@@ -105,16 +122,20 @@ def has_nvidia_driver() -> bool:
 def _has_gpu() -> bool:
     if not has_nvidia_driver():
         return False  # known without TensorFlow, whose import takes seconds
-    with quiet_start():
-        import tensorflow as tf
-
-        seen = bool(tf.config.list_physical_devices("GPU"))
+    seen = _has_tensorflow() and _sees_gpu()
     if not seen:
         _LOG.warning(
             "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
             "of tensorflow[and-cuda]; the processor computes"
         )
     return seen
+
+
+def _sees_gpu() -> bool:
+    with quiet_start():
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
 
 
 def has_int8_products() -> bool:
@@ -187,11 +208,8 @@ def load_engine(
         from bert_embed.engines.litert import LiteRTEngine
 
         return LiteRTEngine(bundle, special_ids, precision, threads)
-    if find_spec("tensorflow") is None:
-        raise InputError(
-            f"{bundle.path} in {precision} requires TensorFlow, which is not installed here: use "
-            "an image built with TENSORFLOW=yes, or the weights of a BERT in float32 or int8"
-        )
+    if not _has_tensorflow():
+        raise InputError(missing(f"{bundle.path} in {precision}", "tensorflow"))
     bundle.verify_files(bundle.variables)
     with quiet_start():
         if name == "tensorflow":

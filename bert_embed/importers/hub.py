@@ -12,6 +12,7 @@ from bert_embed.bundle.hub_cache import (
 )
 from bert_embed.importers.sources import reason
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.packages import requires
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "README.md")
 _OTHER_ENGINES = ("onnx/*", "openvino/*")
@@ -35,13 +36,8 @@ def hub_snapshot(source: str) -> Snapshot | None:
 def _fetched(source: str) -> Snapshot:
     name = hub_name(source)
     assert name is not None
-    try:
+    with requires(source, "huggingface-hub"):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise InputError(
-            f"{source}: fetching requires the package huggingface_hub, install it with "
-            "`pip install 'bert-embed[hub]'`"
-        ) from error
     try:
         folder = Path(
             snapshot_download(

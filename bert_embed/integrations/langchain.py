@@ -1,4 +1,4 @@
-"""Gives an Encoder to LangChain; needs the extra `bert-embed[langchain]`."""
+"""Gives an Encoder to LangChain; needs langchain-core."""
 
 import os
 from typing import Unpack

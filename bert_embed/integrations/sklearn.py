@@ -1,4 +1,4 @@
-"""Gives an Encoder to scikit-learn; needs the extra `bert-embed[sklearn]`."""
+"""Gives an Encoder to scikit-learn; needs scikit-learn."""
 
 import functools
 import os

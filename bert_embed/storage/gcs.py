@@ -1,9 +1,8 @@
 """Lists, reads and writes objects of Cloud Storage; retries, and translates errors.
 
-The only client of Cloud Storage: one a process, kept open, Beam's own where Beam is loaded (its
-options and credentials). Beam's file system opens a connection and requests metadata anew for each
-object, lists a folder with all below it, and can neither read a given generation nor create an
-object only if it does not exist.
+The only client of Cloud Storage: one a process, kept open. Beam's file system opens a connection
+and requests metadata anew for each object, lists a folder with all below it, and can neither read a
+given generation nor create an object only if it does not exist.
 """
 
 import errno
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+from bert_embed.storage.packages import requires
 from bert_embed.storage.parallel import THREADS, in_parallel
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ PATIENCE = 180.0  # seconds of retries where it has answered before
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes
 _FIELDS = "items(name,size,updated,generation,contentEncoding,crc32c),nextPageToken"
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_PACKAGE = "google-cloud-storage"
 _CODED = "gzip"
 _BUFFER = 64 << 10
 # Errors of the local file that a download goes to.
@@ -124,7 +126,8 @@ def write(path: str, buffer: io.BytesIO, **condition: int) -> None:
 
 def create(path: str, data: bytes) -> bool:
     """Creates an object if it does not exist, which the server decides; False if another exists."""
-    from google.api_core.exceptions import PreconditionFailed
+    with requires(SCHEME, _PACKAGE):
+        from google.api_core.exceptions import PreconditionFailed
 
     try:
         write(path, io.BytesIO(data), if_generation_match=0)
@@ -291,7 +294,7 @@ def _client() -> "Client":
     beam = sys.modules.get("apache_beam.io.filesystems")
     options = beam and getattr(beam.FileSystems, "_pipeline_options", None)
     with _lock:  # only one thread waits for credentials
-        return _new_client(*_server(), beam is not None, _impersonated(options))
+        return _new_client(*_server(), _impersonated(options))
 
 
 @functools.lru_cache(maxsize=8)  # looking into options takes longer than reading an object
@@ -305,15 +308,22 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _new_client(process: int, server: str, beam: bool, acts_as: str | None) -> "Client":
+def _new_client(process: int, server: str, acts_as: str | None) -> "Client":
     """A client for this process, anonymous with an emulator and where there are no credentials.
 
-    Beam itself looks for credentials five times in 24 seconds before it continues without.
+    Beam's would look for credentials five times in 24 seconds before it continues without.
+
+    Args:
+        process: Number of this process; connections are not shared with its children.
+        server: Address of an emulator, or nothing.
+        acts_as: Service accounts, by commas, of which each may act as the next one.
     """
-    import google.auth
-    import requests.adapters
-    from google.auth.exceptions import DefaultCredentialsError
-    from google.cloud import storage
+    with requires(SCHEME, _PACKAGE):
+        import google.auth
+        import requests.adapters
+        from google.auth import impersonated_credentials
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud import storage
 
     credentials, project = None, None
     if not server:
@@ -322,13 +332,12 @@ def _new_client(process: int, server: str, beam: bool, acts_as: str | None) -> "
         except DefaultCredentialsError as error:
             if os.environ.get(_CREDENTIALS):
                 raise InputError(f"{_CREDENTIALS}: {error}") from error
-    if beam:
-        from apache_beam.io.gcp.gcsio import create_storage_client
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        flags = [f"--impersonate_service_account={acts_as}"] if acts_as else []
-        client = create_storage_client(PipelineOptions(flags), credentials is not None)
-    elif credentials is None:
+    if credentials is not None and acts_as:
+        *delegates, account = acts_as.split(",")
+        credentials = impersonated_credentials.Credentials(
+            credentials, account, [_SCOPE], delegates=delegates
+        )
+    if credentials is None:
         client = storage.Client.create_anonymous_client()
     else:  # reading needs no project, but the client requires a name
         client = storage.Client(project=project or "none", credentials=credentials)
@@ -341,10 +350,11 @@ def _new_client(process: int, server: str, beam: bool, acts_as: str | None) -> "
 @contextmanager
 def translate_errors(path: str, done: str) -> Iterator[None]:
     """Turns what the client raises into an OSError whose sentence says what to do."""
-    import requests
-    from google.api_core import exceptions
-    from google.auth.exceptions import GoogleAuthError
-    from google.cloud.storage.exceptions import DataCorruption
+    with requires(SCHEME, _PACKAGE):
+        import requests
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
+        from google.cloud.storage.exceptions import DataCorruption
 
     try:
         yield

@@ -13,6 +13,7 @@ from bert_embed.storage.checksums import crc32c_of_bytes
 from bert_embed.storage.errors import StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
+from bert_embed.storage.packages import missing
 
 _KIND = "application/octet-stream"
 
@@ -49,7 +50,7 @@ def _cause(error: Exception) -> str:
     while isinstance(error, BeamIOError) and error.exception_details:
         error = next(iter(error.exception_details.values()))
     if "boto3" in str(error):
-        return "s3:// needs boto3 (pip install boto3)"
+        return missing("s3://", "boto3")
     return str(error)
 
 

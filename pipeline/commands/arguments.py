@@ -89,7 +89,7 @@ def parse_report(arguments: Sequence[str]) -> argparse.Namespace:
         "--projection",
         choices=PROJECTIONS,
         default=PCA,
-        help="the map: pca, or also tsne, which needs bert-embed[map] (default: pca)",
+        help="the map: pca, or also tsne, which needs openTSNE (default: pca)",
     )
     return parser.parse_args(arguments)
 

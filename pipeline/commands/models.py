@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument(
         "source",
         help="folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF "
-        "Hub BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub (requires the "
-        "extra hub); ORG/NAME in its local cache; or a handle of TF Hub",
+        "Hub BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub (requires "
+        "huggingface-hub); ORG/NAME in its local cache; or a handle of TF Hub",
     )
     importing.add_argument("dest", help="folder for the bundle, which must not exist")
     add_flag(importing, "allow_untrusted_model")

@@ -1,22 +1,24 @@
-"""Imports the packages of extras, which only some targets need."""
+"""Imports the packages that only some targets need."""
 
 import importlib
 from typing import Any
 
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.storage.packages import requires
+
+# What to install, by target.
+_PACKAGES = {
+    "faiss": ("faiss-cpu",),
+    "lancedb": ("lancedb",),
+    "pgvector": ("pgvector", "psycopg[binary]"),
+}
 
 
 def required(module: str, options: ExportOptions) -> Any:
-    """Imports a package of an extra.
+    """Imports a module of a target's packages.
 
     Raises:
-        UsageError: It is not installed; the message has the command that installs it.
+        InputError: It is not installed; the message has the command that installs it.
     """
-    try:
+    with requires(f"--to {options.target}", *_PACKAGES[options.target]):
         return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"--to {options.target} requires packages that are not installed: "
-            f"pip install 'bert-embed[{options.target}]'"
-        ) from error

@@ -65,7 +65,7 @@ def report_content(
     Raises:
         InputError: A file of the run is damaged.
         OSError: A file cannot be read.
-        UsageError: The projection is not installed.
+        InputError: The projection is not installed.
     """
     reports = read_reports(folder, record["run"])
     content: dict[str, Any] = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.report import TSNE
 from bert_embed.pipeline.report.sample import spread
+from bert_embed.storage.packages import requires
 
 _SEED = 42
 _KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
@@ -81,7 +81,7 @@ def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
     """The maps of a page: that of `chosen` first, and always that of PCA.
 
     Raises:
-        UsageError: The package that `chosen` needs is not installed.
+        InputError: The package that `chosen` needs is not installed.
     """
     plane = directions.places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
@@ -96,19 +96,15 @@ def check_projection(chosen: str) -> None:
     """Checks that what computes a map is installed.
 
     Raises:
-        UsageError: It is not.
+        InputError: It is not.
     """
     if chosen == TSNE:
         _tsne_function()
 
 
 def _tsne_function() -> Callable[..., Any]:
-    try:
+    with requires("--projection tsne", "openTSNE"):
         import openTSNE
-    except ImportError as error:
-        raise UsageError(
-            "--projection tsne requires openTSNE: pip install 'bert-embed[map]'"
-        ) from error
     return openTSNE.TSNE
 
 

@@ -39,7 +39,7 @@ def write_page(
     Raises:
         InputError: A file of the run is damaged.
         OSError: A file cannot be read, or the page not be written.
-        UsageError: The projection is not installed.
+        InputError: The projection is not installed.
     """
     path = path or folder.page
     data = page(report_content(folder, record, shown))

@@ -15,6 +15,7 @@ from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EmbedOptions
 from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
 from bert_embed.storage.files import is_remote
+from bert_embed.storage.packages import requires
 from bert_embed.transforms.bigquery.client import looks_like_table
 
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -23,13 +24,15 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
 def check_dataflow(options: EmbedOptions, given: BeamFlags) -> None:
-    """Refuses flags that conflict or are missing."""
+    """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
     if places := list(_places(options, given)):
         # Most lack several at first.
         raise UsageError("; ".join([*places, *_packaging(options, given)]))
     for check in (_naming, _network, _accelerators, _devices, _machines, _packaging):
         for problem in check(options, given):
             raise UsageError(problem)
+    with requires("--runner DataflowRunner", "apache-beam[gcp]"):
+        import google.cloud.dataflow  # noqa: F401
 
 
 def _type_name(options: EmbedOptions, given: BeamFlags) -> str | None:

@@ -1,6 +1,7 @@
 """Copies the model to where the workers of a job can load it."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import METADATA
@@ -11,9 +12,11 @@ from bert_embed.engines.choose import (
     find_device,
     has_int8_products,
 )
+from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EmbedOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.storage.files import absolute, is_remote, join, read_bytes
+from bert_embed.storage.packages import missing
 from bert_embed.transforms.worker_bundles import publish_bundle
 
 _LOCAL_RUNNERS = (
@@ -30,6 +33,12 @@ def check_precision(options: EmbedOptions, bundle: Bundle) -> None:
     check_model(options.precision, bundle, options.device)
     if runs_here(options):
         check_machine(options.precision, options.device)
+
+
+def check_examples(options: EmbedOptions) -> None:
+    """Raises UsageError if the job runs here and cannot read TFRecord files of examples."""
+    if runs_here(options) and find_spec("tensorflow") is None:
+        raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
 
 
 def engine_of(options: EmbedOptions, bundle: Bundle) -> str | None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.packages import requires
 from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
 SCHEME = "bq://"
+_PACKAGES = ("google-cloud-bigquery", "google-cloud-bigquery-storage")
 _DOMAIN = r"(?:[a-z0-9][a-z0-9.-]*\.[a-z]+:)?"  # of projects older than organizations
 _PROJECT = rf"{_DOMAIN}[a-z][a-z0-9-]{{1,28}}[a-z0-9]"
 _DATASET = r"[A-Za-z0-9_]{1,1024}"
@@ -143,9 +145,10 @@ def bigquery_client(project: str) -> Iterator["Client"]:
     Raises:
         ValueError: There are no credentials of this machine.
     """
-    from google.auth.credentials import AnonymousCredentials
-    from google.auth.exceptions import GoogleAuthError
-    from google.cloud import bigquery
+    with requires("BigQuery", *_PACKAGES):
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import GoogleAuthError
+        from google.cloud import bigquery
 
     credentials = AnonymousCredentials() if os.environ.get(_REST_EMULATOR) else None
     try:
@@ -164,7 +167,8 @@ def bigquery_client(project: str) -> Iterator["Client"]:
 @contextmanager
 def read_client() -> Iterator[Any]:
     """Opens a client of the Storage Read API, or of an emulator without encryption."""
-    from google.cloud.bigquery_storage_v1 import BigQueryReadClient
+    with requires("BigQuery", *_PACKAGES):
+        from google.cloud.bigquery_storage_v1 import BigQueryReadClient
 
     address = os.environ.get(_READ_EMULATOR)
     if address is None:
@@ -183,9 +187,10 @@ def read_client() -> Iterator[Any]:
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Translates the errors of BigQuery's clients into a sentence that begins with `what`."""
-    import requests
-    from google.api_core import exceptions
-    from google.auth.exceptions import GoogleAuthError
+    with requires("BigQuery", *_PACKAGES):
+        import requests
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
 
     try:
         yield

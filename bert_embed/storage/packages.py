@@ -1,0 +1,37 @@
+"""Names the packages to install where one is missing that only some paths need."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bert_embed.storage.errors import InputError
+
+
+@contextmanager
+def requires(what: str, *packages: str) -> Iterator[None]:
+    """Has a failed import in its block say what needs it, and the command that installs it.
+
+    Args:
+        what: The setting, address or step that needs the packages.
+        packages: Their names as pip takes them.
+
+    Raises:
+        InputError: A module is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(missing(what, *packages)) from error
+
+
+def missing(what: str, *packages: str) -> str:
+    """Returns the sentence for packages that are not installed.
+
+    >>> missing("s3://", "boto3")
+    's3:// requires boto3, which is not installed here: pip install boto3'
+    """
+    which = "which is" if len(packages) == 1 else "which are"
+    return (
+        f"{what} requires {' and '.join(packages)}, {which} not installed here: "
+        f"pip install {shlex.join(packages)}"
+    )
