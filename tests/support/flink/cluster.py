@@ -149,7 +149,7 @@ class FlinkCluster:
 
     def start(self, *arguments: str, faults: Faults | None = None) -> subprocess.Popen[str]:
         """`embed` on this cluster, in a process of its own."""
-        module = "pipeline" if faults is None else "tests.support.flink.faulty_pipeline"
+        module = "bert_embed" if faults is None else "tests.support.flink.faulty_pipeline"
         made = "" if faults is None else faults.to_json()
         return subprocess.Popen(
             [sys.executable, "-m", module, "embed", *arguments, *self.flags],
