@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check-locks layers model embed prism prism-if-go test test-quick test-numerics coverage
+.PHONY: help install lock check-locks layers model embed prism prism-if-go pyright pyright-if-npm test test-quick test-numerics coverage
 .PHONY: chromium flink test-flink test-airflow test-ecosystem test-export images test-images
 .PHONY: lint-deploy check docs notebooks bench dataflow clean
 
@@ -89,13 +89,22 @@ prism: build/prism  ## build Prism, a runner of Beam's; needs Go
 prism-if-go:
 	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism || true
 
+build/pyright/node_modules:
+	npm install --silent --no-fund --no-audit --prefix build/pyright pyright@1.1.414
+
+pyright: build/pyright/node_modules  ## fetch the type checker of many editors, for a test; needs npm
+
+# Likewise without npm.
+pyright-if-npm:
+	@! command -v npm > /dev/null || $(MAKE) --no-print-directory pyright || true
+
 # Each process loads TensorFlow and the models: some 1.5 GB. A file stays in one process, as its tests
 # share models and buckets; in the order of the folders, as the files of the last one are short.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CHECKED := --ignore tests/test_house.py # which `make check` runs
 
-test: .venv/dev model build/bqemulator-venv/made prism-if-go  ## run the tests, on two cores (WORKERS=4: on four)
+test: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## run the tests, on two cores (WORKERS=4: on four)
 	$(BIN)/python -m pytest $(PARALLEL) $(CHECKED)
 
 test-quick: .venv/dev model  ## run the tests that need neither servers nor long runs
@@ -104,7 +113,7 @@ test-quick: .venv/dev model  ## run the tests that need neither servers nor long
 test-numerics: .venv/dev model  ## run the numeric tests with the kernels of other processors
 	$(BIN)/python -m tests.support.numerics
 
-coverage: .venv/dev model build/bqemulator-venv/made prism-if-go  ## say which lines the tests run
+coverage: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## say which lines the tests run
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
 	$(BIN)/python -m coverage combine --quiet

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.calls.settings import (
     CallSettings,
@@ -89,7 +90,7 @@ class Encoder(RowEncoder):
         texts: str | Iterable[str] | None = None,
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[EncodeSettings],
-    ) -> np.ndarray:
+    ) -> NDArray[np.float32]:
         """Encodes texts, or pairs of texts.
 
         Args:
@@ -121,13 +122,13 @@ class Encoder(RowEncoder):
 
     def encode_query(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
-    ) -> np.ndarray:
+    ) -> NDArray[np.float32]:
         """Encodes texts as `encode` does, with the model's prompt "query" if it has one."""
         return self._encode_texts(texts, None, self._prompted(settings, "query"))
 
     def encode_document(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
-    ) -> np.ndarray:
+    ) -> NDArray[np.float32]:
         """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
         prompted = self._prompted(settings, "document", "passage", "corpus")
         return self._encode_texts(texts, None, prompted)
@@ -270,7 +271,7 @@ class Encoder(RowEncoder):
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
-    def similarity(self, one: Any, other: Any) -> np.ndarray:
+    def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the cosine of each vector of `one` and each of `other`.
 
         Args:
@@ -285,7 +286,7 @@ class Encoder(RowEncoder):
         """
         return cosine_matrix(one, other)
 
-    def similarity_pairwise(self, one: Any, other: Any) -> np.ndarray:
+    def similarity_pairwise(self, one: Any, other: Any) -> NDArray[np.float32]:
         """Returns the cosine of each vector of `one` and the same one of `other`, float32 `[n]`."""
         return cosine_pairs(one, other)
 

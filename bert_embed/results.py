@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.bundle.gcs_models import download, list_folder, store_errors
@@ -39,7 +40,7 @@ from bert_embed.storage.plurals import counted
 _Folder = str | os.PathLike[str]
 
 
-def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]:
+def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
     """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
@@ -57,19 +58,21 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[Any], np.ndarray]
     """
     folder, partial = _checked(folder, partial)
     settings = granular_settings(folder, "sentence")
-    ids: list[Any] = []
-    vectors: list[np.ndarray] = []
+    ids: list[str | int] = []
+    vectors: list[NDArray[np.float32]] = []
     for path in vector_files(folder, partial=partial):
         part = read_sentences(path, settings)
         ids += part.ids
         vectors.append(part.vectors)
-    joined = np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), "f4")
+    joined = (
+        np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), np.float32)
+    )
     return ids, joined.reshape(-1, *settings["shape"])
 
 
 def read_batches(
     folder: _Folder, rows: int = 4096, partial: bool = False
-) -> Iterator[tuple[list[Any], np.ndarray]]:
+) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
     """Reads what `read` does, but piece by piece, for outputs larger than memory.
 
     Args:
@@ -93,7 +96,7 @@ def read_batches(
 
 def _read_batches(
     folder: _Folder, settings: dict[str, Any], rows: int, partial: bool
-) -> Iterator[tuple[list[Any], np.ndarray]]:
+) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
     check_pages = not has_reports(folder)
     for path in vector_files(folder, partial=partial):
         for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):

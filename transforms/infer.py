@@ -173,6 +173,8 @@ def embedding_block(
 
     `pieces` is the name of the parts of a document that have vectors of their own.
     """
+    from bert_embed.rows.text_rows import failed_documents
+
     layout = block.layout
     embedded = EmbeddingBlock(
         part=block.part,
@@ -206,19 +208,6 @@ def embedding_block(
         part = part.then("compile", rows.compile_seconds)
     seconds = time.perf_counter() - started - rows.compile_seconds
     return replace(embedded, part=part.then("infer", seconds, rejected))
-
-
-def failed_documents(layout: "Layout", row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
-    """Documents with a failed row, in order, and the reason of the first one."""
-    if not failed:
-        return {}
-    windows = np.flatnonzero(np.isin(row, list(failed)))
-    documents = windows if layout.windows is None else layout.windows.document[windows]
-    first, at = np.unique(documents, return_index=True)
-    return {
-        int(document): failed[int(row[windows[place]])]
-        for document, place in zip(first, at, strict=True)
-    }
 
 
 def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:

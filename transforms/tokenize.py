@@ -11,7 +11,6 @@ import pyarrow as pa
 import xxhash
 
 from bert_embed.graph.load import load_tokenizer
-from bert_embed.rows.unique import unique_rows
 from bert_embed.specs import TextSpec
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.columnar import take
@@ -26,7 +25,6 @@ from bert_embed.transforms.worker_bundles import worker_bundle
 if TYPE_CHECKING:
     from bert_embed.tokenization.tokenizer import Tokenizer
 
-NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different
 
 
@@ -65,51 +63,41 @@ class _Tokenize(beam.DoFn):
 
 def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
-    from bert_embed.rows.documents import tokenize_documents
-    from bert_embed.rows.layout import is_too_long, lay_out
+    from bert_embed.rows.text_rows import text_rows
 
     started = time.perf_counter()
-    documents = tokenize_documents(
+    found = text_rows(
         tokenizer,
+        spec,
         block.texts,
-        offsets=spec.needs_tokens or spec.keeps_windows,
-        prompt=spec.prompt,
         texts_b=block.texts_b,
         words=block.words,
         spans=block.spans,
     )
-    empty = documents.lengths == 0
-    bad = empty
-    if spec.long_text == "reject":
-        bad = empty | is_too_long(documents, spec, tokenizer)
     rejected = tuple(
         Rejected(
             block.ids[row].as_py(),
             block.sources[row].as_py(),
             "tokenize",
-            NO_TOKENS if empty[row] else TOO_LONG,
+            reason,
             block.texts[row],
         )
-        for row in np.flatnonzero(bad)
+        for row, reason in found.rejected.items()
     )
-    kept = np.flatnonzero(~bad)
-    good = take(block, kept) if rejected else block
-    documents = documents.take(kept)
-    tokens = documents.tokens
+    good = take(block, found.numbers) if rejected else block
+    tokens = found.documents.tokens
     unknown = unknown_words(
         tokens.ids, tokens.row_splits, good.sources, tokenizer.unk_id, good.texts, tokenizer
     )
-    rows, layout = lay_out(documents, spec, tokenizer)
-    rows, row = unique_rows(rows, rows.input_ids)
     part = replace(block.part, unknown=unknown)
     return TokenBlock(
         part=part.then("tokenize", time.perf_counter() - started, rejected),
         ids=good.ids,
         sources=good.sources,
         text_hash=text_hashes(hashed_texts(good)),
-        layout=layout,
-        row=row,
-        rows=rows,
+        layout=found.layout,
+        row=found.row,
+        rows=found.rows,
         line_numbers=good.line_numbers,
         extra=good.extra,
         texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,

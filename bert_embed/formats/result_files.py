@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.formats.number_types import output_dtype, scaled
 from bert_embed.formats.output_files import KINDS, PIECES
@@ -42,10 +43,10 @@ class SentenceVectors:
         stops: int32 `[rows]`, the code point after its last, likewise.
     """
 
-    ids: list[Any]
-    vectors: np.ndarray
-    starts: np.ndarray | None = None
-    stops: np.ndarray | None = None
+    ids: list[str | int]
+    vectors: NDArray[np.float32]
+    starts: NDArray[np.int32] | None = None
+    stops: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ class DocumentUnits:
             units without a vector, because they have no token.
     """
 
-    id: Any
+    id: str | int
     texts: list[str] | None
-    starts: np.ndarray | None
-    stops: np.ndarray | None
-    vectors: np.ndarray
+    starts: NDArray[np.int32] | None
+    stops: NDArray[np.int32] | None
+    vectors: NDArray[np.float32]
 
 
 def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
@@ -170,7 +171,7 @@ def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> li
     return [SentencePlace(*(column[row] for column in places)) for row in rows.tolist()]
 
 
-def read_ids(path: Path, settings: Mapping[str, Any]) -> Iterator[list[Any]]:
+def read_ids(path: Path, settings: Mapping[str, Any]) -> Iterator[list[str | int]]:
     """Yields the ids of a file of `embeddings/` or `windows/`, some rows at a time.
 
     Args:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_embed.rows.layout import Layout, Units
 from bert_embed.rows.windows import merge_windows
@@ -67,9 +68,9 @@ class TextVectors:
     """
 
     texts: list[str]
-    starts: np.ndarray
-    stops: np.ndarray
-    vectors: np.ndarray
+    starts: NDArray[np.int32]
+    stops: NDArray[np.int32]
+    vectors: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -1,5 +1,6 @@
-"""The names that `bert` offers, and their types as a user's type checker sees them."""
+"""The names that `bert_embed` offers, and their types as a user's type checker sees them."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,24 +12,37 @@ import bert_embed
 ROOT = Path(bert_embed.__file__).parents[1]
 USER = """
 from collections.abc import Iterator
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
+from apache_beam.pvalue import PCollection
+from numpy.typing import NDArray
 
 import bert_embed
+from bert_embed.transforms import Embedded
 
+Floats = NDArray[np.float32]
 encoder = bert_embed.load("minilm", threads=2, normalize=True)
 assert_type(encoder, bert_embed.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
-assert_type(vectors, np.ndarray)
-assert_type(encoder.encode("one", "two", normalize_embeddings=True, batch_size=8), np.ndarray)
+assert_type(vectors, Floats)
+assert_type(encoder.encode("one", "two", normalize_embeddings=True, batch_size=8), Floats)
 spans = encoder.encode_spans(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
 assert_type(spans, list[bert_embed.TextVectors])
+assert_type(spans[0].vectors, Floats)
 assert_type(encoder.bundle, bert_embed.Bundle)
 for some_ids, some in bert_embed.read_batches("out", rows=100):
-    assert_type(some, np.ndarray)
+    assert_type(some_ids, list[str | int])
+    assert_type(some, Floats)
 ids, stored = bert_embed.read("out", partial=True)
-assert_type(stored, np.ndarray)
+assert_type(ids, list[str | int])
+assert_type(stored, Floats)
+for reader in (bert_embed.read_tokens, bert_embed.read_words, bert_embed.read_spans):
+    units = reader("out", partial=True)
+    assert_type(units, Iterator[bert_embed.DocumentUnits])
+    for unit in units:
+        assert_type(unit.id, str | int)
+        assert_type(unit.vectors, Floats)
 starts: list[list[int]] = [
     [] if each.starts is None else each.starts.tolist() for each in bert_embed.read_tokens("out")
 ]
@@ -41,8 +55,26 @@ assert_type(tokenizer.encode(["a"], padding=True), list[list[int]])
 assert_type(tokenizer(["a"]), bert_embed.EncodedTexts)
 try:
     encoder.encode(["a"], pooling="median")
+    bert_embed.embed("texts", "vectors")
 except bert_embed.SettingError as error:
     assert_type(error.setting, str)
+except bert_embed.RunFailed as failure:
+    assert_type(failure, bert_embed.RunFailed)
+transform = bert_embed.EmbedDocuments("minilm", column="body", as_numpy=True, pooling="cls")
+assert_type(transform, bert_embed.EmbedDocuments)
+adapter = bert_embed.BertEmbeddings(columns=["text"], output_columns=["vector"], threads=2)
+assert_type(adapter.columns, list[str] | None)
+assert_type(adapter.output_columns, list[str] | None)
+assert_type(adapter.model, str)
+
+
+def both(texts: PCollection[str]) -> Embedded:
+    made = transform.expand(texts)
+    assert_type(made, Embedded)
+    embedded, rejected = made
+    assert_type(embedded, PCollection[dict[str, Any]])
+    assert_type(rejected, PCollection[dict[str, Any]])
+    return made
 """
 
 
@@ -59,40 +91,79 @@ WRONG = {
     "bert_embed.load(7)": "incompatible type",
     "encoder.encode(['a'], poling='cls')": "Unexpected keyword",
     "bert_embed.read_token('out')": "has no attribute",
+    "bert_embed.EmbedDocuments(7)": "incompatible type",
+    "bert_embed.EmbedDocuments(colum='text')": "Unexpected keyword",
+    "bert_embed.EmbedDocuments(poling='cls')": "Unexpected keyword",
+    "bert_embed.EmbedDocuments(max_batch_seconds='1')": "incompatible type",
+    "bert_embed.BertEmbeddings(columns=3)": "incompatible type",
+    "bert_embed.BertEmbeddings(colums=['text'])": "Unexpected keyword",
+    "bert_embed.BertEmbeddings(max_seq_length='long')": "incompatible type",
+    "transform.settings": "has no attribute",
+    "adapter.settings": "has no attribute",
 }
+PYRIGHT = ROOT / "build/pyright/node_modules/pyright/index.js"
 
 
 @pytest.fixture(scope="module")
-def complaints(tmp_path_factory):
-    """What mypy says of a user's file, and of copies of it with a wrong line: by that line."""
+def folder(tmp_path_factory):
+    """A user's file, and copies of it with a wrong line."""
     folder = tmp_path_factory.mktemp("user")
-    names = {f"user{number}.py": line for number, line in enumerate(["", *WRONG])}
-    for name, line in names.items():
-        (folder / name).write_text(f"{USER}\n{line}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *names]
-    checked = subprocess.run(
-        command,
-        cwd=folder,
-        env={"MYPYPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for name, line in _lines().items():
+        (folder / name).write_text(f"{USER}\n\n{line}\n", encoding="utf-8")
+    return folder
+
+
+def _lines():
+    return {f"user{number}.py": line for number, line in enumerate(["", *WRONG])}
+
+
+def _errors(command, folder):
+    """What a type checker says of the files, by their wrong lines."""
+    checked = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert checked.returncode == 1, checked.stdout + checked.stderr
-    said = checked.stdout.splitlines()
-    assert said.pop().endswith(f"(checked {len(names)} source files)")
-    return {
-        line: [each for each in said if each.startswith(f"{name}:")] for name, line in names.items()
+    said = [line.strip() for line in checked.stdout.splitlines() if " error: " in line]
+    said = [line.removeprefix(f"{folder}/") for line in said]
+    by_line = {
+        line: [error for error in said if error.startswith(f"{name}:")]
+        for name, line in _lines().items()
     }
+    assert sum(map(len, by_line.values())) == len(said)  # none is about another file, such as ours
+    return by_line
+
+
+@pytest.fixture(scope="module")
+def mypy_errors(folder):
+    # As a user runs it: our package is found where it is installed, and its imports are followed.
+    return _errors([sys.executable, "-m", "mypy", "--strict", "."], folder)
+
+
+@pytest.fixture(scope="module")
+def pyright_errors(folder):
+    node = shutil.which("node")
+    if node is None or not PYRIGHT.exists():
+        pytest.skip("pyright is not installed: make pyright (needs npm)")
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
+    return _errors([node, str(PYRIGHT), "--pythonpath", sys.executable], folder)
 
 
 @pytest.mark.slow
-def test_a_user_is_checked_strictly(complaints):
-    assert complaints[""] == []
+def test_mypy_checks_a_user_strictly(mypy_errors):
+    assert mypy_errors[""] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_a_user_does_wrong_is_found(complaints, wrong):
-    [found] = [each for each in complaints[wrong] if ": error: " in each]
-    assert WRONG[wrong] in found
+def test_mypy_finds_what_a_user_does_wrong(mypy_errors, wrong):
+    [error] = mypy_errors[wrong]
+    assert WRONG[wrong] in error
+
+
+@pytest.mark.slow
+def test_pyright_knows_every_type_that_a_user_meets(pyright_errors):
+    assert pyright_errors[""] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", WRONG)
+def test_pyright_finds_what_a_user_does_wrong(pyright_errors, wrong):
+    assert pyright_errors[wrong] != []

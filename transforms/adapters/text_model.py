@@ -5,11 +5,10 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 from apache_beam.coders import PickleCoder, VarIntCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.transforms.timeutil import TimeDomain
@@ -22,14 +21,8 @@ from apache_beam.transforms.userstate import (
 from apache_beam.utils.shared import Shared
 
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
-from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.tokenize import token_block
-
-if TYPE_CHECKING:
-    from bert_embed.encoder import Encoder
 
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.
@@ -77,8 +70,8 @@ class TextModel:
     """A loaded model; other processes use it, too, through `embed`."""
 
     def __init__(self, settings: TextModelSettings) -> None:
-        self._text_spec, self._handler = settings.text_spec, settings.handler()
-        self._encoder: Encoder = self._handler.load_model()
+        self._text_spec, self._batch_tokens = settings.text_spec, settings.batch_tokens
+        self._encoder = settings.load_encoder()
         self.embed(["a"])  # the first call builds the model's graph, which takes seconds
 
     def embed(
@@ -92,18 +85,23 @@ class TextModel:
         Raises:
             RuntimeError: Every one of several texts failed: the model is broken, not a text.
         """
-        numbers = pa.array([str(number) for number in range(len(texts))], pa.string())
-        part = Part(0, 0, records=len(texts))
-        second = None if texts_b is None else list(texts_b)
-        block = DocumentBlock(part, numbers, list(texts), numbers, second)
-        rows = token_block(block, self._encoder.tokenizer, self._text_spec)
-        [embedded] = self._handler.run_inference(rows, self._encoder)
-        assert embedded.vectors is not None, "sentences are what the settings ask for"
-        vectors = np.zeros((len(texts), embedded.vectors.shape[1]), np.float32)
-        vectors[[int(number) for number in embedded.ids.to_pylist()]] = embedded.vectors
+        from bert_embed.rows.text_rows import failed_documents, text_rows
+
+        encoder, spec = self._encoder, self._text_spec
+        found = text_rows(encoder.tokenizer, spec, texts, texts_b=texts_b)
+        rows, embedded = encoder.embed_layout(
+            found.rows, found.row, found.layout, spec, self._batch_tokens
+        )
+        assert embedded.sentences is not None, "sentences are what the settings ask for"
+        vectors = np.zeros((len(texts), embedded.sentences.shape[1]), np.float32)
+        vectors[found.numbers] = embedded.sentences
         rejected = {
-            int(each.id or 0): Rejection(each.stage, each.reason) for each in embedded.part.rejected
+            number: Rejection("tokenize", reason) for number, reason in found.rejected.items()
         }
+        failed = failed_documents(found.layout, found.row, rows.failed)
+        for document, reason in failed.items():
+            number = int(found.numbers[document])
+            vectors[number], rejected[number] = 0, Rejection("infer", reason)
         return vectors, rejected
 
 

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_embed.arguments import known_names, path_text, seconds, switch, whole_number
 from bert_embed.bundle.find import resolve_model
@@ -12,6 +12,9 @@ from bert_embed.graph.load import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 from bert_embed.transforms.infer import BertModelHandler
+
+if TYPE_CHECKING:
+    from bert_embed.encoder import Encoder
 
 # What the transforms take themselves.
 _OWN = ("model", "column", "output_column", "text_b_column", "max_batch_seconds", "as_numpy")
@@ -84,8 +87,8 @@ class TextModelSettings:
         if self.max_batch_seconds is not None:
             seconds("max_batch_seconds", self.max_batch_seconds)
 
-    def handler(self) -> BertModelHandler:
-        """The handler that loads the model and runs it over blocks of rows.
+    def load_encoder(self) -> "Encoder":
+        """Loads the model, on workers.
 
         A machine without the bundle's folder finds the model by its name: in Cloud Storage, in its
         own Hugging Face cache, or the packaged one.
@@ -96,11 +99,10 @@ class TextModelSettings:
             self.fingerprint,
             self.spec,
             self.text_spec,
-            self.batch_tokens,
-            self.threads,
+            threads=self.threads,
             precision=self.precision,
             device=self.device,
-        )
+        ).load_model()
 
 
 def text_model_settings(

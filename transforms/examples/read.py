@@ -53,7 +53,7 @@ class RecordPart:
     """The records of one part, in the file's order: whole documents.
 
     Attributes:
-        number, last, end_of_file: As in `bert_embed.transforms.read.parts.ReadPart`.
+        number, last, end_of_file: As in `bert_embed.transforms.records.read_part.ReadPart`.
         begins: bool `[records]`, which of them begin a document.
         first_record: Number of the first of them in the file.
     """

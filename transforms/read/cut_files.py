@@ -6,7 +6,7 @@ finds them; memory holds one part. The parts of a plain file are read from where
 
 import time
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,41 +17,12 @@ from bert_embed.storage.files import is_remote, open_listed, read_bytes
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.lines import Lines, read_parts
-from bert_embed.transforms.read.parts import ReadPart, end_mark
+from bert_embed.transforms.read.parts import end_mark
 from bert_embed.transforms.read.tables.csv_records import CsvRecords, read_csv_parts
+from bert_embed.transforms.records.read_part import CutPart, FileCut, ReadPart
 from bert_embed.transforms.records.spec import BlockSpec
 
 _CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
-
-
-@dataclass(frozen=True)
-class CutPart:
-    """A part of a file that was cut.
-
-    Attributes:
-        part: The part; its records have no bytes.
-        size: How many bytes they had.
-        crc32c: Of what is stored of them; "" if nothing is.
-    """
-
-    part: ReadPart[Any]
-    size: int
-    crc32c: str = ""
-
-
-@dataclass(frozen=True)
-class FileCut:
-    """Where the parts of one reader of a file are.
-
-    Attributes:
-        parts: In the file's order, without those that were finished.
-        mark: The empty part that marks the end of the file.
-        folder: Of the run whose `_state` holds the texts; None: they are read from the file.
-    """
-
-    parts: tuple[CutPart, ...]
-    mark: ReadPart[Any]
-    folder: str | None
 
 
 def cut_file(

@@ -10,7 +10,8 @@ from bert_embed.storage.files import is_remote, open_listed
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.read.compressed import decompressed
 from bert_embed.transforms.read.encoding import check_encoding
-from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
+from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 
 _PIECE = 1 << 16  # bytes read at a time when a line continues after its block

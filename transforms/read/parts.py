@@ -1,51 +1,10 @@
 """Distributes the records of a block to numbered parts and marks the last one."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any
 
+from bert_embed.transforms.records.read_part import AnyContent, ReadPart
 from bert_embed.transforms.records.spec import BlockSpec
-
-
-class Content(Protocol):
-    """Some neighbouring records of one file, before they are parsed."""
-
-    @property
-    def file(self) -> int:
-        """The file's number in the listing."""
-
-    @property
-    def count(self) -> int:
-        """How many records."""
-
-    @property
-    def size(self) -> int:
-        """How much of the file they are: bytes, or rows, as `stop` counts in the plan."""
-
-    def cut(self, most: int) -> tuple[Self, Self | None]:
-        """The first `most` records, and the rest if there is any."""
-
-
-AnyContent = TypeVar("AnyContent", bound=Content)
-
-
-@dataclass(frozen=True)
-class ReadPart(Generic[AnyContent]):
-    """The records of one part.
-
-    Attributes:
-        number: The part's number in its block.
-        contents: In the input's order.
-        last: Whether the reader has no further part.
-        end_of_file: In the part that marks the end of a file read through: records of the file.
-        seconds: Spent on it before, where the file was cut.
-    """
-
-    number: int
-    contents: tuple[AnyContent, ...]
-    last: bool
-    end_of_file: int | None = None
-    seconds: float = 0.0
 
 
 def parts_in_order(

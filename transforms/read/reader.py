@@ -10,13 +10,13 @@ from bert_embed.transforms.read.cut_files import parts_of_cut, read_records
 from bert_embed.transforms.read.documents import Documents, join_documents
 from bert_embed.transforms.read.jsonl import parse_jsonl
 from bert_embed.transforms.read.lines import Lines
-from bert_embed.transforms.read.parts import ReadPart
 from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv
 from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from bert_embed.transforms.read.text import parse_text, reject_large
 from bert_embed.transforms.read.whole_files import parse_file, read_file_parts
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
+from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {

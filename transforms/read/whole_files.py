@@ -13,8 +13,9 @@ from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.documents import Documents
 from bert_embed.transforms.read.encoding import check_encoding
-from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.read.text import INVALID_UTF8, TOO_LARGE
+from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
 from bert_embed.transforms.records.spec import BlockSpec, Slice
 

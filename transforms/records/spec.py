@@ -2,15 +2,13 @@
 
 import pickle
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import zstandard
 
 from bert_embed.storage.files import FileInfo
-
-if TYPE_CHECKING:
-    from bert_embed.transforms.read.cut_files import FileCut
+from bert_embed.transforms.records.read_part import FileCut
 
 _PICKLE = 5  # the first that stores long strings of bytes well
 FORMATS = {  # of suffixes; a file with any other one holds text
@@ -130,7 +128,7 @@ class BlockSpec:
     numbered: bool = False
     uncut: bool = False
     skipped: bytes = b""
-    cut: "FileCut | None" = None
+    cut: FileCut | None = None
 
     @property
     def read_through(self) -> bool:

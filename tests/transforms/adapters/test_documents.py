@@ -162,6 +162,12 @@ def test_a_text_that_the_model_fails_on_fails_alone(poisoned_bundle, tmp_path):
     ]
 
 
+def test_a_broken_model_fails_the_pipeline_and_names_no_place_of_a_run(poisoned_bundle, tmp_path):
+    with pytest.raises(Exception, match="the model failed on all of 2 rows") as failure:
+        collect(tmp_path, ["a vault", "the vault", "a vault"], EmbedDocuments(poisoned_bundle))
+    assert "block 0" not in str(failure.value)
+
+
 @pytest.mark.parametrize("elements", [[], ["\0"], [" "]], ids=["empty", "no tokens", "blank"])
 def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
     embedded, rejected = collect(tmp_path, elements, EmbedDocuments(tiny_bundle))

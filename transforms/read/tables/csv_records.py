@@ -16,10 +16,11 @@ from bert_embed.transforms.read.documents import Documents
 from bert_embed.transforms.read.encoding import check_encoding
 from bert_embed.transforms.read.extra import ExtraValues
 from bert_embed.transforms.read.lines import BOM, stored_pieces
-from bert_embed.transforms.read.parts import ReadPart, parts_in_order, parts_read_through
+from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
+from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, Slice
 

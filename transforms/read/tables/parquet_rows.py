@@ -17,10 +17,11 @@ from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.documents import Documents
-from bert_embed.transforms.read.parts import ReadPart, parts_in_order
+from bert_embed.transforms.read.parts import parts_in_order
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
+from bert_embed.transforms.records.read_part import ReadPart
 from bert_embed.transforms.records.rejected import BadRecordError
 from bert_embed.transforms.records.spec import BlockSpec, Footer, InputFile, RowGroup, Slice
 

@@ -1,0 +1,94 @@
+"""Turns texts into the distinct rows that the model runs on, and says which texts get none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_embed.rows.build import Rows
+from bert_embed.rows.documents import Documents, Spans, tokenize_documents
+from bert_embed.rows.layout import Layout, is_too_long, lay_out
+from bert_embed.rows.unique import unique_rows
+from bert_embed.specs import TextSpec
+from bert_embed.tokenization.tokenizer import Tokenizer
+
+NO_TOKENS, TOO_LONG = "no tokens", "text too long"
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """The rows of some texts.
+
+    Attributes:
+        numbers: int64 `[documents]`, which of the texts have rows, ascending.
+        rejected: The other texts, by their numbers in order, with the reason of each.
+        documents: The tokens of those with rows.
+        layout: How these were cut into rows: one each, or windows.
+        row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
+        rows: The distinct rows, with [CLS] and [SEP].
+    """
+
+    numbers: np.ndarray
+    rejected: dict[int, str]
+    documents: Documents
+    layout: Layout
+    row: np.ndarray
+    rows: Rows
+
+
+def text_rows(
+    tokenizer: Tokenizer,
+    spec: TextSpec,
+    texts: Sequence[str],
+    *,
+    texts_b: Sequence[str] | None = None,
+    words: Sequence[Sequence[str] | None] | None = None,
+    spans: Spans | None = None,
+) -> TextRows:
+    """Tokenizes texts in one call; one without tokens gets no rows, nor one too long to "reject".
+
+    Args:
+        tokenizer: The model's.
+        spec: How texts become rows.
+        texts: For a list of words, the words joined by spaces.
+        texts_b, words, spans: As `tokenize_documents` takes them.
+    """
+    documents = tokenize_documents(
+        tokenizer,
+        texts,
+        offsets=spec.needs_tokens or spec.keeps_windows,
+        prompt=spec.prompt,
+        texts_b=texts_b,
+        words=words,
+        spans=spans,
+    )
+    empty = documents.lengths == 0
+    bad = empty
+    if spec.long_text == "reject":
+        bad = empty | is_too_long(documents, spec, tokenizer)
+    reasons = {
+        number: NO_TOKENS if empty[number] else TOO_LONG for number in np.flatnonzero(bad).tolist()
+    }
+    numbers = np.flatnonzero(~bad)
+    documents = documents.take(numbers)
+    rows, layout = lay_out(documents, spec, tokenizer)
+    rows, row = unique_rows(rows, rows.input_ids)
+    return TextRows(numbers, reasons, documents, layout, row, rows)
+
+
+def failed_documents(layout: Layout, row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
+    """Documents with a row that the model failed on, in order, and the reason of the first one.
+
+    Args:
+        layout, row: As in `TextRows`.
+        failed: The distinct rows that failed, with the reason of each.
+    """
+    if not failed:
+        return {}
+    windows = np.flatnonzero(np.isin(row, list(failed)))
+    documents = windows if layout.windows is None else layout.windows.document[windows]
+    first, at = np.unique(documents, return_index=True)
+    return {
+        int(document): failed[int(row[windows[place]])]
+        for document, place in zip(first, at, strict=True)
+    }
