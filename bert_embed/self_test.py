@@ -4,13 +4,15 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import file_sha256
+from bert_embed.bundle.files import LITERT, file_sha256
 from bert_embed.engines.batches import pad_rows
+from bert_embed.engines.litert import LiteRTModel
 from bert_embed.graph.load import load_encoder, load_tokenizer
 from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
@@ -70,11 +72,50 @@ class Verification:
         return ""
 
 
+def probed_encoder(bundle: Bundle) -> Any:
+    """Returns what computes a bundle's vectors on processors, for `probe_outputs`.
+
+    Raises:
+        InputError: The weights cannot be loaded.
+    """
+    return load_encoder(bundle) if bundle.kind == "saved_model" else _LiteRTEncoder(bundle)
+
+
+class _LiteRTEncoder:
+    """The float32 file of a bundle in LiteRT, which takes rows without padding."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.config, self.has_pooler = bundle.config, bundle.has_pooler
+        self.dense_width = bundle.dense[0].in_features if bundle.dense else 0
+        self._model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
+
+    def hidden_states(
+        self, ids: np.ndarray, mask: np.ndarray, types: np.ndarray
+    ) -> list[np.ndarray]:
+        """Returns float32 `[batch, length, hidden]` of each layer, 0 for padding."""
+        layers = range(self.config.num_hidden_layers + 1)
+        states = np.zeros((len(layers), *ids.shape, self.config.hidden_size), np.float32)
+        for row, length in enumerate(mask.sum(1)):
+            one = ids[row : row + 1, :length], types[row : row + 1, :length]
+            found = self._model.states(*one, set(layers))
+            for layer in layers:
+                states[layer, row, :length] = found[layer][0]
+        return list(states)
+
+    def pooled(self, states: np.ndarray) -> np.ndarray:
+        """Returns the pooler's output, float32 `[batch, hidden]`."""
+        return self._model.call("pooler", states[:, 0])
+
+    def dense(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns the Dense modules' output, float32 `[batch, out_features]`."""
+        return self._model.call("dense", vectors)
+
+
 def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]:
     """Runs the fixed sentences.
 
     Args:
-        encoder: A `BertEncoder` or a `SavedModelEncoder`.
+        encoder: What `probed_encoder` returns.
         tokenizer: The model's.
 
     Returns:
@@ -97,8 +138,7 @@ def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]
     }
     if encoder.has_pooler:
         outputs["pooler_output"] = np.asarray(encoder.pooled(states[-1]), np.float32)
-    if modules := getattr(encoder, "dense_modules", None):
-        width = int(modules[0].kernel.shape[0])
+    if width := getattr(encoder, "dense_width", 0):
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
         outputs["dense_output"] = np.asarray(encoder.dense(vectors), np.float32)
     return outputs
@@ -147,7 +187,7 @@ def verify(bundle: Bundle) -> Verification:
         return Verification(damaged=damaged)
     with np.load(os.path.join(bundle.path, PROBE)) as file:
         kept = {name: file[name] for name in file.files}
-    return compare(kept, probe_outputs(load_encoder(bundle), load_tokenizer(bundle)))
+    return compare(kept, probe_outputs(probed_encoder(bundle), load_tokenizer(bundle)))
 
 
 def compare(kept: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Verification:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.arguments import one_text
-from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, file_sha256
+from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, WEIGHTS, file_sha256
 from bert_embed.config import BertConfig, DenseModule
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 
-FORMAT = 4  # increased when older bundles cannot be read, or would give other vectors
+FORMAT = 5  # increased when older bundles cannot be read, or would give other vectors
 KINDS = ("bert", "saved_model")
 # Large: checked by the engine that reads them and by `model verify`, not at every start.
-_VARIABLES = "variables/"
-_WEIGHTS = (_VARIABLES, *LITERT.values())
+_VARIABLES = "variables/"  # of a SavedModel that is used as it is
+_WEIGHTS = (_VARIABLES, WEIGHTS, *LITERT.values())
 AGAIN = "remove the folder and import the model again"
 _BY_NAME = "name:"
 # Fields that are the same in bundle.json.
@@ -38,7 +38,8 @@ class Bundle:
     """The description of a model, without its weights.
 
     Attributes:
-        path: The folder: a SavedModel with `vocab.txt`, `probe.npz` and `bundle.json` beside it.
+        path: The folder: `weights.safetensors` and files for LiteRT, or a SavedModel; `vocab.txt`,
+            `probe.npz` and `bundle.json`.
         fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
         config: Sizes and activation of the encoder.
         lower_case: Whether the tokenizer converts to lower case and strips accents.
@@ -158,9 +159,9 @@ class Bundle:
         return self.prompts[name]
 
     @property
-    def variables(self) -> list[str]:
-        """The names of the files with TensorFlow's weights."""
-        return [name for name in self.files if name.startswith(_VARIABLES)]
+    def tensorflow_weights(self) -> list[str]:
+        """The names of the files with the weights that TensorFlow's engines read."""
+        return [name for name in self.files if name.startswith((_VARIABLES, WEIGHTS))]
 
     def sizes(self) -> dict[str, int]:
         """Returns the size of each file in bytes, by name."""

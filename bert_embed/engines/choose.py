@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -122,13 +123,19 @@ def has_nvidia_driver() -> bool:
 def _has_gpu() -> bool:
     if not has_nvidia_driver():
         return False  # known without TensorFlow, whose import takes seconds
-    seen = _has_tensorflow() and _sees_gpu()
+    seen = _has_tensorflow() and has_cuda() and _sees_gpu()
     if not seen:
         _LOG.warning(
             "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
             "of tensorflow[and-cuda]; the processor computes"
         )
     return seen
+
+
+def has_cuda() -> bool:
+    """Returns whether there are CUDA libraries for TensorFlow: in packages, or the system's."""
+    packaged = find_spec("nvidia") is not None and find_spec("nvidia.cudnn") is not None
+    return packaged or find_library("cudnn") is not None
 
 
 def _sees_gpu() -> bool:
@@ -177,7 +184,7 @@ def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str
     found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
     if choose_engine(bundle, precision, found) == "litert":
         return [LITERT[precision]]
-    return bundle.variables
+    return bundle.tensorflow_weights
 
 
 def load_engine(
@@ -210,7 +217,7 @@ def load_engine(
         return LiteRTEngine(bundle, special_ids, precision, threads)
     if not _has_tensorflow():
         raise InputError(missing(f"{bundle.path} in {precision}", "tensorflow"))
-    bundle.verify_files(bundle.variables)
+    bundle.verify_files(bundle.tensorflow_weights)
     with quiet_start():
         if name == "tensorflow":
             from bert_embed.engines.tensorflow import TensorFlowEngine

@@ -50,7 +50,7 @@ class LiteRTEngine:
         self._shared = threads > 1
         # By the highest layer: what models are read from, and those that no thread uses now.
         self._contents: dict[int, bytes | None] = {}
-        self._idle: dict[int, list[_Model]] = {}
+        self._idle: dict[int, list[LiteRTModel]] = {}
         self._lock = threading.Lock()
 
     def batching(self, batch_tokens: int | None, longest: int) -> AnyShape:
@@ -73,14 +73,14 @@ class LiteRTEngine:
         return np.concatenate([unit_length(each) if spec.normalize else each for each in layers], 1)
 
     @contextmanager
-    def model(self, highest: int) -> Iterator["_Model"]:
+    def model(self, highest: int) -> Iterator["LiteRTModel"]:
         """Lends the model up to its layer `highest` to one thread."""
         with self._lock:
             if highest not in self._contents:
                 self._contents[highest] = self._content(highest)
             idle = self._idle.setdefault(highest, [])
             model = idle.pop() if idle else None
-        model = model or _Model(self._file, self._contents[highest])
+        model = model or LiteRTModel(self._file, self._contents[highest])
         try:
             yield model
         finally:
@@ -132,7 +132,7 @@ class _Graph:
         return outputs
 
 
-class _Model:
+class LiteRTModel:
     """A model in LiteRT, for one thread at a time; from `content`, else from the file."""
 
     def __init__(self, file: Path, content: bytes | None) -> None:

@@ -1,14 +1,11 @@
-"""Saves a BertEncoder as a SavedModel with the interface of TF Hub's encoders, and restores it."""
+"""Saves an encoder as a SavedModel with the interface of TF Hub's encoders."""
 
-import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bert_embed.graph.model import BertEncoder
-from bert_embed.storage.errors import InputError
 
-_VARIABLES = os.path.join("variables", "variables")  # where a SavedModel keeps its checkpoint
 _INPUTS = {
     name: tf.TensorSpec([None, None], tf.int32, name=name)
     for name in ("input_word_ids", "input_mask", "input_type_ids")
@@ -16,7 +13,7 @@ _INPUTS = {
 
 
 class HubEncoder(tf.Module):
-    """The object that `hub.KerasLayer`, `hub.load` and `tf.saved_model.load` return of a bundle.
+    """The object that `hub.KerasLayer`, `hub.load` and `tf.saved_model.load` return.
 
     A call takes a dict of int32 `[batch, length]`: `input_word_ids`, `input_mask` and
     `input_type_ids`. It returns a dict: `sequence_output` float32 `[batch, length, hidden]`,
@@ -59,18 +56,3 @@ def save(encoder: BertEncoder, folder: str) -> None:
     """Writes the SavedModel into `folder`."""
     module = HubEncoder(encoder)
     tf.saved_model.save(module, folder, signatures=module.serve)
-
-
-def restore(encoder: BertEncoder, folder: str) -> None:
-    """Reads the encoder's variables from a SavedModel that `save` wrote.
-
-    The graph is not read, which takes ten times as long.
-
-    Raises:
-        InputError: The variables cannot be read, or are not this encoder's.
-    """
-    try:
-        status = tf.train.Checkpoint(encoder=encoder).read(os.path.join(folder, _VARIABLES))
-        status.assert_consumed()
-    except (tf.errors.OpError, AssertionError, ValueError) as error:
-        raise InputError(f"{folder}: the model's variables cannot be restored") from error

@@ -1,12 +1,19 @@
 """Loads a bundle's weights and its tokenizer."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_embed.bundle.bundle import Bundle
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from bert_embed.bundle.bundle import AGAIN, Bundle
+from bert_embed.bundle.files import WEIGHTS
+from bert_embed.graph.weight_names import tensor_shapes
 from bert_embed.rows.windows import default_stride, window_tokens
 from bert_embed.specs import TextSpec
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from bert_embed.tokenization.tokenizer import Tokenizer
@@ -29,12 +36,26 @@ def load_encoder(bundle: Bundle) -> Any:
         from bert_embed.graph.hub_encoder import load_hub_encoder
 
         return load_hub_encoder(bundle)
-    from bert_embed.graph.export import restore
     from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
 
-    encoder = BertEncoder(bundle.config, pooler=bundle.has_pooler, dense=bundle.dense)
-    restore(encoder, bundle.path)
-    return encoder
+    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.dense)
+
+
+def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Returns the float32 weights in the names and shapes of `tensor_shapes`.
+
+    Raises:
+        InputError: The file cannot be read, or holds other tensors.
+    """
+    path = Path(bundle.path, WEIGHTS)
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: the weights cannot be read: {error}") from error
+    expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)
+    if {name: array.shape for name, array in tensors.items()} != expected:
+        raise InputError(f"{path}: the weights are not those of this encoder; {AGAIN}")
+    return tensors
 
 
 def fit_texts(

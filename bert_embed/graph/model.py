@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_embed.config import BertConfig, DenseModule
-from bert_embed.graph.weight_names import fused_attention, relative_scores, tensor_shapes
+from bert_embed.graph.weight_names import fused_attention, relative_scores
 from bert_embed.storage.errors import InputError
 
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
@@ -28,19 +28,13 @@ class BertEncoder(tf.Module):
     def __init__(
         self,
         config: BertConfig,
-        tensors: Mapping[str, np.ndarray] | None = None,
+        tensors: Mapping[str, np.ndarray],
         pooler: bool = True,
         dense: Sequence[DenseModule] = (),
     ) -> None:
-        """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`.
-
-        Without `tensors` every variable is zero, until it is restored from a bundle.
-        """
+        """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
         super().__init__(name="bert")
         self.config, self.has_pooler = config, pooler
-        if tensors is None:
-            shapes = tensor_shapes(config, pooler, dense)
-            tensors = {k: np.broadcast_to(np.float32(0), shape) for k, shape in shapes.items()}
         self.word = tf.Variable(tensors["embeddings/word"])
         self.position = tf.Variable(tensors["embeddings/position"])
         kind = tensors.get("embeddings/type")

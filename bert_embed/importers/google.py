@@ -15,6 +15,7 @@ from bert_embed.importers.tokenizer_files import read_vocabulary
 from bert_embed.importers.weights import check_layer_count, check_shapes
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.packages import requires
 
 CONFIG = "bert_config.json"
 _MAX_WORD_CHARS = 200  # of google-research's WordpieceTokenizer
@@ -152,7 +153,8 @@ def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, 
     Raises:
         InputError: A file or tensor is wrong; the message names it.
     """
-    import tensorflow as tf
+    with requires(f"the checkpoint {prefix}", "tensorflow"):
+        import tensorflow as tf
 
     try:
         reader = tf.train.load_checkpoint(prefix)

@@ -2,18 +2,24 @@
 
 import gzip
 import shutil
+import sys
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import BinaryIO, cast
+
+from packaging.version import parse
 
 from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS
 from bert_embed.bundle.gcs_models import fetch_model
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.packages import requires
 
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
 _MOST_FILES = 10_000
@@ -51,9 +57,11 @@ def resolve_handle(handle: str) -> Path:
     Raises:
         InputError: It could not be fetched.
     """
-    import tensorflow as tf
-    import tensorflow_hub as hub
+    with requires(handle, "tensorflow", "tensorflow-hub"):
+        import tensorflow as tf
 
+        with _version_parser():
+            import tensorflow_hub as hub
     try:
         return Path(hub.resolve(handle))
     except (OSError, ValueError, tf.errors.OpError, tarfile.TarError) as error:
@@ -62,6 +70,24 @@ def resolve_handle(handle: str) -> Path:
             "set TFHUB_CACHE_DIR to a cache that has it, or set model to the downloaded .tar.gz",
             "model",
         ) from error
+
+
+@contextmanager
+def _version_parser() -> Iterator[None]:
+    """Gives tensorflow_hub the one function that it imports from pkg_resources.
+
+    setuptools has no pkg_resources since version 82.
+    """
+    if find_spec("pkg_resources"):
+        yield
+        return
+    stand_in = ModuleType("pkg_resources")
+    vars(stand_in)["parse_version"] = parse
+    sys.modules["pkg_resources"] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules["pkg_resources"]
 
 
 def reason(error: Exception) -> str:

@@ -26,6 +26,7 @@ from bert_embed.importers.saved_models import (
 from bert_embed.importers.tokenizer_files import read_entries, read_vocabulary
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.packages import requires
 
 _LOG = logging.getLogger(__name__)
 _MAX_WORD_CHARS = 200  # of the FullTokenizer that these encoders were trained with
@@ -59,9 +60,9 @@ def import_tfhub(
         InputError: A TensorFlow 1 module, not a BERT encoder, without a WordPiece vocabulary,
             damaged, or nothing says whether it is uncased.
     """
-    import tensorflow as tf
-
     root = Path(source).absolute()
+    with requires(f"the SavedModel {root}", "tensorflow"):
+        import tensorflow as tf
     with tf.device("CPU:0"):  # for an exact comparison
         loaded = load_saved_model(root, trusted)
         encoder_outputs(loaded, sample_rows(2), root)  # first whether it is an encoder at all

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
-from bert_embed.bundle.files import SAVED_MODEL, VOCABULARY
-from bert_embed.graph.load import load_encoder
-from bert_embed.self_test import probe_outputs, write_probe
+from bert_embed.bundle.files import LITERT, SAVED_MODEL, VOCABULARY, WEIGHTS
+from bert_embed.graph.litert_model import write_litert
+from bert_embed.self_test import probe_outputs, probed_encoder, write_probe
 from bert_embed.storage.errors import InputError
 
 # What TensorFlow reads of a SavedModel's folder.
@@ -51,7 +52,14 @@ def write_bundle(
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
-        encoder = _written_encoder(replace(bundle, path=temporary), tensors, saved_model)
+        if saved_model is None:
+            write_litert(temporary, bundle.config, tensors, bundle.dense)
+            arrays = {name: np.ascontiguousarray(tensors[name], "<f4") for name in tensors}
+            save_file(arrays, Path(temporary, WEIGHTS))
+            shutil.copymode(Path(temporary, LITERT["float32"]), Path(temporary, WEIGHTS))
+        else:
+            _copy_saved_model(os.fspath(saved_model), temporary)
+        encoder = probed_encoder(replace(bundle, path=temporary))
         text = "".join(f"{token}\n" for token in vocabulary)
         Path(temporary, VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
         write_probe(temporary, probe_outputs(encoder, tokenizer))
@@ -60,25 +68,6 @@ def write_bundle(
         return _publish(temporary, bundle)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _written_encoder(
-    bundle: Bundle,
-    tensors: Mapping[str, np.ndarray],
-    saved_model: str | os.PathLike[str] | None,
-) -> Any:
-    """Writes the SavedModel and the files for LiteRT; returns the encoder."""
-    if saved_model is not None:
-        _copy_saved_model(os.fspath(saved_model), bundle.path)
-        return load_encoder(bundle)
-    from bert_embed.graph.export import save
-    from bert_embed.graph.litert_model import write_litert
-    from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
-
-    write_litert(bundle.path, bundle.config, tensors, bundle.dense)
-    encoder = BertEncoder(bundle.config, tensors, bundle.has_pooler, bundle.dense)
-    save(encoder, bundle.path)
-    return encoder
 
 
 def _copy_saved_model(source: str, dest: str) -> None:

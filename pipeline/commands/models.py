@@ -1,7 +1,8 @@
-"""Runs `model import`, `model inspect` and `model verify`."""
+"""Runs `model import`, `model export`, `model inspect` and `model verify`."""
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import METADATA
 from bert_embed.bundle.find import resolve_model
+from bert_embed.graph.load import load_encoder
 from bert_embed.graph.weight_names import parameter_count
 from bert_embed.pipeline.console import say, warn
-from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.parser import Parser, add_flag
 from bert_embed.quiet import quiet_start
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted
 
 if TYPE_CHECKING:
     from bert_embed.self_test import Verification
 
-_ACTIONS = "import SOURCE DEST | inspect MODEL | verify MODEL"
+_ACTIONS = "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODEL"
 
 
 def run_model(arguments: list[str]) -> int:
-    """Runs `model import`, `model inspect` or `model verify`.
+    """Runs one of `model`'s actions.
 
     Returns:
         DONE, or FAILED if a model differs from what was imported.
@@ -67,6 +70,15 @@ def _parser() -> argparse.ArgumentParser:
     google.add_argument(
         "--activation", choices=("gelu", "gelu_new", "relu"), help="of a google-research model"
     )
+    exporting = actions.add_parser(
+        "export",
+        help="writes a model as a SavedModel",
+        description="Writes a model as a SavedModel that takes and returns what the encoders of TF "
+        "Hub do, for hub.KerasLayer and tf.saved_model.load. Requires TensorFlow.",
+    )
+    exporting.set_defaults(run=_export)
+    exporting.add_argument("model", help="as --model of embed")
+    exporting.add_argument("dest", help="folder for the SavedModel, which must not exist")
     for name, run, what in (
         ("inspect", _inspect, "prints facts about a model"),
         ("verify", _verify, "compares a model's files and vectors with those of its import"),
@@ -93,6 +105,20 @@ def _import(given: argparse.Namespace) -> int:
         f"{kind}, {'lower case' if bundle.lower_case else 'cased'}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
+    return ExitCode.DONE
+
+
+def _export(given: argparse.Namespace) -> int:
+    bundle = resolve_model(given.model)
+    if os.path.lexists(given.dest):
+        raise UsageError(f"{given.dest} exists, name a new folder for the SavedModel")
+    if bundle.kind != "bert":
+        raise UsageError(f"{bundle.path} is a SavedModel already, copy its folder")
+    with requires("a SavedModel", "tensorflow"), quiet_start():
+        from bert_embed.graph.export import save
+
+        save(load_encoder(bundle), given.dest)
+    say(f"{given.dest}: a SavedModel with the interface of TF Hub's encoders")
     return ExitCode.DONE
 
 
@@ -146,7 +172,8 @@ def _damaged(problem: str) -> int:
 def model_facts(bundle: Bundle) -> dict[str, Any]:
     """Returns facts about a model without loading it, as JSON-able values."""
     config = bundle.config
-    weights = sum(size for name, size in bundle.sizes().items() if name.startswith("variables/"))
+    sizes = bundle.sizes()
+    weights = sum(sizes[name] for name in bundle.tensorflow_weights)
     counted = bundle.kind == "bert"
     return {
         "path": bundle.path,

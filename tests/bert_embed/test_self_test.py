@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle, write_metadata
-from bert_embed.graph.export import save
-from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.bundle.files import WEIGHTS
+from bert_embed.graph.litert_model import write_litert
+from bert_embed.graph.load import load_tensors, load_tokenizer
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.self_test import compare, probe_outputs, verify
+from bert_embed.self_test import compare, probe_outputs, probed_encoder, verify
 from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -59,14 +60,14 @@ def test_the_probe_holds_what_plain_numpy_gives(tmp_path):
 
 
 def test_a_flipped_byte_is_named_and_nothing_is_computed(copied):
-    weights = Path(copied.path, "variables", "variables.data-00000-of-00001")
+    weights = Path(copied.path, WEIGHTS)
     data = bytearray(weights.read_bytes())
     data[100] ^= 1
     weights.write_bytes(data)
     found = verify(copied)
-    assert found.damaged == ("variables/variables.data-00000-of-00001",)
+    assert found.damaged == (WEIGHTS,)
     assert found.outputs == ()
-    assert "variables.data-00000-of-00001 is damaged, its sha256 is not" in found.problem
+    assert "weights.safetensors is damaged, its sha256 is not" in found.problem
 
 
 def rewritten(bundle):
@@ -77,9 +78,9 @@ def rewritten(bundle):
 
 
 def test_other_weights_under_the_right_sha256_are_found(copied):
-    encoder = load_encoder(copied)
-    encoder.layers[1].output.kernel.assign(encoder.layers[1].output.kernel * 1.5)
-    save(encoder, copied.path)
+    tensors = load_tensors(copied)
+    tensors["layers/1/output/kernel"] *= 1.5
+    write_litert(copied.path, copied.config, tensors)
     found = verify(rewritten(copied))
     assert found.max_difference > 0.01
     assert "differ from those of the import by up to" in found.problem
@@ -124,7 +125,7 @@ def test_modules_are_probed_at_their_own_width(tmp_path):
 def test_small_models_are_probed_as_far_as_they_go(tmp_path, model):
     write_tiny_huggingface(tmp_path / "source", **model)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    outputs = probe_outputs(load_encoder(bundle), load_tokenizer(bundle))
+    outputs = probe_outputs(probed_encoder(bundle), load_tokenizer(bundle))
     assert ("pooler_output" in outputs) is bundle.has_pooler
     assert np.diff(outputs["row_splits"]).max() <= bundle.config.max_position_embeddings
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.pipeline.cli import main
@@ -57,8 +58,6 @@ def test_inspect_tells_what_the_model_is(sentence_bundle, capsys):
 
 
 def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
-    import tensorflow as tf
-
     assert main(["model", "inspect", sentence_bundle, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     bundle = read_bundle(sentence_bundle)
@@ -67,9 +66,8 @@ def test_inspect_in_json_is_the_same_for_programs(sentence_bundle, capsys):
     assert facts["defaults"] == bundle.defaults.to_dict()
     assert (facts["kind"], facts["width"], facts["licence"]) == ("bert", 16, "mit")
     assert facts["prompts"] == {"query": QUERY, "document": ""}
-    variables = tf.train.list_variables(f"{sentence_bundle}/variables/variables")
-    sizes = [tf.TensorShape(shape).num_elements() for name, shape in variables if "VALUE" in name]
-    assert facts["parameters"] == sum(sizes)
+    weights = load_file(f"{sentence_bundle}/weights.safetensors")
+    assert facts["parameters"] == sum(array.size for array in weights.values())
     assert facts["weight_bytes"] >= 4 * facts["parameters"]
 
 
@@ -153,4 +151,7 @@ def test_help_names_the_actions(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["model", "--help"])
     assert ended.value.code == 0
-    assert "import SOURCE DEST | inspect MODEL | verify MODEL" in capsys.readouterr().out
+    assert (
+        "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODEL"
+        in capsys.readouterr().out
+    )

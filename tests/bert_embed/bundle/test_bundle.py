@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.bundle import read_bundle, write_metadata
+from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.load import load_encoder
+from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.infer import BertModelHandler
+from tests.support.models.tiny import write_tiny_huggingface
 
 
 @pytest.fixture
@@ -38,9 +41,9 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
     ("text", "message"),
     [
         ("{", r"bundle\.json is not JSON"),
-        ("[]", "must have format 4, has None"),
-        ('{"format": 99}', "must have format 4, has 99"),
-        ('{"format": 4}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+        ("[]", "must have format 5, has None"),
+        ('{"format": 99}', "must have format 5, has 99"),
+        ('{"format": 5}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):
@@ -77,7 +80,7 @@ def test_a_wrong_field_is_named(copied, name, value, message):
 def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
     path = copied / "bundle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(ValueError, match="must have format 4, has 1; import the model again"):
+    with pytest.raises(ValueError, match="must have format 5, has 1; import the model again"):
         read_bundle(copied)
 
 
@@ -90,18 +93,18 @@ def test_a_saved_model_that_is_used_as_it_is_gives_no_embeddings(tiny_bundle):
 
 
 def test_a_missing_or_cut_file_is_found_at_once(copied):
-    weights = copied / "variables" / "variables.data-00000-of-00001"
+    weights = copied / WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 must have \d+ bytes"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors must have \d+ bytes"):
         read_bundle(copied)
     weights.unlink()
-    with pytest.raises(ValueError, match=r"variables\.data-00000-of-00001 is missing"):
+    with pytest.raises(ValueError, match=r"weights\.safetensors is missing"):
         read_bundle(copied)
 
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [("variables/variables.data-00000-of-00001", "xla_cpu"), ("float32.tflite", "cpu")],
+    [(WEIGHTS, "xla_cpu"), ("float32.tflite", "cpu")],
 )
 def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device):
     data = bytearray((copied / name).read_bytes())
@@ -119,9 +122,20 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device)
 
 
 def test_weights_that_cannot_be_read_are_one_sentence(copied):
-    index = copied / "variables" / "variables.index"
-    index.write_bytes(bytes(index.stat().st_size))
-    with pytest.raises(ValueError, match="the model's variables cannot be restored"):
+    weights = copied / WEIGHTS
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with pytest.raises(ValueError, match=r"weights\.safetensors: the weights cannot be read: "):
+        load_encoder(read_bundle(copied))
+
+
+def test_weights_of_another_encoder_are_refused(copied, tmp_path):
+    write_tiny_huggingface(tmp_path / "source", hidden=16)
+    other = import_huggingface(str(tmp_path / "source"), str(tmp_path / "other"))
+    described = read_bundle(copied)
+    shutil.copy(Path(other.path, WEIGHTS), copied / WEIGHTS)
+    (copied / "bundle.json").unlink()
+    write_metadata(copied, described)
+    with pytest.raises(ValueError, match="the weights are not those of this encoder; remove"):
         load_encoder(read_bundle(copied))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.graph.load import load_encoder
-from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.pipeline.cli import main
 from tests.support.models.tiny import write_tiny_huggingface
 from tests.support.rounding import assert_near
 
@@ -16,17 +16,24 @@ INPUTS = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": IDS * 0}
 
 
 @pytest.fixture(scope="module")
+def saved_model(tiny_bundle, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("saved") / "model")
+    assert main(["model", "export", tiny_bundle, folder]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def states(tiny_bundle):
     encoder = load_encoder(read_bundle(tiny_bundle))
     found = encoder.hidden_states(IDS, MASK, IDS * 0)
     return [state.numpy() for state in found], encoder.pooled(found[-1]).numpy()
 
 
-def test_a_saved_model_answers_as_tf_hubs_encoders_do(tiny_bundle, states):
+def test_a_saved_model_answers_as_tf_hubs_encoders_do(saved_model, states):
     import tensorflow as tf
 
     layers, pooled = states
-    outputs = tf.saved_model.load(tiny_bundle)(INPUTS)
+    outputs = tf.saved_model.load(saved_model)(INPUTS)
     assert sorted(outputs) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
     for name in ("default", "pooled_output"):
         assert_near(outputs[name], pooled)
@@ -35,10 +42,10 @@ def test_a_saved_model_answers_as_tf_hubs_encoders_do(tiny_bundle, states):
         assert_near(found, wanted)
 
 
-def test_the_serving_signature_has_flat_names(tiny_bundle, states):
+def test_the_serving_signature_has_flat_names(saved_model, states):
     import tensorflow as tf
 
-    serve = tf.saved_model.load(tiny_bundle).signatures["serving_default"]
+    serve = tf.saved_model.load(saved_model).signatures["serving_default"]
     outputs = serve(**{name: tf.constant(array) for name, array in INPUTS.items()})
     assert sorted(name for name in outputs if "_outputs_" in name) == [
         "encoder_outputs_0",
@@ -48,11 +55,11 @@ def test_the_serving_signature_has_flat_names(tiny_bundle, states):
 
 
 @pytest.mark.slow
-def test_a_keras_layer_of_tf_hub_can_be_trained(tiny_bundle, states):
+def test_a_keras_layer_of_tf_hub_can_be_trained(saved_model, states):
     # In a process of its own: tensorflow-hub turns Keras 2 on for the whole process.
     script = f"""if True:
         import tensorflow as tf, tensorflow_hub as hub
-        layer = hub.KerasLayer({tiny_bundle!r}, trainable=True)
+        layer = hub.KerasLayer({saved_model!r}, trainable=True)
         ids = tf.constant({IDS.tolist()}, tf.int32)
         inputs = dict(input_word_ids=ids, input_mask=tf.cast(ids > 0, tf.int32))
         with tf.GradientTape() as tape:
@@ -71,16 +78,13 @@ def test_a_model_without_a_pooler_has_no_pooled_output(tmp_path):
     import tensorflow as tf
 
     write_tiny_huggingface(tmp_path / "source", pooler=False)
-    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    outputs = tf.saved_model.load(bundle.path)(INPUTS)
+    assert main(["model", "export", str(tmp_path / "source"), str(tmp_path / "saved")]) == 0
+    outputs = tf.saved_model.load(str(tmp_path / "saved"))(INPUTS)
     assert sorted(outputs) == ["encoder_outputs", "sequence_output"]
 
 
-def test_a_variable_of_another_shape_is_not_restored(tiny_bundle, tmp_path):
-    write_tiny_huggingface(tmp_path / "source", hidden=16)
-    other = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    from bert_embed.graph.export import restore
-    from bert_embed.graph.model import BertEncoder
-
-    with pytest.raises(ValueError, match="variables cannot be restored"):
-        restore(BertEncoder(other.config), tiny_bundle)
+def test_what_is_there_is_not_overwritten(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "mine.txt").write_text("my own notes")
+    assert main(["model", "export", tiny_bundle, str(tmp_path)]) == 2
+    assert f"{tmp_path} exists, name a new folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
