@@ -126,7 +126,7 @@ def test_wrong_folders_are_refused_in_one_sentence(finished, tmp_path, capsys):
     assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
     (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
     assert main(["report", str(tmp_path)]) == 2
-    assert "run.json is not the record of a run" in capsys.readouterr().err
+    assert f"{tmp_path}/run.json is damaged: it has no started" in capsys.readouterr().err
     kept = json.loads((finished[0] / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(kept | {"status": "running"}))
     assert main(["report", str(tmp_path)]) == 2
