@@ -57,10 +57,8 @@ def settings(vector=None, text=None, **others):
     return BUNDLE | specs[0].to_dict() | specs[1].to_dict() | others
 
 
-def example_settings(**changes):
-    row = asdict(
-        ExampleSettings("0f" * 8, 64, "window", 8, "", 0, ("sentence", "token"), **changes)
-    )
+def example_settings():
+    row = asdict(ExampleSettings("0f" * 8, 64, "window", 8, "", 0, ("sentence", "token")))
     del row["run"]
     return row | {"granularity": list(row["granularity"]), "compression": "gzip"}
 
