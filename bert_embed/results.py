@@ -31,11 +31,13 @@ from bert_embed.formats.result_files import (
     read_units,
     sentence_batches,
 )
+from bert_embed.run_record import RunRecord, Written, check_settings, parse_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, names_in, read_bytes
 from bert_embed.storage.gcs import SCHEME
 from bert_embed.storage.plurals import counted
+from bert_embed.typed_json import json_object
 
 _Folder = str | os.PathLike[str]
 
@@ -156,11 +158,10 @@ def check_complete(folder: _Folder, partial: bool = False) -> None:
         InputError: The run is not complete.
     """
     record = read_run(folder)
-    status = "done" if record is None else record.get("status")
-    if status != "done" and not partial:
+    if record is not None and not record.is_done and not partial:
         raise InputError(
-            f"{os.fspath(folder)}: the run is not complete (status {status}); run its command "
-            "again, or read what is finished with partial=True"
+            f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
+            "command again, or read what is finished with partial=True"
         )
 
 
@@ -238,7 +239,7 @@ def _sizes(folder: _Folder, kind: str) -> dict[str, int]:
 
 
 def _files_of_kind(
-    folder: _Folder, kind: str, record: dict[str, Any] | None, first: str
+    folder: _Folder, kind: str, record: RunRecord | None, first: str
 ) -> Iterator[tuple[str, Path]]:
     """Yields names and paths from `first` on; a complete run has all files that it wrote."""
     place = join(os.fspath(folder), kind)
@@ -260,28 +261,22 @@ def _files_of_kind(
 
 
 def _vector_names(
-    place: str, kind: str, sizes: dict[str, int], record: dict[str, Any] | None
+    place: str, kind: str, sizes: dict[str, int], record: RunRecord | None
 ) -> list[str]:
     """Returns the names of the files of vectors, sorted.
 
     Raises:
-        InputError: The run is complete and wrote other files, or its record is damaged.
+        InputError: The run is complete and wrote other files.
     """
     found = {name: size for name, size in sizes.items() if _holds_vectors(name)}
-    if record is not None and record.get("status") == "done":
-        try:
-            written = record["written"].get(kind, {"files": 0, "bytes": 0})
-            expected = written["files"], written["bytes"]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{place.removesuffix(kind)}{RUN_FILE} is not the record of a run"
-            ) from error
-        if (len(found), sum(found.values())) != expected:
+    if record is not None and record.is_done:
+        written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
+        if (len(found), sum(found.values())) != (written.files, written.bytes):
             raise InputError(
                 f"{place} holds {counted(len(found), 'file')} of "
                 f"{counted(sum(found.values()), 'byte')}, its run "
-                f"wrote {expected[0]} of {expected[1]}: `bert-embed verify` lists what is missing "
-                "or extra"
+                f"wrote {written.files} of {written.bytes}: `bert-embed verify` lists what is "
+                "missing or extra"
             )
     return sorted(found)
 
@@ -291,7 +286,7 @@ def _holds_vectors(name: str) -> bool:
     return parsed is not None and parsed.ending in VECTOR_ENDINGS
 
 
-def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) -> bool:
+def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
     """Returns whether a file is finished; files of a run in progress may not be.
 
     Raises:
@@ -299,7 +294,7 @@ def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) 
     """
     file = _reported(folder, record, name)
     if file is None:
-        if record.get("status") != "done":
+        if not record.is_done:
             return False
         if not has_reports(folder):
             return True
@@ -309,14 +304,14 @@ def _is_written(folder: _Folder, record: dict[str, Any], name: str, path: Path) 
     return True
 
 
-def _reported(folder: _Folder, record: dict[str, Any], name: str) -> dict[str, Any] | None:
+def _reported(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
     """Returns the entry of a file in the report of its part; None if there is none."""
     parsed = parse_name(name)
     assert parsed is not None
     data = _read_bytes(folder, report_name(parsed.block, parsed.part))
     try:
         report = json.loads(data or b"{}")
-        file = report.get("files", {}).get(name) if report.get("run") == record["run"] else None
+        file = report.get("files", {}).get(name) if report.get("run") == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
@@ -345,7 +340,7 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
         InputError: The run wrote other kinds; the message names them.
     """
     settings = vector_settings(folder)
-    kinds = settings.get("granularity", ["sentence"])
+    kinds = settings["granularity"]
     if granularity not in kinds:
         readers = [
             "bert_embed.read" + ("" if kind == "sentence" else f"_{kind}s") for kind in kinds
@@ -369,34 +364,34 @@ def vector_settings(folder: _Folder) -> dict[str, Any]:
     """
     record = read_run(folder)
     if record is not None:
-        if "vectors" not in record:
+        if record.vectors is None:
             raise InputError(
                 f"{os.fspath(folder)} holds examples, no vectors: make them with `embed --input "
                 f"{os.fspath(folder)}`"
             )
-        return record["vectors"]
+        return record.vectors
     for path in (path for name in KINDS for path in vector_files(folder, name)):
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            settings = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
-            if settings is not None:
-                return json.loads(settings)
+            stored = pq.read_metadata(path).metadata.get(METADATA_KEY.encode())
+            if stored is not None:
+                settings = json_object(stored, f"{os.fspath(path)}: {METADATA_KEY}")
+                check_settings(settings, os.fspath(path))
+                return settings
     raise InputError(f"{os.fspath(folder)} is not the output of a run: no {RUN_FILE}, no vectors")
 
 
-def read_run(folder: _Folder) -> dict[str, Any] | None:
-    """Returns the run's record, `run.json`, or None if there is none."""
+def read_run(folder: _Folder) -> RunRecord | None:
+    """Returns the run's record, `run.json`, or None if there is none.
+
+    Raises:
+        InputError: `embed` and `tokenize` did not write the folder, or its record is damaged.
+    """
     if os.path.isfile(folder):
         raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
     try:
         data = _read_bytes(folder, RUN_FILE)
-        if data is None:
-            return None
-        record = json.loads(data)
-    except (NotADirectoryError, ValueError, RecursionError) as error:
+    except NotADirectoryError as error:
         raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
-    settings = record.get("vectors", record.get("examples")) if isinstance(record, dict) else None
-    if not isinstance(settings, dict):
-        raise InputError(f"{os.fspath(folder)}/{RUN_FILE} is not the record of a run")
-    return record
+    return None if data is None else parse_record(data, join(os.fspath(folder), RUN_FILE))

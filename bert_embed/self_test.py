@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import LITERT, file_sha256
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
-from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.fingerprints import model_fingerprint
+from bert_embed.graph.load import load_encoder, load_tensors, load_tokenizer
 from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
 
@@ -44,6 +45,7 @@ class Verification:
     Attributes:
         damaged: Files whose sha256 differs.
         same_tokens: Whether the sentences have the same token ids.
+        same_model: Whether weights, vocabulary and settings give the fingerprint of the import.
         max_difference: Largest absolute difference of any number.
         least_cosine: Smallest cosine of a vector with the kept one.
         outputs: Names of the outputs that were compared; empty where none were computed.
@@ -51,6 +53,7 @@ class Verification:
 
     damaged: tuple[str, ...] = ()
     same_tokens: bool = True
+    same_model: bool = True
     max_difference: float = 0.0
     least_cosine: float = 1.0
     outputs: tuple[str, ...] = ()
@@ -62,6 +65,10 @@ class Verification:
             return f"{', '.join(self.damaged)} is damaged, its sha256 is not that of bundle.json"
         if not self.same_tokens:
             return "the tokenizer gives other ids for the fixed sentences than at the import"
+        if not self.same_model:
+            return (
+                "its weights, vocabulary and settings have another fingerprint than at the import"
+            )
         # `not … <=` rather than `>`, so that a difference of NaN does not pass.
         if not self.max_difference <= MOST_DIFFERENCE or not self.least_cosine >= LEAST_COSINE:
             return (
@@ -187,7 +194,18 @@ def verify(bundle: Bundle) -> Verification:
         return Verification(damaged=damaged)
     with np.load(os.path.join(bundle.path, PROBE)) as file:
         kept = {name: file[name] for name in file.files}
-    return compare(kept, probe_outputs(probed_encoder(bundle), load_tokenizer(bundle)))
+    tokenizer = load_tokenizer(bundle)
+    found = compare(kept, probe_outputs(probed_encoder(bundle), tokenizer))
+    if bundle.kind == "saved_model" or not found.same_tokens:
+        return found
+    # The engines of GPUs and TPUs compute with these weights and settings.
+    return replace(found, same_model=_fingerprint(bundle, tokenizer.vocab) == bundle.fingerprint)
+
+
+def _fingerprint(bundle: Bundle, vocabulary: Sequence[str]) -> str:
+    modules = [module.to_dict() for module in bundle.dense]
+    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, bundle.kind
+    return model_fingerprint(load_tensors(bundle), vocabulary, *settings)
 
 
 def compare(kept: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Verification:

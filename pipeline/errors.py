@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
-from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.storage.errors import InputError, SettingError, StorageError
 
 
@@ -54,15 +53,6 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(flag_message(error)) from error
     except OSError as error:
         raise UsageError(str(error)) from error
-
-
-@contextmanager
-def record_errors(folder: str) -> Iterator[None]:
-    """Raises UsageError where the run.json of a folder lacks what every run writes."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{folder}/{RUN_FILE} is not the record of a run: {error!r}") from error
 
 
 def flag_message(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from bert_embed.pipeline.runners.job_errors import JobGoesOn
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
+from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import LoadTable
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read_examples import ReadExamples
@@ -62,7 +63,7 @@ class JobInput:
 def build(
     pipeline: beam.Pipeline,
     run: EmbedRun,
-    record: dict[str, Any],
+    record: RunRecord,
     handler: BertModelHandler | None = None,
 ) -> None:
     """Adds the graph of a run to a pipeline.
@@ -114,7 +115,7 @@ class EmbedToFiles(Step):
         return blocks | "Infer" >> self.embed | "Write" >> self.write
 
 
-def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
+def run_job(run: EmbedRun, record: RunRecord) -> None:
     """Runs the graph of a run and waits for its end, unless --no_wait_until_finish is given.
 
     Raises:
@@ -137,23 +138,23 @@ def run_job(run: EmbedRun, record: dict[str, Any]) -> None:
     else:
         run_pipeline(options, work)
         now = None if wait else run_record.read_record(run.output)
-        if now is not None and now["status"] == "running":
+        if now is not None and now.status == "running":
             raise JobGoesOn("requested", f"the job continues on {run.options.runner}")
 
 
 class Record(beam.DoFn):
     """Writes run.json from the verdict, and fails the job if the counts do not add up."""
 
-    def __init__(self, output: str, record: dict[str, Any]) -> None:
+    def __init__(self, output: str, record: RunRecord) -> None:
         self._output, self._record = output, record
         self._started = time.time()
 
     def process(
         self, verdict: Verdict, facts: Sequence[dict[str, Any]] = ()
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[RunRecord]:
         record = self._record
         for fact in facts:
-            record = record | fact
+            record = replace(record, **fact)
         report_lineage(*run_record.read_and_written(self._output, record))
         yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
@@ -204,7 +205,7 @@ def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     return tokens | "Keep" >> KeepExamples(run.example_files)
 
 
-def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: dict[str, Any]) -> None:
+def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:
     """Adds the graph of a run to a pipeline, as `build` does."""
     read = job_input(pipeline, run)
     write = WriteExamples(run.output, run.fingerprint, run.example_files, run.counting)
@@ -212,15 +213,13 @@ def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: dict[str, Any
     _finish(read, written, run, record)
 
 
-def _finish(
-    read: JobInput, written: beam.PCollection, run: EmbedRun, record: dict[str, Any]
-) -> None:
+def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
     (
         (*read.finished, written)
         | "Reports" >> beam.Flatten()
         | "Reconcile" >> ReconcileBlocks(read.planned)
         | "Check files" >> CheckFiles(run.folder, run.fingerprint)
-        | "Load" >> LoadTable(run.load, record.get("loads", {}))
+        | "Load" >> LoadTable(run.load, record.loads)
         | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
     )

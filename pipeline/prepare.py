@@ -1,10 +1,10 @@
 """Checks options against input, model and output, and prepares the run."""
 
-import hashlib
-import json
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bert_embed.bundle.find import resolve_model
+from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.options import EXAMPLES, EmbedOptions
 from bert_embed.pipeline.outputs.disk import check_output
@@ -62,7 +62,7 @@ def prepare(options: EmbedOptions) -> EmbedRun:
             check_metrics_file(options.metrics_file)
         run = planned_run(options)
         run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
-        run = replace(run, fingerprint=run_fingerprint(run))
+        run = replace(run, fingerprint=_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
             estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
@@ -196,11 +196,9 @@ def _check_skip_blocks(run: EmbedRun) -> None:
             )
 
 
-def run_fingerprint(run: EmbedRun) -> str:
-    """Hash of every option that changes rows or how files are cut, the model and the listing."""
-    settings = run.metadata | {
+def _fingerprint(run: EmbedRun) -> str:
+    work: dict[str, Any] = {
         "output_format": run.options.output_format,
-        "columns": astuple(run.columns),
         "read_through": run.request.read_through,
         "input_format": run.request.input_format,
         "block_bytes": run.request.block_bytes,
@@ -210,9 +208,7 @@ def run_fingerprint(run: EmbedRun) -> str:
     }
     if run.example_folder is not None:
         compression = run.options.compression
-        settings |= {"tfrecord_output": run.example_folder, "compression": compression}
+        work |= {"tfrecord_output": run.example_folder, "compression": compression}
     if run.earlier:
-        settings["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
-    settings.pop("model_source", None)  # a path, which may change while the model stays
-    text = json.dumps(settings, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+        work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
+    return run_fingerprint(run.metadata, vars(run.columns), work)

@@ -6,6 +6,7 @@ from typing import Any
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
+from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.read import TableRequest
@@ -84,7 +85,7 @@ class EmbedRun:
     settings: ExampleSettings | None
     reading: ExampleReading | None
     table: TableRequest | None
-    query_rows: dict[str, Any] | None
+    query_rows: QueryRows | None
     suffixes: dict[str, int]
     text_files: int
     skipped_files: dict[str, int]
@@ -203,24 +204,8 @@ class EmbedRun:
         return Counting(bits, ids=bits == 0 and self.columns.id is not None)
 
     @property
-    def goal(self) -> "Goal":
+    def goal(self) -> Goal:
         """What the progress of the run is measured against."""
         stops = [stop for stop in self.planned.stops if stop is not None]
         covers = sum(stops) if len(stops) == len(self.planned.stops) else None
         return Goal(self.planned.readers, covers, self.estimated_documents)
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What the reports of a complete run add up to, as far as its plan knows.
-
-    Attributes:
-        readers: Blocks, and of a large file that is read through each of its readers.
-        covers: Bytes of the input, of Parquet and tables rows; None if a file is read through,
-            because reports on such files cover nothing.
-        records: Estimated from the first lines of the input; of a table known.
-    """
-
-    readers: int
-    covers: int | None
-    records: int

@@ -1,20 +1,18 @@
 """Writes tensors, vocabulary and settings as a bundle, which appears whole."""
 
-import hashlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
 from bert_embed.bundle.files import LITERT, SAVED_MODEL, VOCABULARY, WEIGHTS
+from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.litert_model import write_litert
 from bert_embed.self_test import probe_outputs, probed_encoder, write_probe
 from bert_embed.storage.errors import InputError
@@ -48,7 +46,15 @@ def write_bundle(
 
     tokenizer = Tokenizer(vocabulary, **bundle.tokenizer_settings)
     dest = Path(bundle.path)
-    bundle = replace(bundle, fingerprint=fingerprint(bundle, tensors, vocabulary))
+    fingerprint = model_fingerprint(
+        tensors,
+        vocabulary,
+        bundle.config.to_dict(),
+        bundle.tokenizer_settings,
+        [module.to_dict() for module in bundle.dense],
+        bundle.kind,
+    )
+    bundle = replace(bundle, fingerprint=fingerprint)
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
@@ -98,30 +104,3 @@ def _described_at(path: str) -> Bundle | None:
         return replace(read_bundle(path), files={})
     except ValueError:
         return None
-
-
-def fingerprint(
-    bundle: Bundle, tensors: Mapping[str, np.ndarray], vocabulary: Sequence[str]
-) -> str:
-    """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
-
-    These are names, shapes and bytes of the tensors, the vocabulary, the configuration, the
-    tokenizer's settings and the Dense modules. Pooling, length and prompts are not included,
-    because a run can choose them.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name], np.dtype("<f4"))
-        digest.update(f"{name} {array.shape}\n".encode())
-        digest.update(array.data)
-    settings: dict[str, Any] = {
-        "config": bundle.config.to_dict(),
-        **bundle.tokenizer_settings,
-        "vocabulary": list(vocabulary),
-    }
-    if bundle.dense:
-        settings["dense"] = [module.to_dict() for module in bundle.dense]
-    if bundle.kind != "bert":
-        settings["kind"] = bundle.kind
-    digest.update(json.dumps(settings, sort_keys=True).encode())
-    return digest.hexdigest()

@@ -124,7 +124,7 @@ def document_vectors(
 
 def scaled(vectors: np.ndarray, layers: int) -> np.ndarray:
     """Returns vectors of unit length, for each of `layers` side by side; zeros stay zeros."""
-    split = vectors.reshape(len(vectors), layers, -1)
+    split = vectors.reshape(len(vectors), layers, vectors.shape[1] // layers)  # also without rows
     lengths = np.linalg.norm(split, axis=-1, keepdims=True)
     return (split / np.maximum(lengths, np.float32(1e-12))).reshape(vectors.shape)
 

@@ -9,15 +9,14 @@ import datetime
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from bert_embed.pipeline import cli
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
-from bert_embed.pipeline.outputs.run_record import read_record, record_path
 from bert_embed.pipeline.parser import parse_embed
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.run_record import RunRecord, read_record
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import absolute, join, list_files
 from bert_embed.transforms.output_folder import RUN_FILE
@@ -103,17 +102,17 @@ def day_words(given: argparse.Namespace) -> list[str]:
         days = _days_before(root, given.day, given.earlier)
     else:
         days = _known_days(record)
-        skipped = record["options"].get("skip_blocks")
+        skipped = record.options.get("skip_blocks")
         if skipped and not options.skip_blocks:  # else catching up would meet those blocks again
             words.append(f"--skip_blocks={','.join(map(str, skipped))}")
     return [*words, *(f"--skip_existing={join(root, day)}" for day in days)]
 
 
-def _known_days(record: Mapping[str, Any]) -> list[str]:
+def _known_days(record: RunRecord) -> list[str]:
     """The days that a run compares with, by its record."""
     # The folder may have been moved since; what lies beside it moved along.
-    beside = absolute(record["options"]["output"]).rpartition("/")[0]
-    places = [each["output"] for each in record["input"]["skip_existing"] or ()]
+    beside = absolute(record.options.get("output", "")).rpartition("/")[0]
+    places = [each.output for each in record.input.earlier]
     parts = [place.rpartition("/") for place in places]
     return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
 
@@ -129,11 +128,11 @@ def _days_before(root: str, day: str, earlier: str) -> list[str]:
         record = read_record(join(root, each))
         if record is None:
             continue
-        if record["status"] != "done":
+        if not record.is_done:
             raise NotYet(
                 ExitCode.EARLIER_UNFINISHED,
-                f"{each} comes before {day} and is not finished ({record['status']}, see "
-                f"{record_path(join(root, each))}); run it first",
+                f"{each} comes before {day} and is not finished ({record.status}, see "
+                f"{join(join(root, each), RUN_FILE)}); run it first",
             )
         finished.append(each)
     return finished

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from bert_embed.clusters.kmeans import default_clusters
 from bert_embed.formats.output_files import KINDS, RUN_FILE
@@ -18,9 +17,11 @@ from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
 from bert_embed.pipeline.runners.worker_model import runs_here
 from bert_embed.results import granular_settings, read_run, vector_names
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
+from bert_embed.typed_json import to_json
 
 _FORMAT = 1  # rises when equal input would give other files
 _OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them
@@ -41,7 +42,7 @@ class ClusterRun:
     options: ClusterOptions
     job: ClusterJob
     files: tuple[VectorFile, ...]
-    source: dict[str, Any]
+    source: RunRecord
     fingerprint: str
 
     @property
@@ -75,7 +76,8 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
             f"{options.embeddings} holds {names[0].partition('/')[0]}, several vectors a document: "
             f"{options.command} takes an output with {kind}/, of one vector a document"
         )
-    rows = _rows_of(source, kind, options.embeddings)
+    written = source.numbers.written
+    rows = written[kind].rows if kind in written else 0
     n_clusters = options.n_clusters or default_clusters(rows)
     if n_clusters > max(rows, 1):
         raise UsageError(
@@ -109,26 +111,19 @@ def _check_places(options: ClusterOptions) -> None:
             )
 
 
-def _read_source(given: str, folder: str) -> dict[str, Any]:
+def _read_source(given: str, folder: str) -> RunRecord:
     record = read_run(folder)
     if record is None:
         raise UsageError(f"{given} is not the output of a run: it holds no {RUN_FILE}")
     return record
 
 
-def _rows_of(source: dict[str, Any], kind: str, given: str) -> int:
-    try:
-        return int(source["written"].get(kind, {"rows": 0})["rows"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{given}/{RUN_FILE} is not the record of a run: {error!r}") from error
-
-
-def _fingerprint(job: ClusterJob, source: dict[str, Any]) -> str:
+def _fingerprint(job: ClusterJob, source: RunRecord) -> str:
     """Hash of the vectors' run, and of every option that changes the result."""
     values = asdict(job)
     for place in ("source", "output", "memory"):
         del values[place]
-    values |= {"format": _FORMAT, "run": source.get("run"), "written": source.get("written")}
+    values |= {"format": _FORMAT, "run": source.run, "written": to_json(source.numbers)["written"]}
     text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

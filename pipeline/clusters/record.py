@@ -1,50 +1,48 @@
 """Claims the output folder of `cluster` or `dedup`, and keeps its run.json."""
 
-import datetime
 import importlib.metadata
-from dataclasses import asdict
-from typing import Any
-
-import orjson
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
 
 import bert_embed
 from bert_embed.pipeline.clusters.prepare import ClusterRun
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.secrets import hide_in
-from bert_embed.storage.files import create_exclusive, read_bytes, write_bytes
-from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.run_record import change_running, now
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import create_exclusive, write_bytes
+from bert_embed.transforms.clusters.record import (
+    ClusterInput,
+    ClusterRecord,
+    WrittenFiles,
+    read_cluster_record,
+)
 
-COMMANDS = ("cluster", "dedup")
-_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _PACKAGES = ("apache-beam", "numpy", "pyarrow")
 
 
-def read_record(folder: ClusterFolder) -> dict[str, Any] | None:
-    """The record of an earlier job in a folder, None if the folder has none.
+def record_of_output(run: ClusterRun) -> ClusterRecord | None:
+    """The record of an earlier job in the folder OUT, None if it has none.
 
     Raises:
-        UsageError: There is a record, but of something else.
+        UsageError: Something else is there.
     """
-    data = read_bytes(folder.record)
-    if data is None:
-        return None
     try:
-        record = orjson.loads(data)
-        if record["command"] in COMMANDS and {"run", "status"} <= record.keys():
-            return record
-    except (orjson.JSONDecodeError, TypeError, KeyError):
-        pass
-    raise UsageError(
-        f"{folder.record} is not the record of cluster or dedup; choose another folder as OUT"
-    )
+        return read_cluster_record(run.job.folder)
+    except InputError as error:
+        raise UsageError(f"{error}; choose another folder as OUT") from error
 
 
-def is_done(run: ClusterRun, found: dict[str, Any] | None) -> bool:
-    """Whether a record says that this job is complete."""
-    return found is not None and (found["run"], found["status"]) == (run.fingerprint, "done")
+def is_done(run: ClusterRun, found: ClusterRecord) -> bool:
+    """Whether this job is complete, and its files are as many and as large as it wrote."""
+    if found.run != run.fingerprint or not found.is_done:
+        return False
+    there = {kind: WrittenFiles(**sizes) for kind, sizes in run.job.folder.written().items()}
+    return there == found.written
 
 
-def start(run: ClusterRun) -> dict[str, Any]:
+def start(run: ClusterRun) -> ClusterRecord:
     """Claims the folder for a job, or continues an earlier attempt of the same one.
 
     Returns:
@@ -54,12 +52,12 @@ def start(run: ClusterRun) -> dict[str, Any]:
         UsageError: The folder holds something else.
     """
     folder = run.job.folder
-    found = read_record(folder)
-    if found is not None and found["run"] != run.fingerprint:
+    found = record_of_output(run)
+    if found is not None and found.run != run.fingerprint:
         if not run.options.overwrite:
             raise UsageError(
-                f"{run.options.output} holds another {found['command']} (status "
-                f"{found['status']}); choose another folder, or --overwrite to remove it"
+                f"{run.options.output} holds another {found.command} (status "
+                f"{found.status}); choose another folder, or --overwrite to remove it"
             )
         folder.remove_all()
         found = None
@@ -69,49 +67,57 @@ def start(run: ClusterRun) -> dict[str, Any]:
                 f"{run.options.output} holds {stray} but no record of cluster or dedup; "
                 "choose an empty folder as OUT"
             )
-    elif found["status"] == "done":
+    elif is_done(run, found):
         folder.remove_work()
         return found
     folder.prepare()
     record = first_record(run)
-    data = orjson.dumps(record, option=_OPTIONS)
     if found is None:
-        if not create_exclusive(folder.record, data):
+        if not create_exclusive(folder.record, record.to_json()):
             return start(run)  # another job was first: check what it wrote
-    else:
-        record |= {"job": found["job"]} if "job" in found else {}
-        write_bytes(folder.record, data)
+        return record
+    record = replace(record, job=found.job)
+    write_bytes(folder.record, record.to_json())
     return record
 
 
-def first_record(run: ClusterRun) -> dict[str, Any]:
+def first_record(run: ClusterRun) -> ClusterRecord:
     """What the record says before the job runs."""
     job = asdict(run.job)
     names = ["n_clusters", "seed"]
     if run.job.threshold is not None:
         names += ["threshold", "which_to_keep", "n_nearest"]
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return hide_in(
-        {
-            "command": run.options.command,
-            "run": run.fingerprint,
-            "status": "running",
-            "started": now,
-            "input": {"folder": run.job.source, "run": run.source.get("run")},
-            "options": {name: job[name] for name in names},
-            "versions": {"bert-embed": bert_embed.__version__}
-            | {name: importlib.metadata.version(name) for name in _PACKAGES},
-        }
+    return ClusterRecord(
+        command=run.options.command,
+        run=run.fingerprint,
+        status="running",
+        started=now(),
+        input=ClusterInput(hide_in(run.job.source), run.source.run),
+        options=hide_in({name: job[name] for name in names}),
+        versions={"bert-embed": bert_embed.__version__}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES},
     )
 
 
-def note_job(run: ClusterRun, record: dict[str, Any], job: dict[str, Any]) -> None:
-    """Adds the job on a cluster to the record."""
-    data = orjson.dumps(record | {"job": hide_in(job)}, option=_OPTIONS)
-    write_bytes(run.job.folder.record, data)
+def note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
+    """Notes which job computes the result, so that it can be found if this command ends first."""
+    shown = hide_in(job)
+    path, present = run.job.folder.record, _present(run)
+    change_running(path, record, present, lambda running: running.submitted(shown))
 
 
-def fail(run: ClusterRun, record: dict[str, Any], message: str) -> None:
-    """Says in the record why a job ended; the same command continues it."""
-    data = orjson.dumps(record | {"status": "failed", "error": message}, option=_OPTIONS)
-    write_bytes(run.job.folder.record, data)
+def stop(run: ClusterRun, record: ClusterRecord, error: str) -> None:
+    """Notes why a job ended; the same command continues it.
+
+    Raises:
+        OSError: The record cannot be written and still says `running`.
+    """
+    path, present = run.job.folder.record, _present(run)
+    change_running(path, record, present, lambda running: running.stopped(error))
+
+
+def _present(run: ClusterRun) -> ClusterRecord | None:
+    """What `run.json` says at this moment; None if it says nothing."""
+    with suppress(InputError):
+        return read_cluster_record(run.job.folder)
+    return None

@@ -3,7 +3,6 @@
 import traceback
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import apache_beam as beam
 
@@ -30,6 +29,11 @@ from bert_embed.pipeline.runners.portable_jobs import (
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.clusters.finish import ClusterVectors
+from bert_embed.transforms.clusters.record import (
+    ClusterCounts,
+    ClusterRecord,
+    read_cluster_record,
+)
 from bert_embed.transforms.output_folder import OutputFolder
 
 
@@ -41,12 +45,12 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
         StorageError: A store does not answer at this moment.
     """
     run = prepare_clusters(options)
-    found = records.read_record(run.job.folder)
-    if records.is_done(run, found):
+    found = records.record_of_output(run)
+    if found is not None and records.is_done(run, found):
         run.job.folder.remove_work()
-        return _report(run, found or {}, started=False)
+        return _report(run, found, started=False)
     earlier = earlier_job_lines(found)
-    if found is None or found["run"] != run.fingerprint:  # what was begun is continued
+    if found is None or found.run != run.fingerprint:  # what was begun is continued
         with usage_errors():
             check_disk(run)
     with OutputFolder(run.job.output).held(alone=True), usage_errors():
@@ -55,7 +59,7 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
         return _run(run, record)
 
 
-def _run(run: ClusterRun, record: dict[str, Any]) -> ExitCode:
+def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
     try:
         with shown_progress(run):
             _run_job(run, record)
@@ -66,13 +70,14 @@ def _run(run: ClusterRun, record: dict[str, Any]) -> ExitCode:
         say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
         return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
-        if not records.is_done(run, records.read_record(run.job.folder)):
+        found = read_cluster_record(run.job.folder)
+        if found is None or not records.is_done(run, found):
             return _report_failure(run, record, error)
         # The runner lost the connection to a job that wrote its whole output.
-    return _report(run, records.read_record(run.job.folder) or record, started=True)
+    return _report(run, read_cluster_record(run.job.folder) or record, started=True)
 
 
-def _report_failure(run: ClusterRun, record: dict[str, Any], error: BaseException) -> ExitCode:
+def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException) -> ExitCode:
     """Says why the job ended, and writes it to the record."""
     interrupted = was_interrupted(error)
     message = "interrupted" if interrupted else hide_secrets(root_message(error))
@@ -80,13 +85,13 @@ def _report_failure(run: ClusterRun, record: dict[str, Any], error: BaseExceptio
         trace = "".join(traceback.format_exception(error))
         warn(*hide_secrets(trace).rstrip("\n").split("\n"))
     with suppress(OSError):  # then the record still says running, and the job is continued as well
-        records.fail(run, record, message)
+        records.stop(run, record, message)
     warn(f"error: the job failed: {message}", "the same command continues it")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
 
 
-def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:
-    options, model = run.options.job, str(run.source["vectors"].get("model", ""))[:32]
+def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
+    options, model = run.options.job, run.source.settings["model"][:32]
     command = run.options.command
     words = completed_flags(options, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
@@ -95,7 +100,8 @@ def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:
     wait = not flags["no_wait_until_finish"]
     if options.is_portable:
         job = PortableJob.of(options, flags)
-        run_on_job_server(given, work, job, partial(records.note_job, run, record), wait)
+        submitted = partial(records.note_job, run, record)
+        run_on_job_server(given, work, job, submitted, wait)
     elif options.is_dataflow:
         pipeline = beam.Pipeline(options=given)
         work(pipeline)
@@ -104,7 +110,7 @@ def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:
         run_pipeline(given, work)
 
 
-def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: dict[str, Any]) -> None:
+def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:
     """Adds the graph of `cluster` or `dedup` to a pipeline."""
     files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
     _ = files | "Vectors" >> ClusterVectors(run.job, record)
@@ -125,57 +131,56 @@ def plan_lines(run: ClusterRun) -> list[str]:
     return lines
 
 
-def _report(run: ClusterRun, record: dict[str, Any], started: bool) -> ExitCode:
+def _report(run: ClusterRun, record: ClusterRecord, started: bool) -> ExitCode:
     """Says what came out."""
-    if record["status"] != "done":
+    if not record.is_done:
         warn(f"error: {run.job.folder.record} does not say that the job is done")
         return ExitCode.FAILED
     if not started:
-        say(f"nothing to do: {run.options.output} is complete since {record['ended']}")
+        say(f"nothing to do: {run.options.output} is complete since {record.ended}")
     say(*summary_lines(run.options.output, record))
     return ExitCode.DONE
 
 
-def summary_lines(output: str, record: dict[str, Any]) -> list[str]:
+def summary_lines(output: str, record: ClusterRecord) -> list[str]:
     """The counts of a complete job."""
-    counts = record["counts"]
+    counts = record.numbers
     lines = [
-        f"{counted(counts['clusters'], 'cluster')} of {counted(counts['clustered'], 'vector')} in "
-        f"{output}: the largest has {counts['largest_cluster']:,}, "
-        f"{counted(counts['empty_clusters'], 'is', 'are')} empty"
+        f"{counted(counts.clusters, 'cluster')} of {counted(counts.clustered, 'vector')} in "
+        f"{output}: the largest has {counts.largest_cluster:,}, "
+        f"{counted(counts.empty_clusters, 'is', 'are')} empty"
     ]
-    if counts["mean_distance"] is not None:
+    if counts.mean_distance is not None:
         lines.append(
-            f"mean distance to the centroid {counts['mean_distance']:.4f} (1 - cosine), inertia "
-            f"{counts['inertia']:,.1f}"
+            f"mean distance to the centroid {counts.mean_distance:.4f} (1 - cosine), inertia "
+            f"{counts.inertia:,.1f}"
         )
-    without = counts["zero"] + counts["not_finite"]
+    without = counts.zero + counts.not_finite
     if without:
         lines.append(
             f"{counted(without, 'vector is', 'vectors are')} in no cluster: zero "
-            f"({counts['zero']:,}) or not finite ({counts['not_finite']:,})"
+            f"({counts.zero:,}) or not finite ({counts.not_finite:,})"
         )
-    if "removed" in counts:
-        lines += _duplicate_lines(counts, record["options"]["n_nearest"])
+    if counts.removed is not None:
+        lines += _duplicate_lines(counts, counts.removed, record.options["n_nearest"])
     return lines
 
 
-def _duplicate_lines(counts: dict[str, Any], n_nearest: int) -> list[str]:
-    ends = counts["removed"], counts["vectors"]
+def _duplicate_lines(counts: ClusterCounts, removed: int, n_nearest: int) -> list[str]:
     lines = [
-        f"{counted_of(*ends, 'document', 'is a duplicate', 'are duplicates')}, "
-        f"{counted(counts['kept'], 'is', 'are')} kept"
+        f"{counted_of(removed, counts.vectors, 'document', 'is a duplicate', 'are duplicates')}, "
+        f"{counted(counts.vectors - removed, 'is', 'are')} kept"
     ]
-    if counts["same_id"]:
-        same = counted(counts["same_id"], "duplicate has", "duplicates have")
+    if counts.same_id:
+        same = counted(counts.same_id, "duplicate has", "duplicates have")
         lines.append(
             f"note: {same} the id of the document that is kept; "
             "leaving out their ids would remove both"
         )
-    if counts["beyond"]:
-        share = counts["beyond"] / counts["vectors"]
+    if counts.beyond:
+        share = counts.beyond / counts.vectors
         lines.append(
-            f"{counted(counts['beyond'], 'document')} ({share:.1%}) had more clusters within reach "
+            f"{counted(counts.beyond, 'document')} ({share:.1%}) had more clusters within reach "
             f"than --n_nearest {n_nearest}: pairs across these borders may be missing"
         )
     else:

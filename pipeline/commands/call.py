@@ -6,6 +6,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from bert_embed.pipeline.commands.call_options import named_as_in_python, without_dashes
@@ -22,13 +23,14 @@ from bert_embed.pipeline.commands.start import (
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import RunFailed
 from bert_embed.pipeline.options import EmbedOptions
-from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.outputs.outcome import problem
+from bert_embed.pipeline.outputs.run_record import first_record
 from bert_embed.pipeline.progress.shown import Progress, in_notebook
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
 from bert_embed.pipeline.runners.worker_model import runs_here
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.run_record import read_record
 
 _WARNING = "warning: "  # how such lines of a summary begin
 
@@ -40,7 +42,7 @@ def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
             run = checked_run(options)
         if options.dry_run:
             _tell(shown, *forecast(run))
-            return run_record.first_record(run) | {"status": "planned"}
+            return replace(first_record(run), status="planned").to_dict()
         return _run(run, shown)
 
 
@@ -67,7 +69,7 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
         with named_as_in_python():
             record, started = run_to_end(run, progress, lambda *lines: _tell(shown, *lines))
     except JobGoesOn as job:
-        present = run_record.read_record(run.output)
+        present = _written(run)
         if job.why == "requested" and present is not None:
             _tell(shown, *str(job).split("\n"))
             return present
@@ -88,8 +90,14 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
             warnings.warn(without_dashes(line.removeprefix(_WARNING)), stacklevel=4)
     verdict = problem(record, run.options.max_rejected)
     if verdict is not None:
-        raise RunFailed(without_dashes(verdict), record)
-    return record
+        raise RunFailed(without_dashes(verdict), record.to_dict())
+    return record.to_dict()
+
+
+def _written(run: EmbedRun) -> dict[str, Any] | None:
+    """What `run.json` says now, None if it says nothing."""
+    record = read_record(run.output)
+    return None if record is None else record.to_dict()
 
 
 def _tell(shown: bool, *lines: str) -> None:
@@ -101,7 +109,7 @@ def _failure(stopped: RunStopped, error: BaseException) -> RunFailed:
     """Not chained to the job's own error, whose traceback may hold secrets."""
     message = failure_message(error)
     note_failure(stopped, message)
-    record = run_record.read_record(stopped.run.output)
+    record = _written(stopped.run)
     failed = RunFailed(without_dashes(f"the job failed: {message}"), record)
     if not explains_itself(error):
         failed.add_note(hide_secrets("".join(traceback.format_exception(error))))

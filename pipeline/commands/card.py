@@ -26,15 +26,15 @@ def run_card(given: argparse.Namespace) -> int:
         InputError: A file of vectors is damaged.
     """
     folder, record = read_folder(given.output)
-    if record["status"] != "done" or "vectors" not in record:
+    if not record.is_done or record.vectors is None:
         raise UsageError(f"{given.output} is not the output of a complete run of `embed`")
     name = given.name or os.path.basename(folder.path.rstrip("/"))
     parsed = filter(None, map(parse_name, folder.data_files()))
     files = {each.kind: f"{each.kind}/*{each.ending}" for each in parsed}
     others = (EXAMPLES, "rejected", "removed")
-    files = {kind: files[kind] for kind in record["written"] if kind in files.keys() - others}
+    files = {kind: files[kind] for kind in record.numbers.written if kind in files.keys() - others}
     schemas = {}
-    for granularity in record["vectors"]["granularity"]:
+    for granularity in record.vectors["granularity"]:
         for path in vector_files(folder.path, granularity):
             if path.suffix == ".parquet":
                 schemas[path.parent.name] = pq.read_schema(path)

@@ -156,6 +156,7 @@ def _figures(bundle: Bundle, found: "Verification") -> dict[str, Any]:
         "files": len(bundle.files),
         "damaged": list(found.damaged),
         "same_tokens": found.same_tokens,
+        "same_model": found.same_model,
         "compared": list(found.outputs),
         "max_difference": found.max_difference if found.outputs else None,
         "least_cosine": found.least_cosine if found.outputs else None,

@@ -2,21 +2,24 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from bert_embed.formats.result_files import SentencePlace
 from bert_embed.nearest import Hit
 from bert_embed.pipeline.console import say, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.report.content import Shown
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
 from bert_embed.results import check_complete, read_run
-from bert_embed.storage.files import absolute, is_remote
+from bert_embed.run_record import RunRecord
+from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
+
+_PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
 def run_report(given: argparse.Namespace) -> int:
@@ -38,21 +41,25 @@ def run_report(given: argparse.Namespace) -> int:
         if record is None:
             raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
         check_complete(path)
-        folder = OutputFolder(path, record.get("files", {}).get("examples"))
+        folder = OutputFolder(path, record.files.examples)
         shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
-        with record_errors(path):
-            written = write_page(folder, record, shown, given.output and absolute(given.output))
+        written = write_page(folder, record, shown, given.output and absolute(given.output))
     say(f"wrote {written}")
     return ExitCode.DONE
 
 
 def _check_place(file: str | None) -> None:
-    folder = None if file is None or is_remote(file) else os.path.dirname(absolute(file))
-    if folder is not None and not os.path.isdir(folder):
+    if file is None:
+        return
+    folder = os.path.dirname(absolute(file))
+    if not is_remote(file) and not os.path.isdir(folder):
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
+    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as there:
+        if there.read(len(_PAGE)).lower() != _PAGE:
+            raise UsageError(f"--output {file} is there and is no page; give another name")
 
 
-def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) -> list[str | None]:
+def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[str | None]:
     """The texts of a sample, read from the input of its run; None where they are not found."""
     from bert_embed.pipeline.commands.search import with_texts  # imports Beam
 
@@ -60,7 +67,7 @@ def _texts_from_input(folder: str, sample: Sample, record: Mapping[str, Any]) ->
     starts, stops = sample.starts or none, sample.stops or none
     rows = zip(sample.files, sample.ids, starts, stops, strict=True)
     hits = [Hit(0.0, file, SentencePlace(id, start, stop)) for file, id, start, stop in rows]
-    (found,) = with_texts([hits], dict(record), folder)
+    (found,) = with_texts([hits], record, folder)
     if all(hit.text is None for hit in found):
         warn("note: no texts are shown: the run's input has changed or is missing")
     return [hit.text for hit in found]

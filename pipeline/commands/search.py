@@ -18,10 +18,11 @@ from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE, parse_name
 from bert_embed.nearest import Hit, ids_among, nearest
 from bert_embed.pipeline.console import say, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.pipeline.outputs.continued import Lineage, later_outputs
 from bert_embed.results import granular_settings, read_run
+from bert_embed.run_record import RunRecord
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.files import absolute, is_remote, join, list_files, read_bytes
 from bert_embed.storage.globs import is_glob
@@ -134,7 +135,7 @@ class _Output:
 
     folder: str
     settings: dict[str, Any]
-    record: dict[str, Any] | None
+    record: RunRecord | None
     bundle: Bundle
     lineage: Lineage
 
@@ -177,9 +178,9 @@ def search(
     vectors: dict[tuple[int, bool], np.ndarray] = {}
     of_output = []
     for output in outputs:
-        with record_errors(output.folder), usage_errors():
+        with usage_errors():
             settings = output.settings
-            key = settings["max_seq_length"], settings.get("precision") == "int8"
+            key = settings["max_seq_length"], settings["precision"] == "int8"
             if key not in vectors:
                 vectors[key] = query_vectors(output, queries, prompt)
             of_output.append(vectors[key])
@@ -188,9 +189,8 @@ def search(
     with_text = []
     for output in outputs:
         own = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
-        with record_errors(output.folder):
-            record = output.record
-            with_text.append(own if record is None else with_texts(own, record, output.folder))
+        record = output.record
+        with_text.append(own if record is None else with_texts(own, record, output.folder))
     return _best(with_text, k)
 
 
@@ -205,7 +205,7 @@ def _newest_hits(
         every = {}
         for number, most in wanted.items():
             output = outputs[number]
-            with record_errors(output.folder), usage_errors():
+            with usage_errors():
                 every[number] = nearest(output.folder, output.settings, queries[number], most)
         ids = {
             str(hit.at.id)
@@ -253,16 +253,15 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
                 f"--embeddings {folder} is a folder within a run's output; did you mean {parent}?"
             )
         settings = granular_settings(folder, "sentence")
-        place = model or (record or {}).get("model", {}).get("name") or DEFAULTS["model"]
+        place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=query_precision(settings), device="cpu")
         bundle = resolve_model(place, allow_untrusted, needed)
-    with record_errors(folder):
-        if bundle.fingerprint != settings["model"]:
-            raise UsageError(
-                f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
-                f"in {folder} come from {settings['model']} ({settings['model_source']})"
-            )
-        lineage = Lineage() if record is None else Lineage.of_record(record)
+    if bundle.fingerprint != settings["model"]:
+        raise UsageError(
+            f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
+            f"in {folder} come from {settings['model']} ({settings['model_source']})"
+        )
+    lineage = Lineage() if record is None else Lineage.of_record(record)
     return _Output(folder, settings, record, bundle, lineage)
 
 
@@ -294,7 +293,7 @@ def query_vectors(output: _Output, queries: Sequence[str], prompt: str | None = 
 def query_precision(settings: Mapping[str, Any]) -> str:
     """The precision of queries for a run's vectors."""
     # This processor may lack the other precisions, which differ by a rounding only.
-    return "int8" if settings.get("precision") == "int8" else "float32"
+    return "int8" if settings["precision"] == "int8" else "float32"
 
 
 def query_prompt(bundle: Bundle, given: str | None) -> str:
@@ -304,25 +303,25 @@ def query_prompt(bundle: Bundle, given: str | None) -> str:
     return bundle.prompt_text(given)
 
 
-def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> list[list[Hit]]:
+def with_texts(found: list[list[Hit]], record: RunRecord, folder: str) -> list[list[Hit]]:
     """Adds the documents' texts, by planning and reading their blocks again.
 
     An output holds no text; the plan is the same every time, so a file's name gives its block.
     If the input has changed or is missing, hits have no texts.
     """
-    source, cut = record["input"], record["files"]
+    source, cut = record.input, record.files
     try:
         files = input_files(
-            source["patterns"],
-            source["format"],
+            source.patterns,
+            source.format,
             absolute(folder),
             look_inside=False,
-            whole_files=source.get("document") == "file",
+            whole_files=source.document == "file",
         )
         examples = any(file.format == "tfrecord" for file in files)
-        if examples or listing_digest(files) != source["listing"]:
+        if examples or listing_digest(files) != source.listing:
             return found
-        files = files_to_read(files, source["text_column"], source["limit"])
+        files = files_to_read(files, source.text_column, source.limit)
     except (ValueError, OSError):
         return found
     wanted: dict[int, dict[int, set[str]]] = {}  # ids by block and part
@@ -330,21 +329,21 @@ def with_texts(found: list[list[Hit]], record: dict[str, Any], folder: str) -> l
         name = parse_name(hit.file)
         if name is not None:
             wanted.setdefault(name.block, {}).setdefault(name.part, set()).add(str(hit.at.id))
-    spans = source["span_columns"]
+    spans = source.span_columns
     columns = Columns(
-        source["text_column"],
-        source["id_column"],
-        source["text_b_column"],
-        spans and (spans[0], spans[1]),
-        source["pair_separator"],
+        source.text_column,
+        source.id_column,
+        source.text_b_column,
+        None if spans is None else (spans[0], spans[1]),
+        source.pair_separator,
     )
     texts: dict[tuple[int, int, str], str | None] = {}
-    for spec in plan_blocks(files, cut["block_bytes"], source["read_through"]):
+    for spec in plan_blocks(files, cut.block_bytes, source.read_through):
         parts = wanted.get(spec.number)
         if parts is None or spec.stripe > 0:
             continue
         one = replace(spec, stripes=1)  # not each of a file's readers, which would all read it
-        for block in document_blocks(one, columns, cut["part_docs"], cut["block_bytes"], {}):
+        for block in document_blocks(one, columns, cut.part_docs, cut.block_bytes, {}):
             ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 if document in ids:
@@ -380,8 +379,8 @@ def output_problem(folder: str, hits: Sequence[Hit] = (), has_hits: bool = True)
     if not os.path.isdir(folder) and not is_remote(folder):
         return None
     record = read_run(folder)
-    if record is not None and record["status"] != "done":
-        return f"the run in {folder} is not complete (status {record['status']})"
+    if record is not None and not record.is_done:
+        return f"the run in {folder} is not complete (status {record.status})"
     if not has_hits:
         return None
     if not hits:

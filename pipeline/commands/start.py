@@ -4,7 +4,6 @@ import shlex
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
 
 from bert_embed.pipeline.checks import check_contradictions
 from bert_embed.pipeline.console import say, warn
@@ -38,6 +37,7 @@ from bert_embed.pipeline.runners.job_errors import (
 from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_notes
 from bert_embed.pipeline.runners.worker_model import precision_lines, runs_here
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
+from bert_embed.run_record import RunRecord, read_record
 from bert_embed.storage.plurals import counted_of
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
@@ -51,7 +51,7 @@ class RunStopped(Exception):
         markers: The crash markers from before the job.
     """
 
-    def __init__(self, run: EmbedRun, record: dict[str, Any], markers: frozenset[str]) -> None:
+    def __init__(self, run: EmbedRun, record: RunRecord, markers: frozenset[str]) -> None:
         super().__init__(run.output)
         self.run, self.record, self.markers = run, record, markers
 
@@ -106,19 +106,19 @@ def forecast(run: EmbedRun) -> list[str]:
     return [*plan_of(run), *run_record.forecast(run), *server_notes(run.options)]
 
 
-def end_of(run: EmbedRun, record: dict[str, Any], started: bool) -> list[str]:
+def end_of(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
     """The lines on a complete run, `started` here or found complete, with SQL for its table."""
-    since = f"{run.output} holds this run, complete since {record['ended']}"
+    since = f"{run.output} holds this run, complete since {record.ended}"
     lines = [] if started else [f"nothing to do: {since}"]
     lines += summary_lines(run.output, record, page_of(run.folder))
-    if record.get("table"):
+    if record.table:
         lines += [*load_lines(record, started), *statements(record)]
     return lines
 
 
 def run_to_end(
     run: EmbedRun, progress: Progress, tell: Callable[..., None] = warn
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[RunRecord, bool]:
     """Runs a run unless it is complete.
 
     Args:
@@ -135,13 +135,14 @@ def run_to_end(
         InputError: Another command of this machine writes to the output.
         UsageError, StorageError: As `run_record.start`.
     """
-    plan = [*plan_of(run), *earlier_job_lines(run_record.read_record(run.output))]
+    found = run_record.record_of_output(run.options, run.output)
+    plan = [*plan_of(run), *earlier_job_lines(found)]
     with ExitStack() as held:
         done = _is_done(run)
         if not done:
             held.enter_context(run.folder.held(alone=run.options.overwrite))
         record = run_record.start(run)
-        if record["status"] == "done":
+        if record.is_done:
             _show(run, record, False, tell)
             progress.note_done()
             return record, False
@@ -149,19 +150,17 @@ def run_to_end(
             held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
         _run(run, record, progress, tell)
-        record = run_record.read_record(run.output) or record
+        record = read_record(run.output) or record
         _show(run, record, True, tell)
     return record, True
 
 
-def _show(run: EmbedRun, record: dict[str, Any], started: bool, tell: Callable[..., None]) -> None:
+def _show(run: EmbedRun, record: RunRecord, started: bool, tell: Callable[..., None]) -> None:
     if run.options.report and run.kind == "vectors":
         report_after_run(run.folder, record, started, tell)
 
 
-def _run(
-    run: EmbedRun, record: dict[str, Any], progress: Progress, tell: Callable[..., None]
-) -> None:
+def _run(run: EmbedRun, record: RunRecord, progress: Progress, tell: Callable[..., None]) -> None:
     markers = run.folder.markers()
     try:
         with progress:
@@ -209,9 +208,8 @@ def _report_running(run: EmbedRun, job: JobGoesOn) -> ExitCode:
 def _is_done(run: EmbedRun) -> bool:
     """Whether run.json says so, whatever the runner says: it is written last."""
     with suppress(OSError):
-        record = run_record.read_record(run.output)
-        done = run.fingerprint, "done"
-        return record is not None and (record["run"], record["status"]) == done
+        record = read_record(run.output)
+        return record is not None and record.run == run.fingerprint and record.is_done
     return False
 
 

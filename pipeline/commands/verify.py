@@ -7,12 +7,13 @@ from typing import Any
 
 from bert_embed.pipeline.commands.start import start
 from bert_embed.pipeline.console import say, warn
-from bert_embed.pipeline.errors import ExitCode, UsageError, record_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options import EmbedOptions
-from bert_embed.pipeline.outputs.run_record import mark_incomplete, read_record, written
+from bert_embed.pipeline.outputs.run_record import mark_incomplete
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import HIDDEN
+from bert_embed.run_record import RunRecord, read_record
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
@@ -33,7 +34,7 @@ def run_verify(given: argparse.Namespace) -> int:
         UsageError: There is no run, or it cannot be repaired.
     """
     folder, record = read_folder(given.output)
-    problems = find_problems(folder, record)
+    problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
     if problems and given.repair:
         with folder.held(alone=True):  # no run is at work there
@@ -41,37 +42,35 @@ def run_verify(given: argparse.Namespace) -> int:
         if (code := start(run.options)) == ExitCode.INTERRUPTED:
             return code
         folder, record = read_folder(given.output)
-        problems = find_problems(folder, record)
+        problems = list(output_problems(folder, record))
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
     if problems:
         advice = "" if given.repair else "; --repair computes missing and damaged parts again"
         warn(f"error: {counted(len(problems), 'problem')} in {folder.path}{advice}")
         return ExitCode.FAILED
-    files, size = written(record, "files"), written(record, "bytes")
+    files, size = record.written("files"), record.written("bytes")
     say(f"{folder.path}: {counted(files, 'file')}, {counted(size, 'byte')}, all as written")
     return ExitCode.DONE
 
 
-def read_folder(output: str) -> tuple[OutputFolder, dict[str, Any]]:
-    """The folder of a run, and its record."""
+def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
+    """The folder of a run, and its record.
+
+    Raises:
+        InputError: It is not the output of `embed` or `tokenize`, or its record is damaged.
+    """
     path = absolute(output)
     record = read_record(path)
     if record is None:
         raise UsageError(f"{output} is not the output of a run: it holds no run.json")
-    folder = OutputFolder(path, record.get("files", {}).get("examples"))
+    folder = OutputFolder(path, record.files.examples)
     if links := folder.links():
         raise UsageError(f"{links[0]} is a link that leads out of the output; remove the link")
     return folder, record
 
 
-def find_problems(folder: OutputFolder, record: dict[str, Any]) -> list[Problem]:
-    """The files that are not as the run wrote them."""
-    with record_errors(folder.path):
-        return list(output_problems(folder, record))
-
-
 def prepare_repair(
-    folder: OutputFolder, record: dict[str, Any], problems: Sequence[Problem]
+    folder: OutputFolder, record: RunRecord, problems: Sequence[Problem]
 ) -> EmbedRun:
     """Removes damaged and extra files, and returns the run that writes them again.
 
@@ -81,7 +80,7 @@ def prepare_repair(
         UsageError: The run cannot start, or its input, model or program has changed.
     """
     run = prepare(_options(folder, record))
-    if run.fingerprint != record["run"]:
+    if run.fingerprint != record.run:
         raise UsageError(
             f"{folder.path} cannot be repaired: its input, model or program has changed since it "
             "was written; embed into a new folder"
@@ -100,9 +99,9 @@ def _part(name: str) -> tuple[int, int] | None:
     return found and (found.block, found.part)
 
 
-def _options(folder: OutputFolder, record: dict[str, Any]) -> EmbedOptions:
+def _options(folder: OutputFolder, record: RunRecord) -> EmbedOptions:
     """The options of a run, with the absolute paths in its record."""
-    stored = record["options"]
+    stored = record.options
     if HIDDEN in str(stored):
         raise UsageError(
             f"{folder.path} cannot be repaired without its command: run.json holds no secrets; "
@@ -116,10 +115,9 @@ def _options(folder: OutputFolder, record: dict[str, Any]) -> EmbedOptions:
     }
     values |= {"output": folder.path, "overwrite": False, "dry_run": False}
     if values.get("input"):
-        values["input"] = tuple(record["input"]["patterns"])
+        values["input"] = record.input.patterns
     if values.get("tfrecord_output"):
         values["tfrecord_output"] = folder.examples
     # Not as given: a folder of runs may hold later ones now.
-    earlier = record["input"]["skip_existing"] or ()
-    values["skip_existing"] = tuple(each["output"] for each in earlier)
+    values["skip_existing"] = tuple(each.output for each in record.input.earlier)
     return EmbedOptions(**values)

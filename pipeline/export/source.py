@@ -15,6 +15,7 @@ from bert_embed.formats.result_rows import Rows, row_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.options import ExportOptions
 from bert_embed.results import granular_settings, read_run, vector_files
+from bert_embed.run_record import RunRecord
 
 _SEED = 20
 
@@ -40,7 +41,7 @@ class Source:
 
     Attributes:
         options: What is asked for.
-        record: `run.json`.
+        record: The run's record.
         settings: What the run says of its vectors.
         dtype: The number type they are stored as.
         width: Numbers of a vector.
@@ -50,7 +51,7 @@ class Source:
     """
 
     options: ExportOptions
-    record: dict[str, Any]
+    record: RunRecord
     settings: dict[str, Any]
     dtype: str
     width: int
@@ -68,7 +69,7 @@ class Source:
         """What an export continues only if it is the same."""
         names = None if self.files is None else " ".join(sorted(self.files)).encode()
         return {
-            "run": self.record["run"],
+            "run": self.record.run,
             "granularity": self.options.granularity,
             "rows": self.rows,
             "files": names and xxh3_64_hexdigest(names),
@@ -124,9 +125,9 @@ def open_source(options: ExportOptions) -> Source:
     if record is None:
         raise UsageError(f"{folder} is not the output of a run: it holds no run.json")
     settings = granular_settings(folder, options.granularity)
-    if record["status"] != "done" and not options.partial:
+    if not record.is_done and not options.partial:
         raise UsageError(
-            f"{folder}: the run is not complete (status {record['status']}); run its command "
+            f"{folder}: the run is not complete (status {record.status}); run its command "
             "again, or export what is finished with --partial"
         )
     shape = settings["shape" if options.granularity == "sentence" else "token_shape"]
@@ -151,13 +152,13 @@ def open_source(options: ExportOptions) -> Source:
 
 
 def _extent(
-    options: ExportOptions, record: dict[str, Any], settings: dict[str, Any]
+    options: ExportOptions, record: RunRecord, settings: dict[str, Any]
 ) -> tuple[int, pa.Schema | None, frozenset[str] | None]:
     """How many rows there are, their columns, and the names of their files, None for all.
 
     The record of a complete run counts the vectors of texts; others are read to be counted.
     """
-    done = record["status"] == "done"
+    done = record.is_done
     counted = done and options.granularity == "sentence"
     rows, schema, names = 0, None, set()
     for name, batches in _files(options, record, settings, ""):
@@ -166,17 +167,17 @@ def _extent(
             schema = schema or batch.columns.schema
             rows += len(batch)
             if counted:
-                written = record["written"]
+                written = record.numbers.written
                 kinds = [kind for kind in vector_kinds("sentence") if kind in written]
-                return sum(written[kind]["rows"] for kind in kinds), schema, None
+                return sum(written[kind].rows for kind in kinds), schema, None
     return rows, schema, None if done else frozenset(names)
 
 
 def _files(
-    options: ExportOptions, record: dict[str, Any], settings: dict[str, Any], first: str
+    options: ExportOptions, record: RunRecord, settings: dict[str, Any], first: str
 ) -> Iterator[tuple[str, Iterator[Rows]]]:
     """Yields the names of the files from `first` on, and their rows."""
-    extra = record.get("input", {}).get("extra_columns") or {}
+    extra = record.input.extra_columns or {}
     for path in vector_files(options.source, options.granularity, options.partial, first):
         name = f"{path.parent.name}/{path.name}"
         yield name, row_batches(path, options.granularity, settings, extra)

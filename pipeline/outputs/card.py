@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.plurals import counted
 
 _PREFIX = "http://mlcommons.org/croissant/"
@@ -27,38 +28,37 @@ _CONTEXT = {
 }
 
 
-def card(
-    record: Mapping[str, Any], name: str, files: Mapping[str, Any], about: str | None = None
-) -> str:
+def card(record: RunRecord, name: str, files: Mapping[str, Any], about: str | None = None) -> str:
     """Returns README.md: what the vectors are and how many, and which files a reader opens.
 
     Args:
-        record: `run.json` of a complete run.
+        record: Of a complete run.
         name: Title of the data set.
         files: A glob of each folder of vectors, by its name; or, as the Hub reads them, the
             `data_files` of each configuration.
         about: First sentence of the page; None says which folders a run's output has.
     """
-    vectors, counts, versions = record["vectors"], record["counts"], record["versions"]
+    vectors, result = record.settings, record.numbers
+    counts = result.counts
     front = {
         "pretty_name": name,
         "tags": ["embeddings", "bert"],
         "configs": [{"config_name": kind, "data_files": glob} for kind, glob in files.items()],
     }
     rows = {
-        "documents": f"{counts['embedded']:,} of {counted(counts['records'], 'record')}",
-        "rejected": f"{counts['rejected']:,}",
-        "cut at the model's length": f"{counts['truncated']:,}",
-        "tokens": f"{record['tokens']:,}",
+        "documents": f"{counts.embedded:,} of {counted(counts.records, 'record')}",
+        "rejected": f"{counts.rejected:,}",
+        "cut at the model's length": f"{counts.truncated:,}",
+        "tokens": f"{result.tokens:,}",
         "numbers of a vector": " x ".join(map(str, vectors["shape"] or vectors["token_shape"])),
         "number type": vectors["output_dtype"],
-        "model": f"{record['model']['source']}, fingerprint {vectors['model']}",
+        "model": f"{record.model.source}, fingerprint {vectors['model']}",
         "layers": f"{', '.join(map(str, vectors['layers']))}, {vectors['layer_combine']}",
         "pooling": vectors["pooling"],
         "length 1": "yes" if vectors["normalize"] else "no",
         "prompt": json.dumps(vectors["prompt"]),
         "computed in": vectors["precision"],
-        "made": f"{record['ended']}, by bert-embed on apache-beam {versions['apache-beam']}",
+        "made": f"{record.ended}, by bert-embed on apache-beam {record.versions['apache-beam']}",
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
@@ -68,7 +68,7 @@ def card(
 
 
 def croissant(
-    record: Mapping[str, Any],
+    record: RunRecord,
     name: str,
     files: Mapping[str, str],
     schemas: Mapping[str, pa.Schema],
@@ -76,7 +76,7 @@ def croissant(
     """Returns croissant.json.
 
     Args:
-        record: `run.json` of a complete run.
+        record: Of a complete run.
         name: Title of the data set.
         files: A glob of each folder of vectors, by its name.
         schemas: The columns of each of these folders that holds Parquet files.
@@ -94,10 +94,10 @@ def croissant(
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "name": name,
-        "description": f"BERT embeddings of {counted(record['counts']['embedded'], 'document')}, "
-        f"computed with {record['model']['source']}",
+        "description": f"BERT embeddings of {counted(record.numbers.counts.embedded, 'document')}, "
+        f"computed with {record.model.source}",
         "conformsTo": f"{_PREFIX}1.0",
-        "datePublished": record["ended"],
+        "datePublished": record.ended,
         "version": "1.0.0",
         "distribution": sets,
         "recordSet": [_record_set(kind, schema) for kind, schema in schemas.items()],

@@ -1,8 +1,9 @@
 """Tells which of several outputs continue others, from the records of their runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from bert_embed.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,10 @@ class Lineage:
     earlier: frozenset[str] = frozenset()
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> "Lineage":
+    def of_record(cls, record: RunRecord) -> "Lineage":
         """From a run's `run.json`; a BigQuery table, which has no run, is left out."""
-        named = record["input"].get("skip_existing") or ()
-        return cls(record["run"], frozenset(each["run"] for each in named if each["run"]))
+        named = record.input.earlier
+        return cls(record.run, frozenset(each.run for each in named if each.run is not None))
 
 
 def later_outputs(lineages: Sequence[Lineage]) -> list[set[int]]:

@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.outputs.run_record import read_record, written
+from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import absolute, check_writable, is_remote
@@ -25,11 +25,11 @@ def check_output(run: EmbedRun, example_bytes: int) -> None:
         folders.append(("tfrecord_output", options.tfrecord_output, path, example_bytes))
     for flag, given, path, _ in folders:
         check_folder(f"--{flag} {given}", path)
-    record = read_record(run.output)
-    begun = record is not None and record["run"] == run.fingerprint
+    record = record_of_output(options, run.output)
+    begun = record is not None and record.run == run.fingerprint
     if begun or run.earlier:  # an increment may be a small part of the estimate
         return
-    freed = written(record, "bytes") if record and options.overwrite else 0
+    freed = record.written("bytes") if record and options.overwrite else 0
     needed: Counter[int] = Counter()
     for flag, given, path, size in folders:
         if is_remote(path):

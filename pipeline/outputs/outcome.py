@@ -3,8 +3,18 @@
 import bisect
 import itertools
 from collections import Counter
-from typing import Any
+from dataclasses import replace
 
+from bert_embed.run_record import (
+    Counts,
+    Lengths,
+    Result,
+    RunRecord,
+    Surplus,
+    Unknown,
+    UnknownInFile,
+    Written,
+)
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.reconcile.totals import Totals
@@ -12,36 +22,34 @@ from bert_embed.transforms.records.rejected import BLANK_LINE
 from bert_embed.transforms.records.report import LENGTH_BIN
 
 _MOST_FILES = 5  # with most [UNK] that a record lists
-_SPEEDS = ("documents_per_second", "tokens_per_second", "elapsed_seconds")
 
 
-def embedded_nothing(record: dict[str, Any]) -> bool:
+def embedded_nothing(record: RunRecord) -> bool:
     """Whether a finished run read records and embedded none; blank lines and skipped do not count.
 
     A run that skipped every record has done what its options say.
     """
-    counts = record.get("counts")
-    if record["status"] != "done" or not counts:
+    if not record.is_done:
         return False
-    return counts["embedded"] == 0 and counts["rejected"] > counts["blank_lines"]
+    counts = record.numbers.counts
+    return counts.embedded == 0 and counts.rejected > counts.blank_lines
 
 
-def problem(record: dict[str, Any], allowed: str | None) -> str | None:
+def problem(record: RunRecord, allowed: str | None) -> str | None:
     """Why a finished run counts as failed; None if it does not.
 
     `allowed` is what --max_rejected says: a number, a share such as "5%", or None for any. Blank
     lines of plain text do not count.
     """
-    counts = record["counts"]
-    rejected = counts["rejected"] - counts["blank_lines"]
-    records = counts["records"] - counts["blank_lines"]
-    blank = counts["blank_lines"]
+    counts = record.numbers.counts
+    blank = counts.blank_lines
+    rejected, records = counts.rejected - blank, counts.records - blank
     beside = f"(beside {counted(blank, 'blank line')}) " if blank else ""
     share = counted_of(rejected, records, "record", f"{beside}was", f"{beside}were")
     whole = allowed is not None and allowed.endswith("%") and float(allowed[:-1]) == 100
-    if embedded_nothing(record) and not whole and (allowed is None or not counts["skipped"]):
-        reasons = Counter(record["rejected"])
-        reasons[BLANK_LINE] -= counts["blank_lines"]
+    if embedded_nothing(record) and not whole and (allowed is None or not counts.skipped):
+        reasons = Counter(record.numbers.rejected)
+        reasons[BLANK_LINE] -= blank
         ((reason, _),) = reasons.most_common(1)
         return (
             f"nothing was embedded: {share} rejected, most for: {reason}; with that "
@@ -55,20 +63,29 @@ def problem(record: dict[str, Any], allowed: str | None) -> str | None:
     return f"{share} rejected, --max_rejected allows {allowed}"
 
 
-def speed_of_faster(present: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """How fast an identical job was that ended before this one and computed at least as much.
+def with_faster_speed(present: RunRecord, result: Result) -> Result:
+    """The result of a job, with the speed of an identical one that ended before it.
 
-    `present` is what `run.json` says at this moment, `record` what this job is about to write.
+    `present` is what `run.json` says at this moment; what that job computed must be at least as
+    much.
     """
-    if present.get("status") != "done":
-        return {}
+    if not present.is_done:
+        return result
+    earlier = present.numbers
     theirs, ours = (
-        (each["documents_per_second"] or 0) * each["elapsed_seconds"] for each in (present, record)
+        (each.documents_per_second or 0) * each.elapsed_seconds for each in (earlier, result)
     )
-    return {} if theirs < ours else {name: present[name] for name in _SPEEDS}
+    if theirs < ours:
+        return result
+    return replace(
+        result,
+        documents_per_second=earlier.documents_per_second,
+        tokens_per_second=earlier.tokens_per_second,
+        elapsed_seconds=earlier.elapsed_seconds,
+    )
 
 
-def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
+def summary(totals: Totals, elapsed: float) -> Result:
     """The numbers of a run, from the sum of its reports.
 
     Rates count what this attempt computed, over its whole time, start-up included; they are None
@@ -76,87 +93,79 @@ def summary(totals: Totals, elapsed: float) -> dict[str, Any]:
     """
     counts = totals.counts
     nothing_new = counts["reused"] > 0 and counts["new_documents"] == 0
-    rejected = sum(totals.rejected.values())
     padded = counts["padded_tokens"]
-    return {
-        "counts": {
-            "records": counts["records"],
-            "embedded": counts["embedded"],
-            "rejected": rejected,
-            "skipped": counts["skipped"],
-            "blank_lines": counts["blank"],
-            "truncated": counts["truncated"],
-            "parts": counts["reports"],
-            "parts_reused": counts["reused"],
-        },
-        "written": _written(totals),
-        "listing": f"{totals.listing:016x}",
-        "rejected": dict(sorted(totals.rejected.items())),
-        "tokens": counts["tokens"],
-        "full_tokens": counts["full_tokens"],
-        "cut_share": _share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
-        "unknown": _unknown(totals),
-        "equal_texts": _surplus(counts["embedded"], totals.texts),
-        "equal_ids": _surplus(counts["embedded"], totals.ids),
-        "computed_tokens": counts["computed_tokens"],
-        "padded_tokens": padded,
-        "padding_share": _share(padded - counts["computed_tokens"], padded),
-        "batches": counts["batches"],
-        "compiled_shapes": counts["compiled"],
-        "lengths": length_statistics(totals.lengths),
-        "stage_seconds": {stage: round(spent, 3) for stage, spent in totals.seconds.items()},
-        "elapsed_seconds": round(elapsed, 3),
-        "documents_per_second": None
-        if nothing_new
-        else round(counts["new_documents"] / elapsed, 1),
-        "tokens_per_second": None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
-    }
+    texts = _surplus(counts["embedded"], totals.texts)
+    ids = None if totals.ids is None else _surplus(counts["embedded"], totals.ids)
+    return Result(
+        counts=Counts(
+            records=counts["records"],
+            embedded=counts["embedded"],
+            rejected=sum(totals.rejected.values()),
+            skipped=counts["skipped"],
+            blank_lines=counts["blank"],
+            truncated=counts["truncated"],
+            parts=counts["reports"],
+            parts_reused=counts["reused"],
+        ),
+        written=_written(totals),
+        listing=f"{totals.listing:016x}",
+        rejected=dict(sorted(totals.rejected.items())),
+        tokens=counts["tokens"],
+        full_tokens=counts["full_tokens"],
+        cut_share=_share(counts["full_tokens"] - counts["tokens"], counts["full_tokens"]),
+        unknown=_unknown(totals),
+        equal_texts=texts,
+        equal_ids=ids,
+        computed_tokens=counts["computed_tokens"],
+        padded_tokens=padded,
+        padding_share=_share(padded - counts["computed_tokens"], padded),
+        batches=counts["batches"],
+        compiled_shapes=counts["compiled"],
+        lengths=length_statistics(totals.lengths),
+        stage_seconds={stage: round(spent, 3) for stage, spent in totals.seconds.items()},
+        elapsed_seconds=round(elapsed, 3),
+        documents_per_second=None if nothing_new else round(counts["new_documents"] / elapsed, 1),
+        tokens_per_second=None if nothing_new else round(counts["new_tokens"] / elapsed, 1),
+    )
 
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _surplus(documents: int, found: list[Distinct] | None) -> dict[str, Any] | None:
-    """How many documents more there are than different texts, or ids; None if not counted."""
-    if found is None:
-        return None
+def _surplus(documents: int, found: list[Distinct]) -> Surplus:
+    """How many documents more there are than different texts, or ids."""
     all_of_them = joined(found)
-    return {"surplus": max(0, documents - all_of_them.count), "exact": all_of_them.bits == 0}
+    return Surplus(max(0, documents - all_of_them.count), exact=all_of_them.bits == 0)
 
 
-def _unknown(totals: Totals) -> dict[str, Any]:
+def _unknown(totals: Totals) -> Unknown:
     """How many tokens are [UNK], in which files most, and of which scripts."""
     unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
     worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
-    files = [
-        {"file": file, "tokens": of_file[0], "share": _share(*of_file)} for file, of_file in worst
-    ]
+    files = [UnknownInFile(file, of_file[0], _share(*of_file)) for file, of_file in worst]
     scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
-    return {
-        "tokens": unknown,
-        "share": _share(unknown, tokens),
-        "files": files[:_MOST_FILES],
-        "scripts": dict(scripts),
-    }
+    return Unknown(unknown, _share(unknown, tokens), tuple(files[:_MOST_FILES]), dict(scripts))
 
 
-def length_statistics(counts: list[int]) -> dict[str, Any]:
+def length_statistics(counts: list[int]) -> Lengths:
     """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
 
     >>> length_statistics([2, 1, 0, 1])
-    {'bin_tokens': 16, 'counts': [2, 1, 0, 1], 'p50': 15, 'p90': 63, 'p99': 63, 'max': 63}
+    Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63)
     """
     sums, tops = list(itertools.accumulate(counts)), {}
     for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
         documents = -(-share * sums[-1] // 100) if sums else 0
         at = bisect.bisect_left(sums, documents)
         tops[name] = (at + 1) * LENGTH_BIN - 1 if documents else None
-    return {"bin_tokens": LENGTH_BIN, "counts": counts, **tops}
+    return Lengths(LENGTH_BIN, tuple(counts), **tops)
 
 
-def _written(totals: Totals) -> dict[str, dict[str, int]]:
-    """Files, bytes and rows of each kind."""
+def _written(totals: Totals) -> dict[str, Written]:
+    """The files of each kind."""
     kinds = sorted({kind for kind, _ in totals.written})
-    names = ("files", "bytes", "rows")
-    return {kind: {name: totals.written[kind, name] for name in names} for kind in kinds}
+    return {
+        kind: Written(*(totals.written[kind, name] for name in ("files", "bytes", "rows")))
+        for kind in kinds
+    }

@@ -8,6 +8,7 @@ from bert_embed.formats.output_files import KINDS
 from bert_embed.pipeline.outputs.advice import ADVICE
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.run_record import Result, RunRecord
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.bigquery.client import TableName
 from bert_embed.transforms.crash_markers import Crash, crashes
@@ -98,66 +99,66 @@ def _earlier_line(earlier: EarlierOutput) -> str:
     return f"without what {earlier.place} has with the same text{unfinished}"
 
 
-def summary_lines(output: str, record: Mapping[str, Any], page: str | None = None) -> list[str]:
+def summary_lines(output: str, record: RunRecord, page: str | None = None) -> list[str]:
     """What came out of a complete run, by its record; `page` is the path of its report."""
-    counts = record["counts"]
-    skipped = f"{counts['skipped']:,} skipped, " if counts["skipped"] else ""
-    rejected = ", ".join(f"{count:,} {reason}" for reason, count in record["rejected"].items())
-    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in record["stage_seconds"].items())
-    kind = "vectors" if "vectors" in record else "examples"
-    done = "embedded" if kind == "vectors" else "tokenized"
-    again = counts["parts_reused"] > 0
+    result = record.numbers
+    counts = result.counts
+    skipped = f"{counts.skipped:,} skipped, " if counts.skipped else ""
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in result.rejected.items())
+    stages = ", ".join(f"{name} {spent:.1f}" for name, spent in result.stage_seconds.items())
+    done = "embedded" if record.kind == "vectors" else "tokenized"
+    again = counts.parts_reused > 0
     lines = [
-        f"{counted(counts['records'], 'record')}: {counts['embedded']:,} {done}, {skipped}"
-        f"{counts['rejected']:,} rejected{f' ({rejected})' if rejected else ''}"
+        f"{counted(counts.records, 'record')}: {counts.embedded:,} {done}, {skipped}"
+        f"{counts.rejected:,} rejected{f' ({rejected})' if rejected else ''}"
     ]
-    if skipped_files := record["input"]["skipped_files"]:
-        lines.append(_skipped_text(skipped_files))
+    if record.input.skipped_files:
+        lines.append(_skipped_text(record.input.skipped_files))
     if again:
-        reused = counts["parts_reused"], counts["parts"]
+        reused = counts.parts_reused, counts.parts
         lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
     return [
         *lines,
         *_id_lines(record),
-        f"{counted(record['tokens'], 'token')}, padding {100 * record['padding_share']:.1f}%, "
+        f"{counted(result.tokens, 'token')}, padding {100 * result.padding_share:.1f}%, "
         f"{_cut_text(record)}",
-        *_unknown_lines(record),
+        *_unknown_lines(result),
         *_equal_lines(record),
-        f"{record['elapsed_seconds']:.1f} s{' this time' if again else ''}: {_speed(record)} "
+        f"{result.elapsed_seconds:.1f} s{' this time' if again else ''}: {_speed(result)} "
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
-        f"{kind} in {output}{_written_text(record)}, everything about the run in {output}/run.json"
-        f"{f', the report in {page}' if page else ''}",
+        f"{record.kind} in {output}{_written_text(result)}, everything about the run in "
+        f"{output}/run.json{f', the report in {page}' if page else ''}",
     ]
 
 
-def _written_text(record: Mapping[str, Any]) -> str:
-    rows = [f"{kind}/ {each['rows']:,}" for kind, each in record["written"].items()]
+def _written_text(result: Result) -> str:
+    rows = [f"{kind}/ {each.rows:,}" for kind, each in result.written.items()]
     return f" (rows: {', '.join(rows)})" if rows else ""
 
 
-def _id_lines(record: Mapping[str, Any]) -> Iterator[str]:
+def _id_lines(record: RunRecord) -> Iterator[str]:
     """What the record says of ids that occur twice or were removed."""
-    doubled = record.get("duplicate_ids")
-    if doubled is not None and doubled["ids"]:
+    doubled, removed = record.duplicate_ids, record.removed
+    if doubled is not None and doubled.ids:
         yield (
-            f"warning: {counted(doubled['ids'], 'id occurs', 'ids occur')} more than once, "
-            f"{counted(doubled['surplus'], 'record')} too many, rejected ones included: "
-            f"{', '.join(doubled['examples'])}"
+            f"warning: {counted(doubled.ids, 'id occurs', 'ids occur')} more than once, "
+            f"{counted(doubled.surplus, 'record')} too many, rejected ones included: "
+            f"{', '.join(doubled.examples)}"
         )
     elif doubled is not None:
         yield "no id occurs twice"
-    if "removed" in record:
-        listed = " (see removed/)" if record["removed"] else ""
-        removed, be = record["removed"], "is" if record["removed"] == 1 else "are"
+    if removed is not None:
+        listed = " (see removed/)" if removed else ""
+        be = "is" if removed == 1 else "are"
         yield f"{counted(removed, 'document')} of earlier outputs {be} not in the input{listed}"
 
 
-def _cut_text(record: Mapping[str, Any]) -> str:
-    settings = record["vectors" if "vectors" in record else "examples"]
+def _cut_text(record: RunRecord) -> str:
+    settings, result = record.settings, record.numbers
     if settings["long_text"] != "truncate" or settings.get("chunk") is not None:
         return _rows_text(settings)
-    cut = record["counts"]["truncated"]
-    lost = f" ({_percent(record['cut_share'])} of all tokens)" if cut else ""
+    cut = result.counts.truncated
+    lost = f" ({_percent(result.cut_share)} of all tokens)" if cut else ""
     return f"{counted(cut, 'text')} cut at {settings['max_seq_length']} tokens{lost}"
 
 
@@ -165,39 +166,39 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def _equal_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    texts, ids = record["equal_texts"], record["equal_ids"]
-    if texts["surplus"]:
-        about = "" if texts["exact"] else "about "
-        equal = counted(texts["surplus"], "embedded text is", "embedded texts are")
+def _equal_lines(record: RunRecord) -> Iterator[str]:
+    texts, ids = record.numbers.equal_texts, record.numbers.equal_ids
+    if texts.surplus:
+        about = "" if texts.exact else "about "
+        equal = counted(texts.surplus, "embedded text is", "embedded texts are")
         yield f"{about}{equal} equal to another one"
-    if ids is not None and ids["surplus"]:
-        twice = counted(ids["surplus"], "embedded document has", "embedded documents have")
-        named = "" if "duplicate_ids" in record else "; --check_ids names some"
+    if ids is not None and ids.surplus:
+        twice = counted(ids.surplus, "embedded document has", "embedded documents have")
+        named = "; --check_ids names some" if record.duplicate_ids is None else ""
         yield f"warning: {twice} the id of another one{named}"
 
 
-def _unknown_lines(record: Mapping[str, Any]) -> Iterator[str]:
+def _unknown_lines(result: Result) -> Iterator[str]:
     """The share of [UNK]; and warnings where much of the text did not reach the model."""
-    unknown = record["unknown"]
-    if unknown["tokens"]:
-        scripts = ", ".join(list(unknown["scripts"])[:_MOST_NAMED])
+    unknown = result.unknown
+    if unknown.tokens:
+        scripts = ", ".join(list(unknown.scripts)[:_MOST_NAMED])
         worst = ", ".join(
-            f"{each['file']} {_percent(each['share'])}" for each in unknown["files"][:_WORST_FILES]
+            f"{each.file} {_percent(each.share)}" for each in unknown.files[:_WORST_FILES]
         )
         yield (
-            f"{counted(unknown['tokens'], 'token is', 'tokens are')} [UNK], "
-            f"{_percent(unknown['share'])}"
+            f"{counted(unknown.tokens, 'token is', 'tokens are')} [UNK], "
+            f"{_percent(unknown.share)}"
             f"{f' ({scripts})' if scripts else ''}, most in {worst}"
         )
-    if record["cut_share"] > _MUCH:
+    if result.cut_share > _MUCH:
         yield (
-            f"warning: {_percent(record['cut_share'])} of the tokens were cut and have no part in "
+            f"warning: {_percent(result.cut_share)} of the tokens were cut and have no part in "
             f"the vectors: {ADVICE['cut']}"
         )
-    if unknown["share"] > _MUCH:
+    if unknown.share > _MUCH:
         yield (
-            f"warning: {_percent(unknown['share'])} of the tokens are words that the model does "
+            f"warning: {_percent(unknown.share)} of the tokens are words that the model does "
             f"not know: {ADVICE['unknown']}"
         )
 
@@ -216,9 +217,9 @@ def _rows_text(settings: Mapping[str, Any]) -> str:
     return f"chunks by {chunk}{size}{late}"
 
 
-def _speed(record: Mapping[str, Any]) -> str:
-    documents, tokens = record["documents_per_second"], record["tokens_per_second"]
-    if documents is None:
+def _speed(result: Result) -> str:
+    documents, tokens = result.documents_per_second, result.tokens_per_second
+    if documents is None or tokens is None:
         return "earlier attempts had computed everything"
     return f"{documents:,.0f} documents/s, {tokens:,.0f} tokens/s"
 
@@ -247,32 +248,33 @@ def _crash_line(crash: Crash) -> str:
     return f"note: a process died on block {crash.block} ({place}){times}{unsure}"
 
 
-def load_lines(record: Mapping[str, Any], started: bool) -> list[str]:
+def load_lines(record: RunRecord, started: bool) -> list[str]:
     """Which vectors are in which BigQuery tables, since when and by which job: a line a table.
 
     `started` says whether the command that prints this ran the job.
     """
     lines = []
-    for kind, load in record.get("loads", {}).items():
-        table = record["table"]["tables"][kind]
-        vectors = f"{table}: vectors of {counted(load['documents'], 'document')}"
-        if load["job"] is None:
+    tables = record.table.tables if record.table else {}
+    for kind, load in record.loads.items():
+        table = tables[kind]
+        vectors = f"{table}: vectors of {counted(load.documents, 'document')}"
+        if load.job is None:
             lines.append(f"{table}: there was nothing to load")
-        elif started and load["now"]:
-            lines.append(f"{vectors} loaded at {load['ended']} by job {load['job']}")
+        elif started and load.now:
+            lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
         else:
-            since = f"{load['ended']}, by job {load['job']}"
+            since = f"{load.ended}, by job {load.job}"
             lines.append(f"{vectors} there since {since}; not loaded again")
     return lines
 
 
-def statements(record: Mapping[str, Any]) -> list[str]:
+def statements(record: RunRecord) -> list[str]:
     """SQL to continue with: an index over the vectors of a run's table, and a search in it."""
     lines = []
-    for granularity, destination in record["table"]["tables"].items():
+    for granularity, destination in (record.table.tables if record.table else {}).items():
         path = TableName(*destination.partition("$")[0].rsplit(".", 2)).path
         if granularity == "sentence":
-            width = math.prod(record["vectors"]["shape"])
+            width = math.prod(record.settings["shape"])
             lines += [
                 f"-- {path}: vectors of {width} numbers; an index takes 5,000 rows or more",
                 f"CREATE VECTOR INDEX IF NOT EXISTS embedding_index ON `{path}`(embedding)",
@@ -283,7 +285,7 @@ def statements(record: Mapping[str, Any]) -> list[str]:
                 "  top_k => 10, distance_type => 'COSINE');",
             ]
         else:
-            width = math.prod(record["vectors"]["token_shape"])
+            width = math.prod(record.settings["token_shape"])
             lines += [
                 f"-- {path}: lists of vectors of {width} numbers",
                 f"SELECT id, each.* FROM `{path}`, UNNEST({KINDS[granularity]}) AS each;",

@@ -1,26 +1,30 @@
-"""Keeps run.json: the options of a run, its state and its result.
+"""Claims the output folder of a run, and keeps its run.json from the start to the end."""
 
-docs/run_record.md lists the keys.
-"""
-
-import datetime
 import importlib.metadata
 import platform
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Any
-
-import orjson
+from dataclasses import asdict, replace
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
+from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, FLAGS, EmbedOptions
 from bert_embed.pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
-from bert_embed.pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
+from bert_embed.pipeline.outputs.outcome import embedded_nothing, summary, with_faster_speed
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags, hide_secrets
-from bert_embed.storage.errors import StorageError
-from bert_embed.storage.files import create_exclusive, read_bytes, write_bytes
+from bert_embed.run_record import (
+    EarlierRun,
+    RunFiles,
+    RunInput,
+    RunModel,
+    RunRecord,
+    change_running,
+    now,
+    read_record,
+)
+from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.files import create_exclusive, write_bytes
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.output_folder import OutputFolder
@@ -30,7 +34,6 @@ from bert_embed.transforms.reconcile.verdict import Verdict
 from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
 from bert_embed.transforms.records.report import read_report
 
-_FORMAT = 2
 _PACKAGES = (
     "apache-beam",
     "ai-edge-litert",
@@ -42,34 +45,23 @@ _PACKAGES = (
     "pyarrow",
 )
 _MOST_PATHS = 20  # of the input that are listed by name
-_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
-def record_path(output: str) -> str:
-    return OutputFolder(output).record
-
-
-def read_record(output: str) -> dict[str, Any] | None:
-    """The record in a folder, or None if there is none.
+def record_of_output(options: EmbedOptions, output: str) -> RunRecord | None:
+    """The record in the folder that --output names, or None if there is none.
 
     Raises:
-        UsageError: There is one, but no version of this program wrote it.
+        UsageError: Something else is there.
     """
-    data = read_bytes(record_path(output))
-    if data is None:
-        return None
     try:
-        record = orjson.loads(data)
-        if record["format"] == _FORMAT and {"run", "status"} <= record.keys():
-            return record
-    except (orjson.JSONDecodeError, TypeError, KeyError):
-        pass
-    raise UsageError(
-        f"{record_path(output)} is not the record of a run; remove it, or choose another --output"
-    )
+        return read_record(output)
+    except InputError as error:
+        raise UsageError(
+            f"--output {options.output} cannot be used: {error}; choose another folder"
+        ) from error
 
 
-def start(run: EmbedRun) -> dict[str, Any]:
+def start(run: EmbedRun) -> RunRecord:
     """Claims the output folder for a run, or continues an earlier attempt of the same one.
 
     Returns:
@@ -93,8 +85,8 @@ def start(run: EmbedRun) -> dict[str, Any]:
         raise UsageError(f"--output {run.options.output} cannot be used: {error}") from error
 
 
-def _start(run: EmbedRun) -> dict[str, Any]:
-    found = read_record(run.output)
+def _start(run: EmbedRun) -> RunRecord:
+    found = record_of_output(run.options, run.output)
     if _must_be_emptied(run, found):
         OutputFolder(run.output).remove_all()
         found = None
@@ -105,14 +97,13 @@ def _start(run: EmbedRun) -> dict[str, Any]:
     run.folder.prepare()
     describe(run)
     record = first_record(run)
-    if found is not None and "job" in found:
-        record["job"] = found["job"]
-    if found is None and not create_exclusive(record_path(run.output), _dumps(record)):
-        return _start(run)  # another job was first: check what it wrote
-    if found is not None:
-        if found["status"] == "done" and found.get("table") == record["table"]:
-            record["loads"] = found.get("loads", {})
-        write_bytes(record_path(run.output), _dumps(record))
+    if found is None:
+        if not create_exclusive(run.folder.record, record.to_json()):
+            return _start(run)  # another job was first: check what it wrote
+        return record
+    loads = found.loads if found.is_done and found.table == record.table else {}
+    record = replace(record, job=found.job, loads=loads)
+    _write(run.output, record)
     return record
 
 
@@ -126,10 +117,10 @@ def forecast(run: EmbedRun) -> list[str]:
         why = run.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
     _refuse_links(run)
-    found = read_record(run.output)
-    if found is not None and found["run"] == run.fingerprint:
+    found = record_of_output(run.options, run.output)
+    if found is not None and found.run == run.fingerprint:
         if _is_done(run, found):
-            return [f"{run.output} holds this run, complete since {found['ended']}"]
+            return [f"{run.output} holds this run, complete since {found.ended}"]
         return [f"{run.output} holds an unfinished attempt of this run, which would be continued"]
     if found is not None and embedded_nothing(found):
         return []
@@ -138,12 +129,12 @@ def forecast(run: EmbedRun) -> list[str]:
     return []
 
 
-def _must_be_emptied(run: EmbedRun, found: dict[str, Any] | None) -> bool:
+def _must_be_emptied(run: EmbedRun, found: RunRecord | None) -> bool:
     """Whether the folder has files of another run; UsageError if --overwrite is not given."""
     if found is not None:
-        if found["run"] != run.fingerprint and not run.options.overwrite:
+        if found.run != run.fingerprint and not run.options.overwrite:
             raise UsageError(_refusal(run, found))
-        return bool(found["run"] != run.fingerprint)
+        return found.run != run.fingerprint
     # Without such files, there is at most what an identical job writes at this moment.
     stray = list(written_files(OutputFolder(run.output)))
     if stray and not run.options.overwrite:
@@ -165,28 +156,28 @@ def _refuse_links(run: EmbedRun) -> None:
 
 def _forget_empty(run: EmbedRun) -> None:
     """Removes another run that embedded nothing: the corrected command takes its folder."""
-    found = read_record(run.output)
-    if found is None or found["run"] == run.fingerprint or not embedded_nothing(found):
+    found = record_of_output(run.options, run.output)
+    if found is None or found.run == run.fingerprint or not embedded_nothing(found):
         return
     OutputFolder(run.output).remove_all()
-    folder = found["files"].get("examples")
-    if folder is not None and example_run(folder) == found["run"]:
+    folder = found.files.examples
+    if folder is not None and example_run(folder) == found.run:
         remove_examples(folder)
 
 
-def _is_done(run: EmbedRun, found: dict[str, Any]) -> bool:
+def _is_done(run: EmbedRun, found: RunRecord) -> bool:
     """Whether nothing is left to do."""
-    if found["status"] != "done" or _unskipped_blocks(run, found):
+    if not found.is_done or _unskipped_blocks(run, found):
         return False
     return _is_complete(run, found) and _answers(run, found)
 
 
-def _unskipped_blocks(run: EmbedRun, found: dict[str, Any]) -> set[int]:
+def _unskipped_blocks(run: EmbedRun, found: RunRecord) -> set[int]:
     """Blocks that an earlier attempt skipped and this one does not."""
-    return {*(found.get("options", {}).get("skip_blocks") or ())} - {*run.options.skip_blocks}
+    return {*(found.options.get("skip_blocks") or ())} - {*run.options.skip_blocks}
 
 
-def _reset_skipped_blocks(run: EmbedRun, found: dict[str, Any]) -> None:
+def _reset_skipped_blocks(run: EmbedRun, found: RunRecord) -> None:
     """Removes the reports of such blocks."""
     again = _unskipped_blocks(run, found)
     for block, part in run.folder.report_parts() if again else ():
@@ -197,29 +188,33 @@ def _reset_skipped_blocks(run: EmbedRun, found: dict[str, Any]) -> None:
                 run.folder.remove_files(report.files)
 
 
-def _is_complete(run: EmbedRun, record: dict[str, Any]) -> bool:
+def _is_complete(run: EmbedRun, record: RunRecord) -> bool:
     """Whether the files of a finished run are still there, by their names and sizes."""
     listing = f"{listing_hash(written_files(run.folder)):016x}"
     parts = len(run.folder.report_parts())
-    return listing == record["listing"] and parts >= record["counts"]["parts"]
+    return listing == record.numbers.listing and parts >= record.numbers.counts.parts
 
 
-def _answers(run: EmbedRun, found: dict[str, Any]) -> bool:
+def _answers(run: EmbedRun, found: RunRecord) -> bool:
     """Whether a finished run reported on ids and loaded its table as these options require."""
-    required = {"duplicate_ids": run.options.check_ids, "removed": run.options.list_removed}
-    loaded = found.get("table") == (run.load.requested if run.load else None)
-    if not loaded or not all(name in found for name, asked in required.items() if asked):
+    if run.options.check_ids and found.duplicate_ids is None:
+        return False
+    if run.options.list_removed and found.removed is None:
+        return False
+    if found.table != (run.load.requested if run.load else None):
         return False
     try:
-        return run.load is None or is_loaded(run.load, found.get("loads", {}))
+        return run.load is None or is_loaded(run.load, found.loads)
     except ValueError as error:  # the table cannot be read
         raise UsageError(str(error)) from error
 
 
-def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
-    mine = first_record(run)
+def _refusal(run: EmbedRun, found: RunRecord) -> str:
+    ours, theirs = first_record(run).to_dict(), found.to_dict()
     differ = {
-        part: [name for name, value in mine[part].items() if found.get(part, {}).get(name) != value]
+        part: [
+            name for name, value in ours[part].items() if theirs.get(part, {}).get(name) != value
+        ]
         for part in (run.kind, "input", "files")
     }
     changed = [f"--{name}" for names in differ.values() for name in names if name in FLAGS]
@@ -233,64 +228,61 @@ def _refusal(run: EmbedRun, found: dict[str, Any]) -> str:
     )
 
 
-def written(record: dict[str, Any], number: str) -> int:
-    """The "files", "bytes" or "rows" of all kinds together; 0 while the run has not ended."""
-    return sum(kind[number] for kind in record.get("written", {}).values())
-
-
-def first_record(run: EmbedRun) -> dict[str, Any]:
+def first_record(run: EmbedRun) -> RunRecord:
     """The record of a run that begins."""
-    extra = run.columns.extra
     given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
-    return {
-        "format": _FORMAT,
-        "status": "running",
-        "run": run.fingerprint,
-        "started": _now(),
-        "model": {
-            "name": hide_secrets(run.options.model),
-            "fingerprint": run.bundle.fingerprint,
-            "source": hide_secrets(run.bundle.source),
-        },
-        "engine": run.engine,
-        run.kind: run.metadata,
-        "input": {
-            "patterns": hide_in(run.request.patterns),
-            "format": run.request.input_format,
-            "listing": run.request.digest,
-            "files": len(run.planned.paths),
-            "paths": hide_in(run.planned.paths) if len(run.planned.paths) <= _MOST_PATHS else None,
-            "skipped_files": run.skipped_files,
-            "document": run.options.document,
-            "bytes": run.input_bytes,
-            "text_column": run.columns.text,
-            "id_column": run.columns.id,
-            "text_b_column": run.columns.text_b,
-            "span_columns": run.columns.spans and list(run.columns.spans),
-            "pair_separator": run.columns.pair_separator,
-            "extra_columns": extra and {each.name: str(each.type) for each in extra},
-            "read_through": run.request.read_through,
-            "limit": run.request.limit,
-            "skip_existing": [
-                {"output": each.place, "run": each.run, "listing": each.digest}
-                for each in run.earlier
-            ]
-            or None,
-        },
-        "files": {
-            "format": run.options.output_format,
-            "block_bytes": run.request.block_bytes,
-            "part_docs": run.part_docs,
-            "examples": run.example_folder,
-            "blocks": run.planned.blocks,
-        },
-        "plan": asdict(run.goal),
-        "query_rows": run.query_rows,
-        "table": run.load.requested if run.load else None,
-        "options": options,
-        "versions": _versions(),
-    }
+    return RunRecord(
+        status="running",
+        run=run.fingerprint,
+        started=now(),
+        model=RunModel(
+            name=hide_secrets(run.options.model),
+            fingerprint=run.bundle.fingerprint,
+            source=hide_secrets(run.bundle.source),
+        ),
+        engine=run.engine,
+        vectors=None if run.kind == EXAMPLES else run.metadata,
+        examples=run.metadata if run.kind == EXAMPLES else None,
+        input=_input(run),
+        files=RunFiles(
+            format=run.options.output_format,
+            block_bytes=run.request.block_bytes,
+            part_docs=run.part_docs,
+            examples=run.example_folder,
+            blocks=run.planned.blocks,
+        ),
+        plan=run.goal,
+        query_rows=run.query_rows,
+        table=run.load.requested if run.load else None,
+        options=options,
+        versions=_versions(),
+    )
+
+
+def _input(run: EmbedRun) -> RunInput:
+    columns, extra = run.columns, run.columns.extra
+    paths = run.planned.paths if len(run.planned.paths) <= _MOST_PATHS else None
+    return RunInput(
+        patterns=tuple(hide_in(run.request.patterns)),
+        format=run.request.input_format,
+        listing=run.request.digest,
+        files=len(run.planned.paths),
+        paths=None if paths is None else tuple(hide_in(paths)),
+        skipped_files=run.skipped_files,
+        document=run.options.document,
+        bytes=run.input_bytes,
+        text_column=columns.text,
+        id_column=columns.id,
+        text_b_column=columns.text_b,
+        span_columns=columns.spans,
+        pair_separator=columns.pair_separator,
+        extra_columns=extra and {each.name: str(each.type) for each in extra},
+        read_through=run.request.read_through,
+        limit=run.request.limit,
+        skip_existing=tuple(EarlierRun(each.place, each.run, each.digest) for each in run.earlier)
+        or None,
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -301,74 +293,65 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def finish(output: str, record: dict[str, Any], verdict: Verdict, started: float) -> dict[str, Any]:
+def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
     """Writes the result: status `done`, or `failed` with the counts that do not add up.
 
     `record` is what `start` gave; this attempt `started` so many seconds since 1970.
     """
-    status: dict[str, Any] = {"status": "done", "ended": _now()}
-    if verdict.problems:
-        status |= {"status": "failed", "error": "; ".join(verdict.problems)}
+    error = "; ".join(verdict.problems) or None
     present = _present(output, record)
-    loads = {"loads": verdict.loads} if verdict.loads else {}
-    record = record | status | summary(verdict.totals, time.time() - started) | loads
-    record |= {"job": present["job"]} if "job" in present else {}
-    record |= speed_of_faster(present, record)
-    write_bytes(record_path(output), _dumps(record))
-    if not verdict.problems:
+    result = summary(verdict.totals, time.time() - started)
+    if present is not None:
+        record = replace(record, job=present.job or record.job)
+        result = with_faster_speed(present, result)
+    record = record.finished(result, verdict.loads, error)
+    _write(output, record)
+    if error is None:
         with suppress(ValueError):  # links are left alone
             clear_crash_markers(output)
             OutputFolder(output).remove_texts()
     return record
 
 
-def read_and_written(output: str, record: dict[str, Any]) -> tuple[list[str], list[str]]:
+def read_and_written(output: str, record: RunRecord) -> tuple[list[str], list[str]]:
     """Where a run read, its earlier outputs included, and where it wrote: folders and tables."""
-    earlier = [each["output"] for each in record["input"]["skip_existing"] or ()]
-    tables = (record["table"] or {"tables": {}})["tables"].values()
-    examples = record["files"]["examples"]
+    earlier = [each.output for each in record.input.earlier]
+    tables = record.table.tables.values() if record.table else ()
+    examples = record.files.examples
     written = [output, *([examples] if examples else []), *(f"bq://{each}" for each in tables)]
-    return [*record["input"]["patterns"], *earlier], written
+    return [*record.input.patterns, *earlier], written
 
 
-def _present(output: str, record: dict[str, Any]) -> dict[str, Any]:
-    """What `run.json` says of the same run at this moment; empty if it says nothing."""
-    with suppress(UsageError):
+def _present(output: str, record: RunRecord) -> RunRecord | None:
+    """What `run.json` says of the same run at this moment; None if it says nothing."""
+    with suppress(InputError):
         found = read_record(output)
-        if found is not None and found["run"] == record["run"]:
+        if found is not None and found.run == record.run:
             return found
-    return {}
+    return None
 
 
-def note_job(output: str, record: dict[str, Any], job: dict[str, Any]) -> None:
+def note_job(output: str, record: RunRecord, job: Mapping[str, str]) -> None:
     """Notes which job computes the run, so that it can be found if this command ends first."""
-    now = _present(output, record)
-    if now.get("status") == "running":
-        write_bytes(record_path(output), _dumps(now | {"job": job | {"submitted": _now()}}))
+    path, present = OutputFolder(output).record, _present(output, record)
+    change_running(path, record, present, lambda running: running.submitted(job))
 
 
-def stop(output: str, record: dict[str, Any], error: str | None) -> None:
+def stop(output: str, record: RunRecord, error: str | None) -> None:
     """Notes that the job failed with an error, or without one was interrupted; blocks stay.
 
     Raises:
         OSError: The record cannot be written and still says `running`.
     """
-    now = _present(output, record)
-    if now.get("status") == "running":
-        status = {"status": "interrupted"}
-        if error is not None:
-            status = {"status": "failed", "error": hide_secrets(error)}
-        write_bytes(record_path(output), _dumps(now | status | {"ended": _now()}))
+    path, present = OutputFolder(output).record, _present(output, record)
+    shown = None if error is None else hide_secrets(error)
+    change_running(path, record, present, lambda running: running.stopped(shown))
 
 
-def mark_incomplete(output: str, record: dict[str, Any]) -> None:
+def mark_incomplete(output: str, record: RunRecord) -> None:
     """Notes that files of a run are missing, so that the same command continues the run."""
-    write_bytes(record_path(output), _dumps(record | {"status": "failed", "error": "damaged"}))
+    _write(output, record.incomplete())
 
 
-def _dumps(record: dict[str, Any]) -> bytes:
-    return orjson.dumps(record, option=_OPTIONS)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def _write(output: str, record: RunRecord) -> None:
+    write_bytes(OutputFolder(output).record, record.to_json())

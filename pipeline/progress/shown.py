@@ -13,12 +13,12 @@ from rich.live import Live
 from rich.text import Text
 
 from bert_embed.pipeline.console import rewrite, visible
-from bert_embed.pipeline.outputs.run_record import read_record
 from bert_embed.pipeline.progress.metrics_file import MetricsFile
 from bert_embed.pipeline.progress.tally import Tally
 from bert_embed.pipeline.progress.view import line_of, view_of
-from bert_embed.pipeline.run import EmbedRun, Goal
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, was_interrupted
+from bert_embed.run_record import Goal, read_record
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.activity import current_activity
@@ -96,8 +96,8 @@ class Progress:
         ended = None
         with suppress(OSError, ValueError):
             record = read_record(self._output)
-            if record is not None and record["status"] == "done":
-                state, ended = "done", record["ended"]
+            if record is not None and record.is_done:
+                state, ended = "done", record.ended
         self._metrics.write(self._tally, view_of(self._tally, None), state, ended)
 
     def _watch(self) -> None:

@@ -90,14 +90,14 @@ def snapshot_of(run: WatchedRun) -> Snapshot:
     state = run.state(now)
     works = state in ("running", "stalled")
     working = run.working() if works else []
-    error = run.record.get("error") if state == "failed" else None
+    error = run.record.error if state == "failed" else None
     view = view_of(run.tally, _phase(run) if works else None, now)
     return Snapshot(
         output=hide_secrets(run.output),
         state=state,
         error=error,
-        started=run.record["started"],
-        ended=run.record.get("ended"),
+        started=run.record.started,
+        ended=run.record.ended,
         view=view if works else replace(view, seconds_left=None),
         blocks_in_work=len({each.block for each in working}),
         hosts=len({each.host for each in working}),

@@ -2,12 +2,11 @@
 
 import datetime
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.outputs.run_record import read_record
 from bert_embed.pipeline.progress.tally import Tally
-from bert_embed.pipeline.run import Goal
+from bert_embed.run_record import RunRecord, read_record
 from bert_embed.transforms.crash_markers import Marker, read_markers
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -58,7 +57,7 @@ class WatchedRun:
         self.tally = self._new_tally()
         self.markers: dict[str, Marker] = {}
 
-    def _read_record(self) -> dict[str, Any]:
+    def _read_record(self) -> RunRecord:
         record = read_record(self.output)
         if record is None:
             raise UsageError(f"{self.output} is not the output of a run: it holds no run.json")
@@ -66,13 +65,10 @@ class WatchedRun:
 
     def _new_tally(self) -> Tally:
         try:
-            began = datetime.datetime.fromisoformat(self.record["started"]).timestamp()
-            goal = Goal(**self.record["plan"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{self._folder.record} is not the record of a run of this version: {error!r}"
-            ) from error
-        return Tally(self.output, self.record["run"], goal, began)
+            began = datetime.datetime.fromisoformat(self.record.started).timestamp()
+        except ValueError as error:
+            raise UsageError(f"{self._folder.record} is damaged: started is no time") from error
+        return Tally(self.output, self.record.run, self.record.plan, began)
 
     def look(self) -> None:
         """Reads the record, and the reports and markers that are new.
@@ -83,19 +79,19 @@ class WatchedRun:
         """
         before = self.record
         self.record = self._read_record()
-        if any(self.record[name] != before[name] for name in ("run", "started")):
+        if (self.record.run, self.record.started) != (before.run, before.started):
             self.tally = self._new_tally()  # another attempt, which may have removed reports
         self.tally.look()
-        self.markers = read_markers(self.output, self.record["run"], self.markers)
+        self.markers = read_markers(self.output, self.record.run, self.markers)
 
     def state(self, now: float) -> State:
         """What the run does, or how it ended."""
-        status = self.record["status"]
+        status = self.record.status
         if status in ("done", "failed", "interrupted"):
             return status
         median = self.tally.durations.median() or 0.0
         silent = now - self._last_sign()
-        if silent > _QUIET_SECONDS and "job" not in self.record and self._has_lost_its_process():
+        if silent > _QUIET_SECONDS and self.record.job is None and self._has_lost_its_process():
             return "dead"
         return "stalled" if silent > max(_SILENT * median, _SILENT_SECONDS) else "running"
 
@@ -112,7 +108,7 @@ class WatchedRun:
         if elsewhere or self._folder.is_held() is not False:
             return False
         self.record = self._read_record()
-        return self.record["status"] == "running"
+        return self.record.status == "running"
 
     def working(self) -> list[Marker]:
         """The markers of blocks in work, the oldest first."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from bert_embed.pipeline.progress.speed import Durations, Speed
-from bert_embed.pipeline.run import Goal
+from bert_embed.run_record import Goal
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.report import SUMMED, BlockReport, parse_report
 

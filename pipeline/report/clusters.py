@@ -3,12 +3,13 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from bert_embed.run_record import Unknown
 from bert_embed.transforms.unknown_words import script_of
 
 _SEED = 7
@@ -66,14 +67,13 @@ def _distances(places: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return np.maximum(squares - 2 * (places @ centres.T), 0)
 
 
-def unread_scripts(record: Mapping[str, Any]) -> list[str]:
+def unread_scripts(unknown: Unknown) -> list[str]:
     """The scripts whose words a run's model mostly does not know."""
-    unknown = record["unknown"]
-    shares = [unknown["share"], *(each["share"] for each in unknown["files"])]
-    least = _OFTEN * sum(unknown["scripts"].values())
+    shares = [unknown.share, *(each.share for each in unknown.files)]
+    least = _OFTEN * sum(unknown.scripts.values())
     return [
         name
-        for name, count in unknown["scripts"].items()
+        for name, count in unknown.scripts.items()
         if max(shares) > _MANY and count >= least and name not in _READ
     ]
 

@@ -23,9 +23,11 @@ from bert_embed.pipeline.report.directions import Directions, main_directions, p
 from bert_embed.pipeline.report.health import health, usable_rows
 from bert_embed.pipeline.report.sample import Sample, spread, take_sample
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
+from bert_embed.run_record import RunRecord
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.typed_json import to_json
 
-Texts = Callable[[Sample, Mapping[str, Any]], list[str | None]]
+Texts = Callable[[Sample, RunRecord], list[str | None]]
 _NEIGHBOURS, _ASKED = 3, 10
 _LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
@@ -53,13 +55,13 @@ AFTER_A_RUN = Shown()
 
 
 def report_content(
-    folder: OutputFolder, record: Mapping[str, Any], shown: Shown = AFTER_A_RUN
+    folder: OutputFolder, record: RunRecord, shown: Shown = AFTER_A_RUN
 ) -> dict[str, Any]:
     """Returns the content of a report; equal for equal runs, but for `timings`.
 
     Args:
         folder: The output.
-        record: `run.json` of a finished run.
+        record: Of a finished run.
         shown: What to show.
 
     Raises:
@@ -67,24 +69,24 @@ def report_content(
         OSError: A file cannot be read.
         InputError: The projection is not installed.
     """
-    reports = read_reports(folder, record["run"])
+    reports, result = read_reports(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
         "run": _run(folder, record),
-        "counts": record["counts"],
-        "written": record["written"],
-        "files": counts_by_file(reports, record["input"].get("paths")),
-        "skipped_files": record["input"]["skipped_files"],
+        "counts": result["counts"],
+        "written": result["written"],
+        "files": counts_by_file(reports, record.input.paths),
+        "skipped_files": record.input.skipped_files,
         "rejected": rejected_records(
-            folder, reports, record["rejected"], texts=shown.texts_of is not None
+            folder, reports, record.numbers.rejected, texts=shown.texts_of is not None
         ),
-        "lengths": record["lengths"],
+        "lengths": result["lengths"],
         "tokens": {
-            name: record[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
+            name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },
-        "unknown": record["unknown"],
-        "equal_texts": record["equal_texts"],
-        "duplicate_ids": record.get("duplicate_ids"),
-        "removed": record.get("removed"),
+        "unknown": result["unknown"],
+        "equal_texts": result["equal_texts"],
+        "duplicate_ids": record.duplicate_ids and to_json(record.duplicate_ids),
+        "removed": record.removed,
         "timings": timings(record, reports),
         "advice": ADVICE,
         "full_lengths": None,
@@ -97,21 +99,20 @@ def report_content(
     return content
 
 
-def _run(folder: OutputFolder, record: Mapping[str, Any]) -> dict[str, Any]:
-    kind = "vectors" if "vectors" in record else "examples"
-    settings = record[kind]
+def _run(folder: OutputFolder, record: RunRecord) -> dict[str, Any]:
+    settings = record.settings
     return {
         "name": os.path.basename(folder.path.rstrip("/")),
         "output": folder.path,
-        "kind": kind,
-        "fingerprint": record["run"],
-        "model": {name: record["model"][name] for name in ("name", "source", "fingerprint")},
+        "kind": record.kind,
+        "fingerprint": record.run,
+        "model": to_json(record.model),
         "settings": {name: settings[name] for name in _SETTINGS if name in settings},
-        "engine": record["engine"],
-        "format": record["files"]["format"],
-        "tables": list((record.get("table") or {"tables": {}})["tables"].values()),
-        "versions": record["versions"],
-        "command": _command(kind, record["options"]),
+        "engine": record.engine,
+        "format": record.files.format,
+        "tables": list(record.table.tables.values()) if record.table else [],
+        "versions": record.versions,
+        "command": _command(record.kind, record.options),
     }
 
 
@@ -125,14 +126,14 @@ def _command(kind: str, options: Mapping[str, Any]) -> str:
     return line if len(line) <= _LONGEST_COMMAND else line[:_LONGEST_COMMAND] + " …"
 
 
-def _of_vectors(sample: Sample, record: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, Any]:
     texts: Sequence[str | None] | None = sample.texts
     if texts is None and shown.texts_of is not None:
         texts = shown.texts_of(sample, record)
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
     found: dict[str, Any] = {
-        "vectors": health(sample.vectors, record["vectors"], directions, _repeated(sample, record)),
+        "vectors": health(sample.vectors, record.settings, directions, _repeated(sample, record)),
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
         "documents": _documents(sample, texts, usable),
@@ -144,11 +145,11 @@ def _of_vectors(sample: Sample, record: Mapping[str, Any], shown: Shown) -> dict
     return found
 
 
-def _repeated(sample: Sample, record: Mapping[str, Any]) -> int | None:
+def _repeated(sample: Sample, record: RunRecord) -> int | None:
     """How many texts are repeated; None unless the sample has every document, whole."""
-    equal = record["equal_texts"]
+    equal = record.numbers.equal_texts
     whole = sample.starts is None and len(sample) == sample.total
-    return equal["surplus"] if whole and equal["exact"] else None
+    return equal.surplus if whole and equal.exact else None
 
 
 def _full_lengths(sample: Sample) -> dict[str, Any] | None:
@@ -163,12 +164,12 @@ def _full_lengths(sample: Sample) -> dict[str, Any] | None:
 def _map(
     directions: Directions,
     texts: list[str | None] | None,
-    record: Mapping[str, Any],
+    record: RunRecord,
     shown: Shown,
 ) -> dict[str, Any]:
     of = clusters(directions.places)
     return {
-        "clusters": describe(directions.places, of, texts, unread_scripts(record)),
+        "clusters": describe(directions.places, of, texts, unread_scripts(record.numbers.unknown)),
         "map": {"cluster": of.tolist(), "projections": projections(directions, shown.projection)},
     }
 

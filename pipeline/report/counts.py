@@ -10,6 +10,7 @@ import orjson
 
 from bert_embed.pipeline.report.lines import line_numbers
 from bert_embed.pipeline.report.sample import spread
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import open_raw
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
@@ -140,22 +141,22 @@ def _head_rows(path: str) -> Iterator[dict[str, Any]]:
         yield orjson.loads(line)
 
 
-def timings(record: Mapping[str, Any], reports: Reports) -> dict[str, Any]:
+def timings(record: RunRecord, reports: Reports) -> dict[str, Any]:
     """When and how fast the run was: totals, by stage, over time, and the slowest parts."""
     slowest = sorted(reports.read, key=lambda each: -sum(each[1].seconds.values()))[:_SLOWEST]
     return {
-        "started": record["started"],
-        "ended": record["ended"],
-        "elapsed_seconds": record["elapsed_seconds"],
-        "documents_per_second": record["documents_per_second"],
-        "tokens_per_second": record["tokens_per_second"],
-        "stage_seconds": record["stage_seconds"],
+        "started": record.started,
+        "ended": record.ended,
+        "elapsed_seconds": record.numbers.elapsed_seconds,
+        "documents_per_second": record.numbers.documents_per_second,
+        "tokens_per_second": record.numbers.tokens_per_second,
+        "stage_seconds": record.numbers.stage_seconds,
         "over_time": _over_time(record, reports),
         "slowest": [
             {
                 "block": each.block,
                 "part": each.part,
-                "files": _named(tuple(sorted(each.covered)), record["input"].get("paths")),
+                "files": _named(tuple(sorted(each.covered)), record.input.paths),
                 "documents": each.embedded,
                 "tokens": each.tokens,
                 "seconds": {stage: round(spent, 3) for stage, spent in each.seconds.items()},
@@ -167,13 +168,13 @@ def timings(record: Mapping[str, Any], reports: Reports) -> dict[str, Any]:
     }
 
 
-def _over_time(record: Mapping[str, Any], reports: Reports) -> dict[str, Any] | None:
+def _over_time(record: RunRecord, reports: Reports) -> dict[str, Any] | None:
     """Documents and tokens a second, by the times at which the reports were written."""
     ends = [time for time, _ in reports.read]
     if len(ends) < 3:
         return None
     # The record knows whole seconds; what an earlier attempt wrote lies before its start.
-    begin = min(datetime.fromisoformat(record["started"]).timestamp(), min(ends))
+    begin = min(datetime.fromisoformat(record.started).timestamp(), min(ends))
     span = max(max(ends) - begin, 0.001)
     bins = min(_MOST_BINS, max(3, len(ends) // 2))
     width = span / bins

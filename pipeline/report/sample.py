@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_embed.formats.first_rows import FirstRows, first_rows
 from bert_embed.formats.output_files import VECTOR_ENDINGS, parse_name, vector_kinds
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import join, names_in, open_raw
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
@@ -51,7 +52,7 @@ class Sample:
         return len(self.ids)
 
 
-def take_sample(folder: OutputFolder, record: Mapping[str, Any]) -> Sample | None:
+def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
     """Reads the first rows of files that are evenly spread over a run's output.
 
     An output of at most `MOST_ROWS` rows in few files is read whole.
@@ -63,20 +64,20 @@ def take_sample(folder: OutputFolder, record: Mapping[str, Any]) -> Sample | Non
         InputError: A file is damaged.
         OSError: A file cannot be read.
     """
-    settings = record.get("vectors")
-    if settings is None or "sentence" not in settings.get("granularity", ["sentence"]):
+    settings = record.vectors
+    if settings is None or "sentence" not in settings["granularity"]:
         return None
-    written = record["written"]
+    written = record.numbers.written
     kind = next((kind for kind in vector_kinds("sentence") if kind in written), None)
     if kind is None:
         return None
-    total = written[kind]["rows"]
+    total = written[kind].rows
     names = [f"{kind}/{name}" for name in names_in(join(folder.path, kind))]
     names = [name for name in names if _holds_vectors(name)]
     names = [names[at] for at in spread(len(names), _MOST_FILES)]
     most = min(MOST_ROWS, _MOST_BYTES // (4 * math.prod(settings["shape"])))
     rows = total if total <= most else max(most // max(len(names), 1), 1)
-    extra = list(record["input"]["extra_columns"] or ())
+    extra = list(record.input.extra_columns or ())
     read = partial(_read, folder, settings, max(rows, 1), (*_PLACES, *_TEXTS, *extra))
     return _joined(names, list(in_parallel(read, names)), extra, total)
 

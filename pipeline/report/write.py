@@ -3,14 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from bert_embed.bundle.apart import package_variables
 from bert_embed.pipeline.report.content import AFTER_A_RUN, Shown, report_content
 from bert_embed.pipeline.report.page import page
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import is_remote, write_whole
 from bert_embed.transforms.output_folder import OutputFolder
 
@@ -21,7 +21,7 @@ _MANY = 5000  # rows, of which the page needs much memory beside a model's: some
 
 def write_page(
     folder: OutputFolder,
-    record: Mapping[str, Any],
+    record: RunRecord,
     shown: Shown = AFTER_A_RUN,
     path: str | None = None,
 ) -> str:
@@ -29,7 +29,7 @@ def write_page(
 
     Args:
         folder: The output.
-        record: Its `run.json`.
+        record: Its record.
         shown: What the page shows.
         path: Where to write; None for the output itself.
 
@@ -73,13 +73,13 @@ def page_of(folder: OutputFolder) -> str | None:
 
 
 def report_after_run(
-    folder: OutputFolder, record: Mapping[str, Any], started: bool, tell: Callable[[str], object]
+    folder: OutputFolder, record: RunRecord, started: bool, tell: Callable[[str], object]
 ) -> None:
     """Writes the page of a run that is complete, and says so if that fails; the run is done.
 
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
-    rows = max((each["rows"] for each in record["written"].values()), default=0)
+    rows = max((each.rows for each in record.numbers.written.values()), default=0)
     try:
         if started or not folder.has_page:
             if rows > _MANY and not is_remote(folder.path):

@@ -3,17 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.run_record import RunRecord, check_settings, read_record
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
 from bert_embed.transforms.bigquery.earlier_table import table_facts, table_name
 from bert_embed.transforms.examples.settings import are_settings
 from bert_embed.transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
-from bert_embed.transforms.output_folder import RUN_FILE, SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import RUN_FILE, SETTINGS_FILE
 from bert_embed.transforms.records.same_vectors import difference
+from bert_embed.typed_json import json_object
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")
@@ -72,33 +73,33 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
     if table_name(place) == place:
         return _earlier_table(number, place, vectors)
     record = _record(place)
-    if record is not None and record["files"]["format"] == "tfrecord":
+    if record is not None and record.files.format == "tfrecord":
         raise UsageError(
             f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
             "in Parquet or JSON lines, or a table"
         )
-    if record is not None and "table_schema" in record["vectors"]:
+    if record is not None and "table_schema" in record.settings:
         raise UsageError(
             f"--skip_existing {place} was written with --table_schema "
-            f"{record['vectors']['table_schema']}, which has no column text_hash to compare"
+            f"{record.settings['table_schema']}, which has no column text_hash to compare"
         )
     files, sizes = key_files(place)
-    settings = _settings(place, sizes) if record is None else record["vectors"]
+    settings = _settings(place, sizes) if record is None else record.settings
     _check_same(place, settings, vectors)
     if files is None and settings["granularity"] == ["token"]:
         raise UsageError(
             f"--skip_existing {place} holds JSON lines of tokens, which have no text_hash; only "
             "outputs that also have other vectors, or Parquet, can be compared"
         )
-    embedded = (record or {}).get("counts", {}).get("embedded")
+    result = None if record is None else record.result
     return EarlierOutput(
         number=number,
         place=place,
         files=files or ("", ""),
         digest=sizes_digest(sizes),
-        documents=sum(sizes.values()) // _ROW_BYTES if embedded is None else embedded,
-        complete=record is not None and record["status"] == "done",
-        run=None if record is None else record["run"],
+        documents=sum(sizes.values()) // _ROW_BYTES if result is None else result.counts.embedded,
+        complete=record is not None and record.is_done,
+        run=None if record is None else record.run,
     )
 
 
@@ -114,19 +115,14 @@ def _earlier_table(number: int, place: str, vectors: Mapping[str, Any]) -> Earli
     return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
 
 
-def _record(folder: str) -> dict[str, Any] | None:
-    data = read_bytes(OutputFolder(folder).record)
-    if data is None:
-        return None
+def _record(folder: str) -> RunRecord | None:
     try:
-        record = orjson.loads(data)
-        if {"run", "status", "vectors", "files"} <= record.keys():
-            return record
-        if "examples" in record:
-            raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
-    except (orjson.JSONDecodeError, AttributeError):
-        pass
-    raise UsageError(f"--skip_existing {folder}: its run.json is not the record of a run")
+        record = read_record(folder)
+    except InputError as error:
+        raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
+    if record is not None and record.vectors is None:
+        raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
+    return record
 
 
 def _settings(folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -138,7 +134,9 @@ def _settings(folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
         with open_raw(join(folder, name)) as file:
             kept = (pq.read_metadata(file).metadata or {}).get(METADATA_KEY.encode())
         if kept is not None:
-            return orjson.loads(kept)
+            settings = json_object(kept, f"{join(folder, name)}: {METADATA_KEY}")
+            check_settings(settings, join(folder, name))
+            return settings
     raise UsageError(f"--skip_existing {folder} does not describe its vectors: it has no run.json")
 
 

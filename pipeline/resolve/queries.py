@@ -1,11 +1,12 @@
 """Runs the `--query` of a run once and names the temporary table that holds its rows."""
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EmbedOptions
-from bert_embed.pipeline.outputs.run_record import read_record
+from bert_embed.pipeline.outputs.run_record import record_of_output
+from bert_embed.run_record import QueryRows
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
@@ -24,7 +25,7 @@ _KEPT_DAYS = 7
 
 def query_rows(
     client: "Client", options: EmbedOptions, output: str
-) -> tuple[TableName, dict[str, Any] | None]:
+) -> tuple[TableName, QueryRows | None]:
     """The rows of a `--query`, which runs unless an earlier attempt of this run did it.
 
     The table's name follows from the query and the output folder. While the folder holds an
@@ -47,10 +48,10 @@ def query_rows(
     name = _name(client, options, output, location)
     with translate_errors(f"--temp_dataset {name.dataset}"):
         exists = get_table(client, name) is not None
-    found = read_record(output)
-    kept = found.get("query_rows") if found else None
-    ours = kept is not None and kept["name"] == name.path
-    done = found is not None and found["status"] == "done"
+    found = record_of_output(options, output)
+    kept = found.query_rows if found else None
+    ours = kept is not None and kept.name == name.path
+    done = found is not None and found.is_done
     if ours and not exists and not options.overwrite:
         if done:
             return name, kept

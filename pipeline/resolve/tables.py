@@ -9,6 +9,7 @@ from bert_embed.pipeline.options import EmbedOptions
 from bert_embed.pipeline.resolve.queries import query_rows
 from bert_embed.pipeline.resolve.table_columns import table_columns
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
+from bert_embed.run_record import QueryRows
 from bert_embed.storage.files import FileInfo
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
@@ -42,17 +43,17 @@ class TableInput:
     expires: bool = False
 
     @property
-    def kept(self) -> dict[str, Any] | None:
+    def kept(self) -> QueryRows | None:
         """The facts that `run.json` keeps of a table that expires; None for others."""
         if not self.expires:
             return None
-        return {
-            "name": self.request.table.path,
-            "rows": self.request.rows,
-            "bytes": self.request.bytes,
-            "modified": self.modified,
-            "schema": list(self.schema),
-        }
+        return QueryRows(
+            name=self.request.table.path,
+            rows=self.request.rows,
+            bytes=self.request.bytes,
+            modified=self.modified,
+            schema=self.schema,
+        )
 
     @property
     def file(self) -> InputFile:
@@ -136,22 +137,22 @@ def _table_input(
 
 
 def _expired_input(
-    client: "Client", name: TableName, kept: dict[str, Any], options: EmbedOptions
+    client: "Client", name: TableName, kept: QueryRows, options: EmbedOptions
 ) -> TableInput:
     """The table as a complete run read it, from which the same fingerprint follows."""
     from google.cloud.bigquery import SchemaField
 
-    fields = [SchemaField.from_api_repr(each) for each in kept["schema"]]
+    fields = [SchemaField.from_api_repr(each) for each in kept.schema]
     request = TableRequest(
         table=name,
-        snapshot=kept["modified"],
-        rows=kept["rows"],
-        bytes=kept["bytes"],
+        snapshot=kept.modified,
+        rows=kept.rows,
+        bytes=kept.bytes,
         blocks=1,
         project=client.project,
         columns=table_columns(options, fields, "--query"),
     )
-    return TableInput(request, kept["modified"], tuple(kept["schema"]), expires=True)
+    return TableInput(request, kept.modified, kept.schema, expires=True)
 
 
 def _count(client: "Client", name: TableName, table: "Table") -> tuple[float, int]:

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import apache_beam as beam
 import grpc
@@ -26,6 +26,7 @@ from bert_embed.pipeline.runners.job_errors import (
     root_message,
 )
 from bert_embed.pipeline.runners.local_runners import quiet_channels
+from bert_embed.run_record import JobRecord
 
 _SECONDS = 10.0  # Beam itself would wait for minutes, and then not name the address
 # Values of --job_endpoint and --flink_master for which Beam starts a server itself.
@@ -143,16 +144,16 @@ class PortableJob:
         return max(mine, key=lambda job: job["start-time"])["state"] if mine else None
 
 
-def earlier_job_lines(record: dict[str, Any] | None) -> list[str]:
+def earlier_job_lines(record: JobRecord | None) -> list[str]:
     """A note on a job of this `run.json` that an earlier command submitted without seeing its end.
 
     Raises:
         JobGoesOn: The job still runs.
     """
-    if record is None or record["status"] != "running" or not record.get("job"):
+    if record is None or record.status != "running" or record.job is None:
         return []
-    stored = {name: str(record["job"].get(name, "")) for name in PortableJob.__annotations__}
-    job = PortableJob(**stored)
+    noted = {name: getattr(record.job, name) for name in PortableJob.__annotations__}
+    job = PortableJob(**noted)
     state = job.state()
     if state is not None and state not in _ENDED:
         raise JobGoesOn(
@@ -171,7 +172,7 @@ def run_on_job_server(
     options: PipelineOptions,
     work: Callable[[beam.Pipeline], None],
     job: PortableJob,
-    submitted: Callable[[dict[str, Any]], None],
+    submitted: Callable[[dict[str, str]], None],
     wait: bool,
 ) -> None:
     """Submits a pipeline with the graph that `work` adds, and waits for its end if requested.

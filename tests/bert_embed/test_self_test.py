@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.bundle.files import WEIGHTS
@@ -89,7 +90,14 @@ def test_other_weights_under_the_right_sha256_are_found(copied):
 @pytest.mark.parametrize("change", [{"hidden_act": "relu"}, {"layer_norm_eps": 0.5}])
 def test_another_configuration_is_found(copied, change):
     other = replace(copied, config=replace(copied.config, **change))
-    assert "differ from those of the import" in verify(rewritten(other)).problem
+    assert "have another fingerprint than at the import" in verify(rewritten(other)).problem
+
+
+def test_other_weights_of_the_engines_of_gpus_are_found(copied):
+    tensors = load_tensors(copied)
+    tensors["layers/1/output/kernel"] *= 1.5
+    save_file(tensors, Path(copied.path, WEIGHTS))
+    assert "have another fingerprint than at the import" in verify(rewritten(copied)).problem
 
 
 @pytest.mark.parametrize("change", [{"lower_case": False}, {"max_word_chars": 5}])

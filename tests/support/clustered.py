@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.number_types import stored
+from tests.support.records import whole_record
 
 
 def write_output(
@@ -32,18 +33,13 @@ def write_output(
         path = folder / "embeddings" / f"part-{number:07d}-00000.parquet"
         pq.write_table(pa.table(columns), path, write_page_checksum=True)
         size += path.stat().st_size
-    record = {
-        "run": "made-by-hand",
-        "status": "done",
-        "vectors": {
-            "shape": [vectors.shape[1]],
-            "output_dtype": dtype,
-            "id_type": "string" if not ids or isinstance(ids[0], str) else "int64",
-            "granularity": ["sentence"],
-            "model": "none",
-        },
-        "written": {"embeddings": {"files": files, "bytes": size, "rows": len(vectors)}},
+    vectors_are = {
+        "shape": [vectors.shape[1]],
+        "output_dtype": dtype,
+        "id_type": "string" if not ids or isinstance(ids[0], str) else "int64",
     }
+    written = {"embeddings": {"files": files, "bytes": size, "rows": len(vectors)}}
+    record = whole_record(vectors_are, len(vectors), run="made-by-hand", written=written)
     (folder / "run.json").write_text(json.dumps(record))
     return folder
 

@@ -17,6 +17,7 @@ from bert_embed.transforms.records.vectors import (
     UnitVectors,
 )
 from bert_embed.transforms.write.writer import write_block
+from tests.support.records import SETTINGS, whole_record
 
 WIDTH = 12
 IDS = ["a:0", "ü 2", "c"]
@@ -91,14 +92,18 @@ def every_kind() -> EmbeddingBlock:
 
 def described(block: EmbeddingBlock, dtype: str = "float32", **more: Any) -> dict[str, Any]:
     """What a run would say of the block's vectors."""
-    return {
-        "output_dtype": dtype,
-        "shape": [WIDTH],
-        "token_shape": [WIDTH],
-        "granularity": list(block.granularities),
-        "layers": [-1],
-        "layer_combine": "last",
-    } | more
+    return (
+        SETTINGS
+        | {
+            "output_dtype": dtype,
+            "shape": [WIDTH],
+            "token_shape": [WIDTH],
+            "granularity": list(block.granularities),
+            "layers": [-1],
+            "layer_combine": "last",
+        }
+        | more
+    )
 
 
 def write(
@@ -110,7 +115,7 @@ def write(
         name.split("/")[0]: {"files": 1, "bytes": file.bytes, "rows": file.rows}
         for name, file in report.files.items()
     }
-    record = {"run": "run", "status": "done", "vectors": metadata, "written": written}
+    record = whole_record(metadata, written=written)
     (folder / "run.json").write_text(json.dumps(record))
     return {name.split("/")[0]: (folder / name).read_bytes() for name in report.files}
 

@@ -13,6 +13,7 @@ from bert_embed.formats.output_files import KINDS, PIECES
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
 from bert_embed.transforms.write.writer import write_block
+from tests.support.records import whole_record
 
 TAGS = ("river", "bank", "stars")
 
@@ -125,17 +126,7 @@ def finished_run(
         first += count
     assert set(written) <= {*KINDS.values(), *PIECES.values()}
     types = {field.name: str(field.type) for field in extra_of(np.arange(1)).schema}
-    found = {
-        "run": "run",
-        "status": "done",
-        "vectors": settings,
-        "written": written,
-        "input": {"extra_columns": types if kept and extra else None},
-        "model": {"source": "tests"},
-        "counts": {"records": first, "embedded": first, "rejected": 0, "truncated": 0},
-        "tokens": 5 * first,
-        "ended": "2026-11-22T00:00:00+00:00",
-        "versions": {"apache-beam": "2.77.0"},
-    }
+    found = whole_record(settings, first, written=written)
+    found["input"]["extra_columns"] = types if kept and extra else None
     (folder / "run.json").write_text(json.dumps(found | record))
     return folder

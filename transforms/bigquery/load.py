@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.output_files import vector_kinds
+from bert_embed.run_record import Load
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, join, open_raw
 from bert_embed.transforms.activity import activity
@@ -26,7 +27,7 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.schema import table_schema, with_modes
-from bert_embed.transforms.bigquery.state import Loaded, has_rows_of, note_load
+from bert_embed.transforms.bigquery.state import has_rows_of, note_load
 from bert_embed.transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
 from bert_embed.transforms.bigquery.tables import ensure_table
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
@@ -56,7 +57,7 @@ class LoadTable(Step):
     """
 
     load: TableLoad | None
-    recorded: Mapping[str, Any] = field(default_factory=dict)
+    recorded: Mapping[str, Load] = field(default_factory=dict)
 
     def expand(self, verdicts: beam.PCollection[Verdict]) -> beam.PCollection[Verdict]:
         if self.load is None:
@@ -64,7 +65,7 @@ class LoadTable(Step):
         return verdicts | "Load" >> beam.Map(_with_loads, self.load, self.recorded)
 
 
-def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Any]) -> Verdict:
+def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
     if verdict.problems:
         return verdict
     try:
@@ -74,14 +75,11 @@ def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Any]) 
         return replace(verdict, problems=(str(error),))
 
 
-def _load_tables(
-    load: TableLoad, totals: Totals, recorded: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) -> dict[str, Load]:
     """Loads every kind of vectors whose rows the table does not hold already.
 
     Returns:
-        What to record for each kind: the fields of `Loaded`, and `now`, whether this attempt loaded
-        it.
+        What to record for each kind.
     """
     files = _vector_files(load, totals)
     loads = {}
@@ -97,7 +95,7 @@ def _load_tables(
     return loads
 
 
-def is_loaded(load: TableLoad, recorded: Mapping[str, Any]) -> bool:
+def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
     """Whether the tables still hold what a finished run loaded."""
     files = kind_files(load)
     with bigquery_client(load.project) as client:
@@ -109,10 +107,10 @@ def is_loaded(load: TableLoad, recorded: Mapping[str, Any]) -> bool:
     return True
 
 
-def _is_kind_loaded(target: KindLoad, row: Mapping[str, Any] | None) -> bool:
-    if row is None or row["job"] is None:
-        return row is not None and get_table(target.client, target.name) is not None
-    return has_rows_of(target, row["job"], row["modified"])
+def _is_kind_loaded(target: KindLoad, recorded: Load | None) -> bool:
+    if recorded is None or recorded.job is None:
+        return recorded is not None and get_table(target.client, target.name) is not None
+    return has_rows_of(target, recorded.job, recorded.modified)
 
 
 def kind_files(load: TableLoad) -> dict[str, dict[str, int]]:
@@ -166,26 +164,26 @@ class _Loader:
         self,
         groups: Sequence[Sequence[str]],
         documents: int,
-        recorded: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
+        recorded: Load | None,
+    ) -> Load:
         """Loads groups of files, a job each, unless the table already holds their rows.
 
         A finished job of this load's name without a record has two possible causes: the record was
         not written, or the rows were removed since. What the table holds decides.
         """
-        earlier = recorded or {"job": None}
-        if earlier["job"] and has_rows_of(self.target, earlier["job"], earlier["modified"]):
-            return {**earlier, "now": False}
+        earlier = None if recorded is None else recorded.job
+        if recorded and earlier and has_rows_of(self.target, earlier, recorded.modified):
+            return replace(recorded, now=False)
         if not groups:
             ended = datetime.now(UTC).isoformat(timespec="seconds")
-            return asdict(Loaded(None, 0, ended, 0, ended)) | {"now": False}
+            return Load(None, 0, ended, 0, ended, now=False)
         name, is_gone = self.target.job_name, cache(self._lost_rows)
         if len(groups) == 1:
             start = partial(self.start, groups[0], self.target.name.destination, self.disposition)
             job, now = self._run(name, start, is_gone)
         else:
             job, now = self._run_staged(name, groups, is_gone)
-        return asdict(note_load(self.target, job, documents)) | {"now": now}
+        return note_load(self.target, job, documents, now)
 
     def _lost_rows(self, job_id: str) -> bool:
         return not has_rows_of(self.target, job_id)

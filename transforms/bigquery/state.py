@@ -9,13 +9,14 @@ import datetime
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.run_record import Load
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, open_raw
 from bert_embed.transforms.bigquery.client import PATIENCE, TableName, get_table
@@ -28,25 +29,6 @@ if TYPE_CHECKING:
 
 _SAMPLE_FILES, _SAMPLE_ROWS = 10, 100
 _JOB_LABEL, _RUN_LABEL, _ROWS_LABEL = "bert_embed_job", "bert_embed_run", "bert_embed_rows"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A finished load, as the run's record keeps it.
-
-    Attributes:
-        job: The job; None if there was nothing to load.
-        documents: How many documents' vectors it loaded.
-        ended: When, ISO 8601.
-        table_rows: Rows of the table, or the partition, afterwards.
-        modified: When the table was last changed, afterwards, ISO 8601.
-    """
-
-    job: str | None
-    documents: int
-    ended: str
-    table_rows: int
-    modified: str
 
 
 def row_count(client: "Client", name: TableName) -> int:
@@ -201,7 +183,7 @@ def describe_before(target: KindLoad, table: "Table") -> None:
     _update(target, description=_description(None if replaces else target.load))
 
 
-def note_load(target: KindLoad, job: Any, documents: int) -> Loaded:
+def note_load(target: KindLoad, job: Any, documents: int, now: bool) -> Load:
     """Labels a table with its last load; returns the load for the run's record."""
     client, load, name = target.client, target.load, target.name
     table, count = client.get_table(name.path, timeout=PATIENCE), row_count(client, name)
@@ -212,12 +194,13 @@ def note_load(target: KindLoad, job: Any, documents: int) -> Loaded:
     _update(target, **changes)
     table = client.get_table(name.path, timeout=PATIENCE)
     ended = job.ended or datetime.datetime.now(datetime.UTC)
-    return Loaded(
+    return Load(
         job=job.job_id,
         documents=documents,
         ended=ended.isoformat(timespec="seconds"),
         table_rows=count,
         modified=table.modified.isoformat(),
+        now=now,
     )
 
 

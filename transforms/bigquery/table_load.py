@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bert_embed.formats.output_files import BEAM_RAG, KINDS
+from bert_embed.run_record import RunTables
 from bert_embed.transforms.bigquery.client import PATIENCE, TableName
 from bert_embed.transforms.bigquery.schema import RAG_SCHEMA, vector_schema
 
@@ -62,10 +63,10 @@ class TableLoad:
         return self.vectors.get("table_schema") == BEAM_RAG
 
     @property
-    def requested(self) -> dict[str, Any]:
+    def requested(self) -> RunTables:
         """What is loaded, for the run's record."""
         tables = {kind: self.table_of(kind).destination for kind in self.granularities}
-        return {"tables": tables, "write_disposition": self.disposition}
+        return RunTables(tables, self.disposition)
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,25 @@
 """Counts what came out of `cluster` or `dedup`, and writes the record of the job."""
 
-import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import apache_beam as beam
 import numpy as np
-import orjson
 
-from bert_embed.storage.files import read_bytes
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.assign import AssignClusters
 from bert_embed.transforms.clusters.centroids import ComputeCentroids
 from bert_embed.transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
 from bert_embed.transforms.clusters.job import ClusterJob, FileReport, VectorFile
 from bert_embed.transforms.clusters.pairs import FindPairs
+from bert_embed.transforms.clusters.record import (
+    ClusterCounts,
+    ClusterRecord,
+    read_cluster_record,
+)
 from bert_embed.transforms.records.report import ReconcileError
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
-
-_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 @dataclass
@@ -35,9 +34,9 @@ class ClusterVectors(Step):
     """
 
     job: ClusterJob
-    record: dict[str, Any]
+    record: ClusterRecord
 
-    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[dict[str, Any]]:
+    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[ClusterRecord]:
         files = files | "Spread" >> beam.Reshuffle()
         centroids = files | "Centroids" >> ComputeCentroids(self.job)
         reports = (
@@ -52,24 +51,24 @@ class ClusterVectors(Step):
 
 
 class _Finish(beam.DoFn):
-    def __init__(self, job: ClusterJob, record: dict[str, Any]) -> None:
+    def __init__(self, job: ClusterJob, record: ClusterRecord) -> None:
         self._job, self._record = job, record
 
     def process(
         self, reports: list[FileReport], searched: Sequence[int] = ()
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[ClusterRecord]:
         with RedactErrors("finish"):
             yield finish(self._job, self._record, reports)
 
 
-def finish(job: ClusterJob, record: dict[str, Any], reports: list[FileReport]) -> dict[str, Any]:
+def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) -> ClusterRecord:
     """Writes the duplicates and the record; removes what only an unfinished job needs.
 
     Raises:
         ReconcileError: The counts do not add up.
     """
-    before = orjson.loads(read_bytes(job.folder.record) or b"{}")
-    if before.get("run") == record["run"] and before.get("status") == "done":
+    before = read_cluster_record(job.folder)
+    if before is not None and before.run == record.run and before.is_done:
         return before  # this step is repeated
     reports = sorted(reports, key=lambda report: report.number)
     several = [report.sizes for report in reports]
@@ -78,56 +77,55 @@ def finish(job: ClusterJob, record: dict[str, Any], reports: list[FileReport]) -
     if job.threshold is not None:
         removal = remove_duplicates(job, reports)
         same_id = write_duplicates(job, reports, removal.decided)
-        counts |= _removed(counts, reports, removal) | {"same_id": same_id}
+        counts = _with_removed(counts, reports, removal, same_id)
     _check(job, counts, sizes)
-    record = record | {
-        "status": "done",
-        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "counts": counts,
-        "sizes": sizes.tolist(),
-        "written": job.folder.written(),
-    }
-    job.folder.write(job.folder.record, lambda out: out.write(orjson.dumps(record, option=_JSON)))
+    record = record.finished(counts, tuple(sizes.tolist()), job.folder.written())
+    data = record.to_json()
+    job.folder.write(job.folder.record, lambda out: out.write(data))
     job.folder.remove_work()
     return record
 
 
-def _counts(reports: list[FileReport], sizes: np.ndarray) -> dict[str, Any]:
+def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
     totals = {name: sum(getattr(each, name) for each in reports) for name in summed}
     clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
-    return {
-        "vectors": totals["rows"],
-        "clustered": clustered,
-        "zero": totals["zero"],
-        "not_finite": totals["not_finite"],
-        "clusters": len(sizes),
-        "empty_clusters": int((sizes == 0).sum()),
-        "largest_cluster": int(sizes.max(initial=0)),
-        "inertia": inertia,
-        "mean_distance": round(inertia / clustered, 6) if clustered else None,
-    }
+    return ClusterCounts(
+        vectors=totals["rows"],
+        clustered=clustered,
+        zero=totals["zero"],
+        not_finite=totals["not_finite"],
+        clusters=len(sizes),
+        empty_clusters=int((sizes == 0).sum()),
+        largest_cluster=int(sizes.max(initial=0)),
+        inertia=inertia,
+        mean_distance=round(inertia / clustered, 6) if clustered else None,
+    )
 
 
-def _removed(counts: dict[str, Any], reports: list[FileReport], removal: Removal) -> dict[str, Any]:
+def _with_removed(
+    counts: ClusterCounts, reports: list[FileReport], removal: Removal, same_id: int
+) -> ClusterCounts:
     removed = len(removal.decided.removed)
-    return {
-        "removed": removed,
-        "kept": counts["vectors"] - removed,
-        "pairs": removal.pairs,
-        "compared": int(sum(report.copies.sum() for report in reports)),
-        "beyond": sum(report.beyond for report in reports),
-        "searches": removal.searches,
-    }
+    return replace(
+        counts,
+        removed=removed,
+        kept=counts.vectors - removed,
+        pairs=removal.pairs,
+        compared=int(sum(report.copies.sum() for report in reports)),
+        beyond=sum(report.beyond for report in reports),
+        searches=removal.searches,
+        same_id=same_id,
+    )
 
 
-def _check(job: ClusterJob, counts: dict[str, Any], sizes: np.ndarray) -> None:
-    if counts["vectors"] != job.rows:
+def _check(job: ClusterJob, counts: ClusterCounts, sizes: np.ndarray) -> None:
+    if counts.vectors != job.rows:
         raise ReconcileError(
-            f"{job.source} holds {counted(job.rows, 'vector')}, but {counts['vectors']:,} were read"
+            f"{job.source} holds {counted(job.rows, 'vector')}, but {counts.vectors:,} were read"
         )
-    if int(sizes.sum()) != counts["clustered"]:
+    if int(sizes.sum()) != counts.clustered:
         raise ReconcileError(
-            f"{counted(counts['clustered'], 'vector has', 'vectors have')} a direction, but "
+            f"{counted(counts.clustered, 'vector has', 'vectors have')} a direction, but "
             f"{int(sizes.sum()):,} are in a cluster"
         )

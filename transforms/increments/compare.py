@@ -7,6 +7,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from bert_embed.run_record import DuplicateIds
 from bert_embed.transforms.increments.keys import (
     Duplicates,
     InputKeys,
@@ -112,6 +113,4 @@ def _names(
 
 def _duplicates_fact(found: Duplicates, names: list[tuple[tuple[int, int], str]]) -> dict[str, Any]:
     examples = [name for _, name in sorted(names)]
-    return {
-        "duplicate_ids": {"ids": found.ids, "surplus": found.surplus, "examples": examples},
-    }
+    return {"duplicate_ids": DuplicateIds(found.ids, found.surplus, tuple(examples))}

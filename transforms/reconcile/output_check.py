@@ -4,12 +4,13 @@ import gzip
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 
 from bert_embed.formats.tfrecord import unframed
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
@@ -131,7 +132,7 @@ def listing_problems(
         yield Problem(name, "no report names it")
 
 
-def output_problems(folder: OutputFolder, record: dict[str, Any]) -> Iterator[Problem]:
+def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
     """Checks every file of a run against its report, and the reports against the run's record.
 
     Yields:
@@ -139,7 +140,7 @@ def output_problems(folder: OutputFolder, record: dict[str, Any]) -> Iterator[Pr
     """
     parts = folder.report_parts()
     reports: dict[tuple[int, int], BlockReport] = {}
-    for part, report in zip(parts, _reports(folder, record["run"]), strict=True):
+    for part, report in zip(parts, _reports(folder, record.run), strict=True):
         if report is None:
             yield Problem(report_name(*part), "is damaged, or the report of another run", part)
         else:
@@ -196,28 +197,29 @@ def count_rows(path: str) -> int:
 
 
 def _count_problems(
-    reports: dict[tuple[int, int], BlockReport], record: dict[str, Any]
+    reports: dict[tuple[int, int], BlockReport], record: RunRecord
 ) -> Iterator[Problem]:
     """Compares the sums of the reports with the record, and finds parts without a report."""
     numbers: dict[int, set[int]] = {}
     for block, part in reports:
         numbers.setdefault(block, set()).add(part)
-    for block in range(record["files"]["blocks"]):
+    for block in range(record.files.blocks):
         there = numbers.get(block, set())
         gaps = set(range(max(there, default=0) + 1)) - there
         for part in sorted(gaps):
             yield Problem(report_name(block, part), "missing", (block, part))
-    if record["status"] != "done":
-        yield Problem(RUN_FILE, f"the run is not complete (status {record['status']})")
+    if not record.is_done:
+        yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
         return
     sums: Counter = Counter()
     for report in reports.values():
         sums.update(records=report.records, embedded=report.embedded, skipped=report.skipped)
         sums.update(rejected=sum(report.rejected.values()), parts=1)
         sums.update(written_counts(report.files))
-    said = {name: record["counts"][name] for name in _COUNTED}
-    for kind, numbers in record["written"].items():
-        said |= {(kind, name): number for name, number in numbers.items()}
+    result = record.numbers
+    said: dict[Any, int] = {name: getattr(result.counts, name) for name in _COUNTED}
+    for kind, written in result.written.items():
+        said |= {(kind, name): number for name, number in asdict(written).items()}
     for name in sorted(said.keys() | sums.keys(), key=str):
         if sums[name] != said.get(name, 0):
             what = name if isinstance(name, str) else f"{name[1]} in {name[0]}"

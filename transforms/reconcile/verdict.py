@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import apache_beam as beam
 
+from bert_embed.run_record import Load
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.reconcile.totals import SumReports, Totals
 from bert_embed.transforms.records.report import BlockReport
@@ -27,7 +27,7 @@ class Verdict:
 
     totals: Totals
     problems: tuple[str, ...]
-    loads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    loads: dict[str, Load] = field(default_factory=dict)
 
 
 @dataclass

@@ -4,8 +4,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# Settings that may differ between outputs whose vectors can be used together.
-_FREE = ("model_source", "compression", "keep_text")
+from bert_embed.fingerprints import COMPATIBLE, VECTORS
+
 # Settings that follow from others, and are named only if none of those differs.
 _DERIVED = ("shape", "token_shape", "num_hidden_layers", "normalize_tokens")
 
@@ -18,7 +18,10 @@ def difference(
     >>> difference({"dim": 3, "model_source": "a"}, {"dim": None, "model_source": "b"})
     'dim is 3 there and null here'
     """
-    free = {*_FREE, *also_free}
+    # What was written before an option was there has the value that means the same.
+    before = VECTORS.new or {}
+    theirs, ours = {**before, **theirs}, {**before, **ours}
+    free = {*COMPATIBLE, *also_free}
     names = [name for name in (*ours, *sorted(theirs.keys() - ours.keys())) if name not in free]
     differ = [name for name in names if theirs.get(name) != ours.get(name)]
     named = [name for name in differ if name not in _DERIVED] or differ

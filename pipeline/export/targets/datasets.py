@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bert_embed.formats.result_rows import Rows
 from bert_embed.pipeline.errors import UsageError
@@ -46,8 +47,8 @@ class DatasetTarget:
         name = os.path.basename(self._dest.rstrip("/"))
         files = {"default": [{"split": _SPLIT, "path": _GLOB}]}
         record = self._source.record
-        vectors = record["vectors"] | {"output_dtype": exported_dtype(self._source.dtype)}
-        text = card(record | {"vectors": vectors}, name, files, _ABOUT)
+        vectors = record.settings | {"output_dtype": exported_dtype(self._source.dtype)}
+        text = card(replace(record, vectors=vectors), name, files, _ABOUT)
         write_bytes(join(self._dest, CARD), text.encode())
 
 
@@ -57,6 +58,6 @@ def export_datasets(source: Source) -> bool:
     Raises:
         UsageError: The run is not complete, so that a card cannot describe it.
     """
-    if source.record["status"] != "done":
+    if not source.record.is_done:
         raise UsageError("--to datasets conflicts with --partial: the card describes a whole run")
     return write_files(DatasetTarget(source), source, source.options.dest, source.rows)

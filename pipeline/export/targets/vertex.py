@@ -108,7 +108,8 @@ def export_vertex(source: Source) -> bool:
         UsageError: A column is missing or has a type that the field cannot hold, or ids are there
             twice.
     """
-    twice = source.record.get("duplicate_ids", {}).get("ids", 0)
+    doubled = source.record.duplicate_ids
+    twice = doubled.ids if doubled else 0
     if twice:
         raise UsageError(
             f"{source.options.source} has {counted(twice, 'id')} more than once, Vector Search "
@@ -120,7 +121,7 @@ def export_vertex(source: Source) -> bool:
 
 def _removed_files(source: Source) -> list[str]:
     """The files of `removed/`; none, with a note, where rows are not documents."""
-    if not source.record.get("removed"):
+    if not source.record.removed:
         return []
     if any(name in source.schema.names for name in _PARTS):
         warn(

@@ -74,7 +74,12 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
 
 
 @pytest.mark.parametrize(
-    "words", [["model", "verify", "minilm"], ["embed", "--precision=bfloat16", "--device=cpu"]]
+    "words",
+    [
+        ["model", "export", "minilm", "saved"],
+        ["embed", "--precision=bfloat16", "--device=cpu"],
+        ["embed", "--device=xla_cpu"],
+    ],
 )
 def test_a_command_that_needs_tensorflow_says_so_where_it_is_missing(tmp_path, words):
     (tmp_path / "in.txt").write_text("the bank\n", "utf-8")

@@ -139,7 +139,8 @@ def test_a_run_whose_command_was_killed_is_dead(unfinished, capsys):
 
 
 def test_a_job_on_a_cluster_needs_no_command(unfinished, capsys):
-    change(unfinished, record(unfinished) | {"job": {"runner": "FlinkRunner"}})
+    job = dict.fromkeys(("name", "endpoint", "flink_master", "id", "submitted"), "")
+    change(unfinished, record(unfinished) | {"job": job | {"runner": "FlinkRunner"}})
     assert snapshot(unfinished, capsys, 0)["state"] == "running"
     for path in reports(unfinished):
         os.utime(path, (time.time() - 5000, time.time() - 5000))
@@ -175,7 +176,7 @@ def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
     (tmp_path / "run.json").write_text('{"format": 2, "run": "r", "status": "done"}')
     assert main(["watch", str(tmp_path)]) == 2
-    assert "run.json is not the record of a run of this version" in capsys.readouterr().err
+    assert f"error: {tmp_path}/run.json is damaged: it has no started\n" == capsys.readouterr().err
     assert main(["watch", str(tmp_path), "--interval=0"]) == 2
     assert "--interval must be more than 0 seconds, got 0" in capsys.readouterr().err
 

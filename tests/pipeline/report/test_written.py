@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from importlib.util import find_spec
 
 import pyarrow.dataset
@@ -121,12 +122,24 @@ def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, tm
     assert "hunter2" not in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
+def test_a_report_replaces_pages_only(finished, tmp_path, capsys):
+    output = tmp_path / "out"
+    shutil.copytree(finished[0], output)
+    for name in ("run.json", "embeddings/part-0000000-00000.parquet"):
+        before = (output / name).read_bytes()
+        assert main(["report", str(output), f"--output={output / name}"]) == 2
+        assert f"{name} is there and is no page; give another name" in capsys.readouterr().err
+        assert (output / name).read_bytes() == before
+    for _ in range(2):
+        assert main(["report", str(output), f"--output={tmp_path / 'shown.html'}"]) == 0
+
+
 def test_wrong_folders_are_refused_in_one_sentence(finished, tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "is not the output of a run: it holds no run.json" in capsys.readouterr().err
     (tmp_path / "run.json").write_text('{"vectors": {}, "status": "done", "format": 2, "run": ""}')
     assert main(["report", str(tmp_path)]) == 2
-    assert "run.json is not the record of a run" in capsys.readouterr().err
+    assert f"{tmp_path}/run.json is damaged: it has no started" in capsys.readouterr().err
     kept = json.loads((finished[0] / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(kept | {"status": "running"}))
     assert main(["report", str(tmp_path)]) == 2

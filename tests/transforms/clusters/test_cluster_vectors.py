@@ -12,10 +12,19 @@ from bert_embed.results import vector_names
 from bert_embed.transforms.clusters.finish import ClusterVectors
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.transforms.clusters.job import ClusterJob, VectorFile
+from bert_embed.transforms.clusters.record import ClusterInput, ClusterRecord
 from tests.support.clustered import clustered_vectors, write_output
 
 ROWS, WIDTH = 2000, 16
-RECORD = {"command": "dedup", "run": "this", "status": "running"}
+RECORD = ClusterRecord(
+    command="dedup",
+    run="this",
+    status="running",
+    started="2026-11-22T00:00:00+00:00",
+    input=ClusterInput("in", "made-by-hand"),
+    options={},
+    versions={},
+)
 
 
 @pytest.fixture(scope="module")

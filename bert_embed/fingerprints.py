@@ -1,0 +1,162 @@
+"""Lists, key by key, what enters the fingerprint of a model, and that of a run.
+
+Equal fingerprints mean equal vectors in equal files: an unfinished output is continued, and a
+finished one is left alone, only by the fingerprint of its run. A change here makes every output
+that people have the output of another run. So a new option enters as one of the `new` keys, with
+the value that means what was computed before there was the option: with it, no fingerprint changes.
+What says nothing of the result, such as a path, enters the `free` keys. No key is ever taken away,
+renamed or moved.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Which keys of some settings count.
+
+    Attributes:
+        always: They count, whatever their value.
+        present: They count where they are there; who makes the settings leaves them out.
+        new: They count unless they have this value.
+        free: They do not count.
+    """
+
+    always: tuple[str, ...]
+    present: tuple[str, ...] = ()
+    new: Mapping[str, Any] | None = None
+    free: tuple[str, ...] = ()
+
+    def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the part of some settings that enters a fingerprint."""
+        new = self.new or {}
+        known = {*self.always, *self.present, *new, *self.free}
+        unknown = sorted(values.keys() - known)
+        assert not unknown, f"{', '.join(unknown)}: say in {__name__} whether it counts"
+        kept = {name: values[name] for name in self.always}
+        kept |= {name: values[name] for name in self.present if name in values}
+        return kept | {
+            name: values[name]
+            for name, before in new.items()
+            if name in values and values[name] != before
+        }
+
+
+# What the vectors are: the `vectors` of run.json, and the metadata of a Parquet file.
+VECTORS = Keys(
+    always=(
+        # the program, the model and what its numbers are stored as
+        *("format", "model", "tokenizer", "num_hidden_layers", "precision", "output_dtype"),
+        *("shape", "token_shape", "id_type"),
+        # VectorSpec
+        *("layers", "layer_combine", "pooling", "pool_special_tokens", "pool_prompt", "dense"),
+        *("normalize", "dim"),
+        # TextSpec
+        *("max_seq_length", "granularity", "long_text", "stride", "merge_windows"),
+        *("word_pooling", "normalize_tokens", "prompt", "keep_text"),
+        *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
+    ),
+    present=("compression", "table_schema"),
+    new={},
+    free=("model_source",),
+)
+# What the examples of `tokenize` are.
+EXAMPLES = Keys(
+    always=(
+        *("tokenizer", "max_seq_length", "long_text", "stride", "prompt", "prompt_tokens"),
+        *("granularity", "keep_text", "compression"),
+    ),
+    new={},
+)
+# Where texts and ids come from, in the order in which they are hashed.
+COLUMNS = Keys(
+    always=("text", "id", "text_b", "spans", "pair_separator", "extra", "id_type"), new={}
+)
+# What is read, and how the output is cut into files.
+WORK = Keys(
+    always=(
+        *("output_format", "read_through", "input_format", "block_bytes", "part_docs"),
+        *("limit", "listing"),
+    ),
+    present=("tfrecord_output", "compression", "skip_existing"),
+    new={},
+)
+# The sizes of a model, and what its tokenizer is given beside the vocabulary.
+MODEL_CONFIG = Keys(
+    always=(
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+        *("intermediate_size", "max_position_embeddings", "hidden_act", "type_vocab_size"),
+        "layer_norm_eps",
+    ),
+    present=("embedding_size", "relative_buckets"),
+    new={},
+)
+MODEL_TOKENIZER = Keys(always=("lower_case", "max_word_chars"), present=("special_tokens",), new={})
+MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
+# Settings that may differ between outputs whose vectors can be used together.
+COMPATIBLE = ("model_source", "compression", "keep_text")
+
+
+def run_fingerprint(
+    settings: Mapping[str, Any], columns: Mapping[str, Any], work: Mapping[str, Any]
+) -> str:
+    """Returns the hash of all that changes rows, or how files are cut, in hexadecimal.
+
+    Args:
+        settings: What the vectors, or the examples, are.
+        columns: The keys of `COLUMNS`.
+        work: The keys of `WORK`.
+    """
+    described = VECTORS if "model" in settings else EXAMPLES
+    of_columns = COLUMNS.counted(columns)
+    values = described.counted(settings) | WORK.counted(work)
+    values["columns"] = [of_columns.pop(name) for name in COLUMNS.always]
+    values |= {f"columns.{name}": value for name, value in of_columns.items()}
+    if described is VECTORS:
+        values["tokenizer"] = MODEL_TOKENIZER.counted(values["tokenizer"])
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def model_fingerprint(
+    tensors: Mapping[str, np.ndarray],
+    vocabulary: Sequence[str],
+    config: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+    dense: Sequence[Mapping[str, Any]] = (),
+    kind: str = "bert",
+) -> str:
+    """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
+
+    Pooling, length and prompts are not included, because a run can choose them.
+
+    Args:
+        tensors: Their names, shapes and bytes count.
+        vocabulary: The entries, in order.
+        config: The keys of `MODEL_CONFIG`.
+        tokenizer: The keys of `MODEL_TOKENIZER`.
+        dense: The keys of `MODEL_DENSE` for each Dense module.
+        kind: That of the bundle.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name], np.dtype("<f4"))
+        digest.update(f"{name} {array.shape}\n".encode())
+        digest.update(array.data)
+    values: dict[str, Any] = {
+        "config": MODEL_CONFIG.counted(config),
+        **MODEL_TOKENIZER.counted(tokenizer),
+        "vocabulary": list(vocabulary),
+    }
+    if dense:
+        values["dense"] = [MODEL_DENSE.counted(module) for module in dense]
+    if kind != "bert":
+        values["kind"] = kind
+    digest.update(json.dumps(values, sort_keys=True).encode())
+    return digest.hexdigest()

@@ -1,0 +1,554 @@
+"""Defines RunRecord, run.json: what a run reads and computes, its state and its result.
+
+Nothing else knows the keys of the file, which docs/run_record.md lists.
+"""
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, TypeVar
+
+from bert_embed.formats.output_files import RUN_FILE
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import join, read_bytes, write_bytes
+from bert_embed.typed_json import from_json, json_bytes, json_object, to_json
+
+FORMAT = 2  # rises when a key gets another meaning
+Status = Literal["planned", "running", "done", "failed", "interrupted"]
+_Record = TypeVar("_Record", bound="JobRecord")
+
+
+@dataclass(frozen=True)
+class RunModel:
+    """The model of a run.
+
+    Attributes:
+        name: As it was named.
+        fingerprint: Of all that decides its vectors.
+        source: Where it comes from.
+    """
+
+    name: str
+    fingerprint: str
+    source: str
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """An output whose documents a run skips.
+
+    Attributes:
+        output: Its folder, or the table.
+        run: Fingerprint of its run, None if that is not known.
+        listing: Hash of its files, when they were listed.
+    """
+
+    output: str
+    run: str | None
+    listing: str
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """What a run reads.
+
+    Attributes:
+        patterns: Files, folders and globs, or a table.
+        format: As `--input_format`; None where the suffixes decide.
+        listing: Hash of the files' names, sizes and times.
+        files: How many files there are.
+        paths: The files, in order; None for many.
+        skipped_files: Suffixes of files that are not text, and how many were skipped.
+        document: What a document of plain text is, `line` or `file`.
+        bytes: Size of the input; of Parquet that of its texts.
+        text_column, id_column, text_b_column, span_columns, pair_separator: Where texts and ids
+            come from; None if unused.
+        extra_columns: Types of the extra columns; None without any.
+        read_through: Whether each file is one block.
+        limit: As `--limit`.
+        skip_existing: The earlier outputs; None without any.
+    """
+
+    patterns: tuple[str, ...]
+    format: str | None
+    listing: str
+    files: int
+    paths: tuple[str, ...] | None
+    skipped_files: dict[str, int]
+    document: str
+    bytes: int
+    text_column: str
+    id_column: str | None
+    text_b_column: str | None
+    span_columns: tuple[str, ...] | None
+    pair_separator: str | None
+    extra_columns: dict[str, str] | None
+    read_through: bool
+    limit: int | None
+    skip_existing: tuple[EarlierRun, ...] | None
+
+    @property
+    def earlier(self) -> tuple[EarlierRun, ...]:
+        """The earlier outputs."""
+        return self.skip_existing or ()
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """How the output is cut into files.
+
+    Attributes:
+        format: As `--output_format`.
+        block_bytes: Bytes of the input in a block.
+        part_docs: Most documents of a part.
+        examples: Folder of the examples, None without any.
+        blocks: How many blocks the plan has.
+    """
+
+    format: str
+    block_bytes: int
+    part_docs: int
+    examples: str | None
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the reports of a complete run add up to, as far as its plan knows.
+
+    Attributes:
+        readers: Blocks, and of a large file that is read through each of its readers.
+        covers: Bytes of the input, of Parquet and tables rows; None if a file is read through,
+            because reports on such files cover nothing.
+        records: Estimated from the first lines of the input; of a table known.
+    """
+
+    readers: int
+    covers: int | None
+    records: int
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The table with the rows of `--query`, which expires.
+
+    Attributes:
+        name: `project.dataset.table`.
+        rows, bytes: Its size.
+        modified: When it was last changed, seconds since 1970.
+        schema: Its columns, as BigQuery describes them.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    modified: float
+    schema: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The BigQuery tables that the vectors are loaded into.
+
+    Attributes:
+        tables: The table of each kind of vectors.
+        write_disposition: As `--write_disposition`.
+    """
+
+    tables: dict[str, str]
+    write_disposition: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """A finished load of one kind of vectors into its table.
+
+    Attributes:
+        job: The job; None if there was nothing to load.
+        documents: How many documents' vectors it loaded.
+        ended: When, ISO 8601.
+        table_rows: Rows of the table, or the partition, afterwards.
+        modified: When the table was last changed, afterwards, ISO 8601.
+        now: Whether this attempt of the run loaded it.
+    """
+
+    job: str | None
+    documents: int
+    ended: str
+    table_rows: int
+    modified: str
+    now: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job on a runner that computes a run.
+
+    Attributes:
+        runner: As `--runner` names it.
+        name: The job's name, under which the runner's own pages list it.
+        endpoint: Address of the job server, "" if Beam started one for this job.
+        flink_master: Address of the JobManager, "" if no flag names it.
+        id: The job server's id of it.
+        submitted: When, UTC.
+    """
+
+    runner: str
+    name: str
+    endpoint: str
+    flink_master: str
+    id: str
+    submitted: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many records and parts a run has.
+
+    Attributes:
+        records: Records read; each was embedded, rejected or skipped.
+        embedded, rejected, skipped: Those with a vector, without one, and in an earlier output.
+        blank_lines: Rejected blank lines of plain text.
+        truncated: Texts that were cut.
+        parts, parts_reused: Parts of the run, and those that earlier attempts finished.
+    """
+
+    records: int
+    embedded: int
+    rejected: int
+    skipped: int
+    blank_lines: int
+    truncated: int
+    parts: int
+    parts_reused: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of one kind: how many, their bytes and their rows."""
+
+    files: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class UnknownInFile:
+    """The [UNK] of a file, and their share of its tokens."""
+
+    file: str
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Tokens that are [UNK].
+
+    Attributes:
+        tokens, share: How many, and their share of the texts' tokens.
+        files: Those with most of them.
+        scripts: How many of a sample are words of each script.
+    """
+
+    tokens: int
+    share: float
+    files: tuple[UnknownInFile, ...]
+    scripts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Embedded documents beyond one of each text, or id; `exact` unless they were estimated."""
+
+    surplus: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A histogram of documents by their tokens.
+
+    Attributes:
+        bin_tokens: Width of a bin.
+        counts: `counts[i]` documents have `i * bin_tokens` to `(i + 1) * bin_tokens - 1` tokens.
+        p50, p90, p99, max: Upper ends of the percentiles' bins; None without documents.
+    """
+
+    bin_tokens: int
+    counts: tuple[int, ...]
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    max: int | None
+
+
+@dataclass(frozen=True)
+class DuplicateIds:
+    """Ids that occur more than once in the input, the records too many, and some of the ids."""
+
+    ids: int
+    surplus: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The numbers of a run that has ended, which stand beside the other keys of the record.
+
+    Attributes:
+        counts: Records and parts.
+        written: The files of each kind.
+        listing: Hash of the output's names and sizes.
+        rejected: Rejected records by reason.
+        tokens: Tokens of all embedded documents.
+        full_tokens, cut_share: The same if no text had been cut, and the share that was cut.
+        unknown: The [UNK].
+        equal_texts, equal_ids: Documents whose text, or id, another one has; None for ids that
+            are places, and for too many.
+        computed_tokens, padded_tokens, padding_share: What the model computed, without and with
+            padding, and the share of padding.
+        batches, compiled_shapes: Calls of the model, and shapes that were compiled.
+        lengths: The documents by their tokens.
+        stage_seconds: Seconds of each stage, over all workers and attempts.
+        elapsed_seconds: From start to end of the last attempt.
+        documents_per_second, tokens_per_second: What the last attempt computed in this time; None
+            if earlier attempts had computed everything.
+    """
+
+    counts: Counts
+    written: dict[str, Written]
+    listing: str
+    rejected: dict[str, int]
+    tokens: int
+    full_tokens: int
+    cut_share: float
+    unknown: Unknown
+    equal_texts: Surplus
+    equal_ids: Surplus | None
+    computed_tokens: int
+    padded_tokens: int
+    padding_share: float
+    batches: int
+    compiled_shapes: int
+    lengths: Lengths
+    stage_seconds: dict[str, float]
+    elapsed_seconds: float
+    documents_per_second: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """What the records of all jobs have; a field with a default is written only if it differs.
+
+    Attributes:
+        status: `planned` is not in any file, but returned for a dry run.
+        run: Fingerprint of everything that changes the result.
+        started: When the last attempt began, UTC.
+        options: The options that were given, without secrets.
+        versions: Of Python and the packages that compute.
+        job: The job on a portable runner.
+        ended: When the last attempt ended, UTC.
+        error: Why it failed.
+    """
+
+    status: Status
+    run: str
+    started: str
+    options: dict[str, Any]
+    versions: dict[str, str]
+    job: Job | None = None
+    ended: str | None = None
+    error: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job is complete."""
+        return self.status == "done"
+
+    def stopped(self, error: str | None) -> Self:
+        """The record of a job that failed with an error, or without one was interrupted."""
+        status: Status = "interrupted" if error is None else "failed"
+        return replace(self, status=status, error=error, ended=now())
+
+    def submitted(self, job: Mapping[str, str]) -> Self:
+        """The record of a job that a runner has."""
+        return replace(self, job=Job(**job, submitted=now()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of run.json."""
+        return to_json(self)
+
+    def to_json(self) -> bytes:
+        """The bytes of run.json."""
+        return json_bytes(self.to_dict())
+
+
+def change_running(
+    path: str, record: _Record, present: _Record | None, change: Callable[[_Record], _Record]
+) -> None:
+    """Writes a changed record, if the file still says that the same job runs.
+
+    Args:
+        path: The run.json.
+        record: What the job started with.
+        present: What the file says at this moment.
+        change: Changes it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if present is not None and (present.run, present.status) == (record.run, "running"):
+        write_bytes(path, change(present).to_json())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(JobRecord):
+    """A run of `embed` or `tokenize`, as run.json describes it.
+
+    Attributes:
+        model: The model.
+        engine: What computes the vectors; None where workers choose it.
+        input: What is read.
+        files: How the output is cut into files.
+        plan: What progress is measured against.
+        query_rows: The table with the rows of `--query`.
+        table: The tables that the vectors are loaded into.
+        vectors: What the vectors are, as in the files' footers; None of `tokenize`.
+        examples: What the examples are; None of `embed`.
+        loads: The loads of each kind of vectors.
+        duplicate_ids: What `--check_ids` found.
+        removed: How many ids only the earlier outputs have, with `--list_removed`.
+        result: The numbers; None until a run has ended with them. A complete run has them.
+    """
+
+    model: RunModel
+    engine: str | None
+    input: RunInput
+    files: RunFiles
+    plan: Goal
+    query_rows: QueryRows | None
+    table: RunTables | None
+    vectors: dict[str, Any] | None = None
+    examples: dict[str, Any] | None = None
+    loads: dict[str, Load] = field(default_factory=dict)
+    duplicate_ids: DuplicateIds | None = None
+    removed: int | None = None
+    result: Result | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the run writes: `vectors`, or only `examples`."""
+        return "examples" if self.vectors is None else "vectors"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the vectors, or the examples, are."""
+        return (self.examples if self.vectors is None else self.vectors) or {}
+
+    @property
+    def numbers(self) -> Result:
+        """The result of a run that has one, as every complete run."""
+        assert self.result is not None
+        return self.result
+
+    def written(self, number: str) -> int:
+        """The "files", "bytes" or "rows" of all kinds together; 0 while there is no result."""
+        kinds = self.result.written.values() if self.result else ()
+        return sum(getattr(kind, number) for kind in kinds)
+
+    def incomplete(self) -> "RunRecord":
+        """The record of a run of which files are missing."""
+        return replace(self, status="failed", error="damaged")
+
+    def finished(self, result: Result, loads: Mapping[str, Load], error: str | None) -> "RunRecord":
+        """The record of a run that has ended, complete unless there is an error."""
+        status: Status = "done" if error is None else "failed"
+        loads = dict(loads) or self.loads
+        return replace(
+            self, status=status, error=error, ended=now(), result=result, loads=dict(loads)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of run.json."""
+        values = to_json(replace(self, result=None))
+        result = {} if self.result is None else to_json(self.result)
+        return {"format": FORMAT} | values | result
+
+
+def read_record(folder: str) -> RunRecord | None:
+    """Returns the record of the run in a folder, or None if it holds no run.json.
+
+    Raises:
+        InputError: As `parse_record`.
+        OSError: It cannot be read.
+    """
+    path = join(folder, RUN_FILE)
+    data = read_bytes(path)
+    return None if data is None else parse_record(data, path)
+
+
+def parse_record(data: bytes, path: str) -> RunRecord:
+    """Returns the record that a run.json holds.
+
+    Raises:
+        InputError: `embed` and `tokenize` did not write the file, a newer version did, or it is
+            damaged: then the message names the key.
+    """
+    values = json_object(data, path)
+    folder = path.removesuffix(f"/{RUN_FILE}")
+    if isinstance(values.get("command"), str):
+        raise InputError(f"{folder} is the output of `{values['command']}`, not of `embed`")
+    version = values.get("format")
+    if type(version) is int and version > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer version of bert-embed (format {version}, this one "
+            f"reads {FORMAT}): update bert-embed"
+        )
+    if version != FORMAT:
+        raise InputError(f"{folder} is not the output of `embed`: {path} is not the record of one")
+    record = replace(from_json(RunRecord, values, path), result=None)
+    if (record.vectors is None) == (record.examples is None):
+        raise InputError(f"{path} is damaged: it must have vectors or examples")
+    if record.vectors is not None:
+        check_settings(record.vectors, path)
+    if record.is_done and record.ended is None:
+        raise InputError(f"{path} is damaged: it has no ended")
+    if record.is_done or "counts" in values:
+        record = replace(record, result=from_json(Result, values, path))
+    return record
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What every description of vectors has; it may have more."""
+
+    model: str
+    output_dtype: str
+    shape: tuple[int, ...]
+    token_shape: tuple[int, ...] | None
+    granularity: tuple[str, ...]
+    precision: str
+    layers: tuple[int, ...]
+    layer_combine: str
+    pooling: str
+    normalize: bool
+    max_seq_length: int
+    long_text: str
+    prompt: str
+    id_type: str
+
+
+def check_settings(settings: Mapping[str, Any], path: str) -> None:
+    """Checks what a record, or the footer of a file, says of its vectors.
+
+    Raises:
+        InputError: Something is missing or has another type.
+    """
+    from_json(_Settings, settings, path, "vectors.")
+
+
+def now() -> str:
+    """Returns the time, UTC, as records have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

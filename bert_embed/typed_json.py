@@ -1,0 +1,142 @@
+"""Reads JSON into dataclasses, names the key where a file is damaged, and writes them as JSON."""
+
+import json
+import types
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import orjson
+
+from bert_embed.storage.errors import InputError
+
+_T = TypeVar("_T")
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_MOST_SHOWN = 40  # characters of a wrong value in a message
+_NAMES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def json_object(data: bytes, path: str) -> dict[str, Any]:
+    """Returns the object that a file holds.
+
+    Raises:
+        InputError: It holds something else, or is cut.
+    """
+    try:
+        values = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is damaged: it is not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is damaged: it is not a JSON object")
+    return values
+
+
+def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, above: str = "") -> _T:
+    """Returns a dataclass from the object that `to_json` made of it.
+
+    A field with a default may be absent, and keys that are no field are passed over.
+
+    Args:
+        kind: The dataclass; its fields are texts, numbers, `None`, `Any`, tuples of one type,
+            dicts, literals, dataclasses and unions of them.
+        values: The object.
+        path: Of the file, for messages.
+        above: The keys that lead to the object, with a dot after each.
+
+    Raises:
+        InputError: A key is missing or has another type; the message names file and key.
+    """
+    found = {}
+    for name, (hint, required) in _fields(kind).items():
+        if name in values:
+            found[name] = _value(hint, values[name], path, f"{above}{name}")
+        elif required:
+            raise InputError(f"{path} is damaged: it has no {above}{name}")
+    return kind(**found)
+
+
+@cache
+def _fields(kind: Hashable) -> dict[str, tuple[Any, bool]]:
+    """The type of each field of a dataclass, and whether a file must have it."""
+    hints = get_type_hints(kind)
+    assert is_dataclass(kind)
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
+    }
+
+
+def _value(hint: Any, value: Any, path: str, key: str) -> Any:
+    """A value of a type, tuples from lists and dataclasses from objects."""
+    if hint is Any:
+        return value
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        (hint,) = (one for one in inner if one is not type(None))
+        return _value(hint, value, path, key)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_value(inner[0], item, path, f"{key}[{at}]") for at, item in enumerate(value))
+    if origin is dict and isinstance(value, dict):
+        return {name: _value(inner[1], item, path, f"{key}.{name}") for name, item in value.items()}
+    if origin is Literal and value in inner:
+        return value
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, dict):
+        return from_json(hint, value, path, f"{key}.")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    shown = json.dumps(value, ensure_ascii=False)
+    shown = shown if len(shown) <= _MOST_SHOWN else shown[:_MOST_SHOWN] + "…"
+    raise InputError(f"{path} is damaged: {key} must be {_name(hint)}, got {shown}")
+
+
+def _name(hint: Any) -> str:
+    """What people call a type of JSON."""
+    if get_origin(hint) is tuple:
+        return "a list"
+    if get_origin(hint) is Literal:
+        return " or ".join(get_args(hint))
+    return _NAMES.get(hint, "an object")
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """Returns a dataclass as an object of JSON, without the fields that have their defaults."""
+    kind: Any = type(record)
+    return {
+        name: _plain(getattr(record, name))
+        for name, (_, required) in _fields(kind).items()
+        if required or getattr(record, name) != _default(kind, name)
+    }
+
+
+def _default(kind: Any, name: str) -> Any:
+    (field,) = (one for one in fields(kind) if one.name == name)
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def json_bytes(values: Mapping[str, Any]) -> bytes:
+    """Returns an object as our files hold it."""
+    return orjson.dumps(values, option=_OPTIONS)

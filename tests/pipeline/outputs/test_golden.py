@@ -1,0 +1,145 @@
+"""Outputs of an earlier version are read, continued, verified, searched and not embedded again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from tests.support.command import record, reports
+from tests.support.golden import GOLDEN, MODEL, PLACE, RUNS, TEXTS, flags
+from tests.support.models.kept import import_once
+
+DOCUMENTS = [json.loads(line) for line in TEXTS.read_text("utf-8").splitlines()]
+IDS = [document["id"] for document in DOCUMENTS]
+# What another machine, day or version may have otherwise.
+OTHERWISE = {"started", "ended", "versions", "listing", "options", "written", "model"}
+OTHERWISE |= {"stage_seconds", "elapsed_seconds", "documents_per_second", "tokens_per_second"}
+OTHERWISE |= {"batches", "padded_tokens", "padding_share"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return import_once(MODEL, tmp_path_factory.mktemp("golden") / "bundle")
+
+
+@pytest.fixture(params=RUNS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def copy(name, tmp_path):
+    return Path(shutil.copytree(GOLDEN / name, tmp_path / name))
+
+
+def run(output, name, bundle, *more):
+    return main(["embed", f"--output={output}", *flags(name, bundle), *more])
+
+
+def values(output):
+    ids, vectors = bert_embed.read(output)
+    return ids, vectors.astype(np.float64)
+
+
+def assert_like_the_golden_one(output, name):
+    ids, vectors = values(output)
+    wanted, expected = values(GOLDEN / name)
+    assert ids == wanted
+    # float16 is what the TFRecords hold; other processors round otherwise.
+    np.testing.assert_allclose(vectors, expected, atol=2e-3 if name == "tfrecord" else 1e-4)
+
+
+def test_it_is_complete_and_stays_as_it_is(copy, name, bundle, capsys):
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert run(copy, name, bundle) == 0
+    assert f"nothing to do: {copy} holds this run, complete since" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_it_is_read_with_its_ids_in_order(copy, name, bundle):
+    ids, vectors = values(copy)
+    assert list(dict.fromkeys(ids)) == IDS
+    if name != "parquet":
+        return
+    wanted = bert_embed.load(bundle).encode([each["text"] for each in DOCUMENTS], normalize=True)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-4)
+    words = list(bert_embed.read_words(copy))
+    assert [each.id for each in words] == IDS
+    assert [len(each.vectors) for each in words] == [
+        len(each["text"].split()) for each in DOCUMENTS
+    ]
+
+
+def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsys):
+    kept, *gone = reports(copy)
+    for path in gone[::2]:
+        part = path.stem
+        for file in copy.rglob(f"*/part-{part}.*"):
+            file.unlink()
+        path.unlink()
+    there = {path: path.read_bytes() for path in copy.glob("*/part-*")}
+    assert 0 < len(there) < len([*(GOLDEN / name).glob("*/part-*")])
+    stored = record(copy) | {"status": "interrupted"}
+    (copy / "run.json").write_text(json.dumps(stored))
+    assert run(copy, name, bundle) == 0
+    assert "parts were there before" in capsys.readouterr().out
+    assert record(copy)["counts"]["parts_reused"] == 1 + len(gone) - len(gone[::2])
+    assert {path: path.read_bytes() for path in there} == there
+    assert_like_the_golden_one(copy, name)
+    assert main(["verify", str(copy)]) == 0
+    assert kept.exists()
+
+
+def test_it_is_verified(copy, capsys):
+    assert main(["verify", str(copy)]) == 0
+    assert "all as written" in capsys.readouterr().out
+
+
+def test_it_is_searched(copy, name, bundle, capsys):
+    query = DOCUMENTS[7]["text"]
+    if name == "jsonl":  # which has a vector for each chunk
+        rows = "".join(path.read_text("utf-8") for path in sorted(copy.glob("chunks/*")))
+        chunks = [json.loads(row) for row in rows.splitlines()]
+        query = query[: next(chunk["stop"] for chunk in chunks if chunk["id"] == "doc 7")]
+    assert main(["search", f"--model={bundle}", "--json", str(copy), query]) == 0
+    best = json.loads(capsys.readouterr().out)["hits"][0]
+    assert (best["id"], round(best["score"], 2)) == ("doc 7", 1.0)
+
+
+def test_its_documents_are_not_embedded_again(copy, name, bundle, tmp_path, capsys):
+    more = tmp_path / "more.jsonl"
+    new = {"id": "new", "text": "a bank by the river", "tag": "t"}
+    more.write_text(TEXTS.read_text("utf-8") + json.dumps(new) + "\n", "utf-8")
+    words = [*RUNS[name], f"--input={more}", f"--model={bundle}", f"--output={tmp_path / 'out'}"]
+    code = main(["embed", *words, f"--skip_existing={copy}"])
+    if name == "tfrecord":
+        assert code == 2
+        assert "holds TFRecord files, which are not compared" in capsys.readouterr().err
+        return
+    assert code == 0
+    counts = record(tmp_path / "out")["counts"]
+    assert (counts["skipped"], counts["embedded"]) == (len(IDS), 1)
+
+
+def test_a_run_now_writes_the_same_keys_and_values(name, bundle, tmp_path):
+    assert run(tmp_path / "out", name, bundle) == 0
+    assert_like_the_golden_one(tmp_path / "out", name)
+    now, golden = record(tmp_path / "out"), record(GOLDEN / name)
+    assert list(now) == list(golden)
+    for key in golden.keys() - OTHERWISE:
+        assert without_source(now[key]) == without_source(golden[key]), key
+    assert now["model"]["fingerprint"] == golden["model"]["fingerprint"]
+    assert {kind: each["rows"] for kind, each in now["written"].items()} == {
+        kind: each["rows"] for kind, each in golden["written"].items()
+    }
+    assert now["options"].keys() == golden["options"].keys()
+    assert now["input"]["paths"] == [str(PLACE / TEXTS.name)]
+
+
+def without_source(value):
+    """Where the model lay when it was imported is another place."""
+    return {**value, "model_source": ""} if isinstance(value, dict) else value

@@ -1,0 +1,109 @@
+"""Defines ClusterRecord, run.json of `cluster` and `dedup`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bert_embed.run_record import JobRecord, now
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import read_bytes
+from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.typed_json import from_json, json_object
+
+
+@dataclass(frozen=True)
+class ClusterInput:
+    """The output that was clustered: its folder, and the fingerprint of its run."""
+
+    folder: str
+    run: str
+
+
+@dataclass(frozen=True)
+class ClusterCounts:
+    """What came out of a job; docs/clusters.md says what each number is.
+
+    Attributes:
+        vectors, clustered, zero, not_finite: Vectors, and which of them are in a cluster.
+        clusters, empty_clusters, largest_cluster: The clusters.
+        inertia, mean_distance: Of the vectors to their centroids; no mean without vectors.
+        removed, kept, pairs, compared, beyond, searches, same_id: Only of `dedup`.
+    """
+
+    vectors: int
+    clustered: int
+    zero: int
+    not_finite: int
+    clusters: int
+    empty_clusters: int
+    largest_cluster: int
+    inertia: float
+    mean_distance: float | None
+    removed: int | None = None
+    kept: int | None = None
+    pairs: int | None = None
+    compared: int | None = None
+    beyond: int | None = None
+    searches: int | None = None
+    same_id: int | None = None
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """How many files of one kind there are, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRecord(JobRecord):
+    """A job of `cluster` or `dedup`, as run.json describes it.
+
+    Attributes:
+        command: Which of them.
+        input: The output that is clustered.
+        counts: What came out; None until the job is done, as the other results.
+        sizes: Vectors of each cluster.
+        written: Files and bytes of each kind.
+    """
+
+    command: str
+    input: ClusterInput
+    counts: ClusterCounts | None = None
+    sizes: tuple[int, ...] | None = None
+    written: dict[str, WrittenFiles] | None = None
+
+    @property
+    def numbers(self) -> ClusterCounts:
+        """The counts of a complete job."""
+        assert self.counts is not None
+        return self.counts
+
+    def finished(
+        self,
+        counts: ClusterCounts,
+        sizes: tuple[int, ...],
+        written: Mapping[str, Mapping[str, int]],
+    ) -> "ClusterRecord":
+        """The record of a complete job."""
+        files = {kind: WrittenFiles(**numbers) for kind, numbers in written.items()}
+        return replace(self, status="done", ended=now(), counts=counts, sizes=sizes, written=files)
+
+
+def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:
+    """Returns the record of the job in a folder, None if the folder has none.
+
+    Raises:
+        InputError: There is a record, but of something else, or it is damaged.
+    """
+    data = read_bytes(folder.record)
+    if data is None:
+        return None
+    values: dict[str, Any] = json_object(data, folder.record)
+    if "command" not in values:
+        raise InputError(f"{folder.record} is not the record of cluster or dedup")
+    record = from_json(ClusterRecord, values, folder.record)
+    if record.is_done and (None in (record.counts, record.written, record.ended)):
+        raise InputError(f"{folder.record} is damaged: it has no counts, written or ended")
+    return record
