@@ -87,7 +87,7 @@ prism: build/prism  ## build Prism, a runner of Beam's; needs Go
 
 # Without Go, or where it cannot fetch, the tests that need Prism say that they are skipped.
 prism-if-go:
-	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism || true
+	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism build/flink/bin/container || true
 
 build/pyright/node_modules:
 	npm install --silent --no-fund --no-audit --prefix build/pyright pyright@1.1.414

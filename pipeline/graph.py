@@ -32,8 +32,7 @@ from bert_embed.transforms.increments.skip_blocks import SkipBlocks
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.lineage import report_lineage
 from bert_embed.transforms.plan.plan import PlanBlocks
-from bert_embed.transforms.read.steps.cut_files import CutFiles
-from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.read.steps import CutFiles, ReadBlocks
 from bert_embed.transforms.reconcile.output_check import CheckFiles
 from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, Verdict
 from bert_embed.transforms.records.report import BlockReport, ReconcileError

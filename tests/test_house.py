@@ -160,9 +160,9 @@ def test_one_step_reads_and_one_writes():
             if (last := called.rpartition(".")[2]) in users:
                 users[last].add(name(path))
     assert users == {
-        "crash_marker": {"transforms/read/steps/read_blocks.py"},
+        "crash_marker": {"transforms/read/steps.py"},
         "write_report": {"transforms/write/writer.py"},
-        "is_complete": {"transforms/read/steps/read_blocks.py", "transforms/records/finished.py"},
+        "is_complete": {"transforms/read/steps.py", "transforms/records/finished.py"},
     }
 
 

@@ -22,7 +22,7 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
-from bert_embed.transforms.read.steps.read_blocks import read_unfinished
+from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part

@@ -8,7 +8,7 @@ import apache_beam as beam
 from bert_embed.transforms.examples.decode import ExampleReading
 from bert_embed.transforms.examples.read import example_blocks
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.read.steps.read_blocks import read_unfinished
+from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock

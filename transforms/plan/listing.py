@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.files import FileInfo, join, list_files, read_bytes
+from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.settings import are_settings
 from bert_embed.transforms.output_folder import SETTINGS_FILE
-from bert_embed.transforms.plan.limit import limit_files
 from bert_embed.transforms.plan.own_output import check_no_output
 from bert_embed.transforms.read.encoding import check_stored_encoding
+from bert_embed.transforms.read.lines import limit_lines
+from bert_embed.transforms.read.tables.csv_records import limit_records
 from bert_embed.transforms.read.tables.parquet_rows import with_footers
 from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS, WHOLE_FILES, InputFile
 
@@ -192,3 +194,29 @@ def listing_digest(files: Iterable[InputFile]) -> str:
         row = (file.info.path, file.info.size, repr(file.info.modified), file.format)
         digest.update(repr(row).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
+    """The files with the first `limit` records, in the listing's order."""
+    kept = []
+    left = limit
+    for file in files:
+        if left <= 0:
+            break
+        cut, found = _limited(file, left)
+        kept.append(cut)
+        left -= found
+    return kept
+
+
+def _limited(file: InputFile, limit: int) -> tuple[InputFile, int]:
+    if file.format == WHOLE_FILES:
+        return file, 1
+    if file.format == "csv":
+        return limit_records(file, limit)
+    if file.format == "parquet":
+        rows = min(file.stop, limit)
+        return replace(file, stop=rows), rows
+    if file.format == "tfrecord":
+        return limit_examples(file, limit)
+    return limit_lines(file, limit)

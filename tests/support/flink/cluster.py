@@ -129,21 +129,18 @@ class FlinkCluster:
         print(pid, file=self.guard, flush=True)
         return pid
 
-    @property
-    def flags(self) -> list[str]:
-        """The flags of an `embed` job on this cluster."""
-        return [f"--config={_JOB}", *self._own_flags, "--threads=1"]
+    def flags(self, **environment: str) -> list[str]:
+        """The flags of an `embed` job on this cluster, and what its workers' environment has."""
+        return [f"--config={_JOB}", *self._own_flags(**environment), "--threads=1"]
 
     @property
     def beam_flags(self) -> list[str]:
         """The flags of a job of another command, which has no `--config`."""
         values = yaml.safe_load(_JOB.read_text("utf-8"))
-        return [*(f"--{name}={value}" for name, value in values.items()), *self._own_flags]
+        return [*(f"--{name}={value}" for name, value in values.items()), *self._own_flags()]
 
-    @property
-    def _own_flags(self) -> list[str]:
-        environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix}
-        environment["PYTHONPATH"] = str(ROOT)  # for the models of the tests
+    def _own_flags(self, **more: str) -> list[str]:
+        environment = {"TMPDIR": str(self.folder / "work"), "BERT_EMBED_VENV": sys.prefix, **more}
         worker = {"command": str(_SCRIPTS / "worker.sh"), "env": environment}
         endpoint = f"--job_endpoint=localhost:{self.job_port}"
         return [endpoint, f"--environment_config={json.dumps(worker)}"]
@@ -152,8 +149,10 @@ class FlinkCluster:
         """`embed` on this cluster, in a process of its own."""
         module = "bert_embed" if faults is None else "tests.support.flink.faulty_pipeline"
         made = "" if faults is None else faults.to_json()
+        # Workers import the handler that has the faults from the tests.
+        flags = self.flags() if faults is None else self.flags(PYTHONPATH=str(ROOT))
         return subprocess.Popen(
-            [sys.executable, "-m", module, "embed", *arguments, *self.flags],
+            [sys.executable, "-m", module, "embed", *arguments, *flags],
             cwd=ROOT,
             env={**os.environ, "FAULTS": made},
             stdout=subprocess.PIPE,

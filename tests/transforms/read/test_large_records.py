@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.limit import limit_files
-from bert_embed.transforms.plan.listing import input_files
+from bert_embed.transforms.plan.listing import input_files, limit_files
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.jsonl import Columns
 from bert_embed.transforms.read.lines import first_lines

@@ -15,13 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.limit import limit_files
-from bert_embed.transforms.plan.listing import input_files, listing_digest
+from bert_embed.transforms.plan.listing import input_files, limit_files, listing_digest
 from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.steps.cut_files import CutFiles
-from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.read.steps import CutFiles, ReadBlocks
 from bert_embed.transforms.reconcile.verdict import ReconcileBlocks
 from bert_embed.transforms.records.report import BlockReport, part_report
 

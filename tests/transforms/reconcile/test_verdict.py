@@ -11,7 +11,7 @@ from bert_embed.transforms.output_folder import OutputFile, OutputFolder
 from bert_embed.transforms.plan.listing import input_files, listing_digest
 from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.reconcile.totals import SumReports
 from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, verdict
 from bert_embed.transforms.records.finished import finished_parts

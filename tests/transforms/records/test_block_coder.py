@@ -8,7 +8,7 @@ from apache_beam.coders import registry
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.steps.read_blocks import ReadBlocks
+from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.records.block_coder import BlockCoder
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part

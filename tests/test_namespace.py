@@ -1,0 +1,232 @@
+"""`bert_embed` is our only name: beside a user's own storage, bert, transforms and pipeline."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import bert_embed
+from tests.support.local_runners import runner_flags
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(bert_embed.__file__).parents[1]
+BOOT = ROOT / "build" / "flink" / "bin" / "container"
+NAMES = ["storage", "bert", "transforms", "pipeline"]
+FOLDERS = ["tests", "benchmarks", "examples", "deploy", "docs", "src"]
+PROJECT = {
+    "storage.py": "raise ImportError('this storage is the user\\'s')",
+    "bert.py": "raise ImportError('this bert is the user\\'s')",
+    "transforms/__init__.py": "def louder(text):\n    return text.upper()",
+    "pipeline.py": "def text_of(line):\n    return line.strip()",
+    "setup.py": """
+from setuptools import setup
+
+modules = ["pipeline", "storage", "bert"]
+setup(name="users-project", version="1.0", packages=["transforms"], py_modules=modules)
+""",
+    "job.py": """
+import importlib.util
+import json
+import sys
+
+import apache_beam as beam
+from apache_beam.ml.transforms.base import MLTransform
+from apache_beam.options.pipeline_options import PipelineOptions
+
+import bert_embed
+from pipeline import text_of
+from transforms import louder
+
+
+def seen(record, names):
+    import bert_embed
+
+    specs = {name: importlib.util.find_spec(name) for name in names}
+    places = {name: spec and (spec.origin or [*spec.submodule_search_locations][0])
+              for name, spec in specs.items()}
+    return json.dumps({**record, "places": {**places, "bert_embed": bert_embed.__file__}})
+
+
+if __name__ == "__main__":
+    output, artifacts, model, names, *flags = sys.argv[1:]
+    columns = bert_embed.BertEmbeddings(model, columns=["text"], output_columns=["vector"])
+    with beam.Pipeline(options=PipelineOptions(flags)) as job:
+        lines = job | beam.Create([" a river bank ", "the vault", " "])
+        texts = lines | beam.Map(text_of) | "Louder" >> beam.Map(louder)
+        embedded, rejected = texts | bert_embed.EmbedDocuments(model)
+        both = embedded | MLTransform(write_artifact_location=artifacts).with_transform(columns)
+        told = both | "Tell" >> beam.Map(seen, names.split(","))
+        told | beam.io.WriteToText(output, shard_name_template="")
+""",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A working folder that has every name that this project used to take."""
+    for name, text in PROJECT.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+    return tmp_path / "project"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The package as it is published, built from a copy: setuptools leaves files beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("bert_embed", "transforms", "pipeline", "src"):
+        shutil.copytree(ROOT / name, folder / "copy" / name, symlinks=True)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "copy")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, folder / "copy")
+    [path] = folder.glob("*.whl")
+    return path
+
+
+def pip(*words):
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    subprocess.run([str(word) for word in command], check=True)
+
+
+def outside(**more):
+    """The environment of a process that finds only what is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+
+
+def run(folder, *words):
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env=outside(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def places(python, folder):
+    """Where a Python finds each name from a folder, by its name; None where it does not."""
+    code = (
+        "import importlib.util as u, json, sys; found = {n: u.find_spec(n) for n in sys.argv[1:]};"
+        "print(json.dumps({n: s and [s.origin, *(s.submodule_search_locations or [])]"
+        " for n, s in found.items()}))"
+    )
+    return json.loads(run(folder, python, "-c", code, "bert_embed", *NAMES, *FOLDERS))
+
+
+def is_ours(place):
+    """Whether a module lies in the repository, and not among the packages installed there."""
+    path = Path(place or "/").resolve()
+    return path.is_relative_to(ROOT) and not path.is_relative_to(Path(sys.prefix).resolve())
+
+
+def run_job(project, model, *flags):
+    """What the user's job wrote, a line for each text."""
+    output = project.parent / "out.jsonl"
+    names = ",".join([*NAMES, *FOLDERS])
+    words = [output, project.parent / "artifacts", model, names, *flags]
+    run(project, sys.executable, "job.py", *words)
+    return [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+
+
+def assert_embedded(lines, model):
+    texts = ["A RIVER BANK", "THE VAULT"]
+    assert sorted(line["text"] for line in lines) == texts
+    wanted = dict(zip(texts, bert_embed.load(model).encode(texts).tolist(), strict=True))
+    for line in lines:
+        assert line["embedding"] == pytest.approx(wanted[line["text"]], abs=1e-6)
+        assert line["vector"] == pytest.approx(wanted[line["text"]], abs=1e-6)
+
+
+@pytest.mark.parametrize("command", ["script", "module"])
+def test_the_command_works_beside_modules_of_these_names(project, tiny_bundle, command):
+    script = [Path(sys.executable).with_name("bert-embed")]
+    words = script if command == "script" else [sys.executable, "-m", "bert_embed"]
+    (project / "in.txt").write_text("a river bank\nthe vault\n", encoding="utf-8")
+    run(project, *words, "embed", "--input=in.txt", "--output=out", f"--model={tiny_bundle}")
+    [hit] = run(project, *words, "search", "out", "the vault", "--k=1", "--json").splitlines()
+    assert "in.txt:13" in hit
+
+
+def test_a_users_job_runs_beside_its_own_modules(project, tiny_bundle):
+    lines = run_job(project, tiny_bundle, "--runner=FnApiRunner")
+    assert_embedded(lines, tiny_bundle)
+    for line in lines:
+        assert Path(line["places"]["transforms"]).is_relative_to(project)
+        assert Path(line["places"]["pipeline"]).is_relative_to(project)
+
+
+def test_worker_processes_have_one_name_of_ours(project, tiny_bundle, wheel, tmp_path):
+    """Their Python has Beam and the like, but gets this package and the user's modules staged."""
+    prism = runner_flags("prism")
+    if not BOOT.exists():
+        pytest.skip(f"{BOOT} is not there: make build/flink/bin/container builds it (needs Go)")
+    python = bare_python(tmp_path / "worker")
+    assert places(python, tmp_path)["bert_embed"] is None
+    lines = run_job(
+        project,
+        tiny_bundle,
+        *prism,
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': str(boot_script(tmp_path, python))})}",
+        "--setup_file=./setup.py",
+        f"--extra_package={wheel}",
+    )
+    assert_embedded(lines, tiny_bundle)
+    for line in lines:
+        installed = {name for name, place in line["places"].items() if place is not None}
+        assert installed & {*NAMES, "bert_embed"} == {*NAMES, "bert_embed"}
+        assert [name for name in installed if is_ours(line["places"][name])] == []
+        for name in ["bert_embed", *NAMES]:
+            assert Path(line["places"][name]).is_relative_to(tmp_path / "worker")
+
+
+def bare_python(folder):
+    """An environment with all packages that this Python has, except those installed for editing."""
+    venv.create(folder, symlinks=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    theirs = next(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "packages.pth").write_text(f"{theirs}\n", encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def boot_script(folder, python):
+    """Starts a worker by Beam's own program; Prism puts the worker's id into quotes."""
+    script = folder / "boot.sh"
+    script.write_text(
+        f"""#!/bin/sh
+export PATH={python.parent}:$PATH RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1 PIP_NO_INDEX=1
+work=$(mktemp -d)
+cd "$work"
+for word; do shift; set -- "$@" "$(printf %s "$word" | tr -d "'")"; done
+exec {BOOT} --semi_persist_dir="$work" "$@"
+""",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    return script
+
+
+def test_an_installation_for_editing_offers_no_other_name(tmp_path):
+    found = places(sys.executable, tmp_path)
+    assert found.pop("bert_embed") is not None
+    assert [name for name, every in found.items() if any(map(is_ours, every or []))] == []
+
+
+def test_a_wheel_offers_no_other_name(wheel, tmp_path):
+    venv.create(tmp_path / "fresh", symlinks=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+    found = places(python, tmp_path)
+    assert found.pop("bert_embed") is not None
+    assert set(found.values()) == {None}

@@ -1,1 +1,0 @@
-"""The steps of a pipeline that read; what they call works without Beam."""
