@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,10 @@ from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
 from bert_embed.results import check_complete, read_run
 from bert_embed.run_record import RunRecord
-from bert_embed.storage.files import absolute, is_remote
+from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
+
+_PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
 def run_report(given: argparse.Namespace) -> int:
@@ -46,9 +49,14 @@ def run_report(given: argparse.Namespace) -> int:
 
 
 def _check_place(file: str | None) -> None:
-    folder = None if file is None or is_remote(file) else os.path.dirname(absolute(file))
-    if folder is not None and not os.path.isdir(folder):
+    if file is None:
+        return
+    folder = os.path.dirname(absolute(file))
+    if not is_remote(file) and not os.path.isdir(folder):
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
+    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as there:
+        if there.read(len(_PAGE)).lower() != _PAGE:
+            raise UsageError(f"--output {file} is there and is no page; give another name")
 
 
 def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[str | None]:

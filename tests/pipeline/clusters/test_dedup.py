@@ -1,8 +1,10 @@
 """`dedup` on vectors made by hand, compared with all pairs, and what is done with its result."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -106,6 +108,16 @@ def test_a_finished_job_is_not_repeated(source, out, capsys):
     assert main(["dedup", str(source), str(out), f"--threshold={THRESHOLD}"]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_what_was_removed_of_a_finished_job_is_computed_again(source, out, tmp_path, capsys):
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    shutil.rmtree(copy / "clusters")
+    (copy / "centroids.npy").unlink()
+    assert main(["dedup", str(source), str(copy), f"--threshold={THRESHOLD}"]) == 0
+    assert "nothing to do" not in capsys.readouterr().out
+    for kind in ("clusters", "duplicates"):
+        pd.testing.assert_frame_equal(pd.read_parquet(copy / kind), pd.read_parquet(out / kind))
 
 
 def test_an_output_of_another_job_is_replaced_on_request_only(source, tmp_path, capsys):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from importlib.util import find_spec
 
 import pyarrow.dataset
@@ -119,6 +120,18 @@ def test_the_command_of_the_run_is_shown_without_secrets(corpus, tiny_bundle, tm
     assert f"--model={tiny_bundle} '--prompt=query: '" in command
     assert command.startswith(f"bert-embed embed --input={corpus}")
     assert "hunter2" not in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_a_report_replaces_pages_only(finished, tmp_path, capsys):
+    output = tmp_path / "out"
+    shutil.copytree(finished[0], output)
+    for name in ("run.json", "embeddings/part-0000000-00000.parquet"):
+        before = (output / name).read_bytes()
+        assert main(["report", str(output), f"--output={output / name}"]) == 2
+        assert f"{name} is there and is no page; give another name" in capsys.readouterr().err
+        assert (output / name).read_bytes() == before
+    for _ in range(2):
+        assert main(["report", str(output), f"--output={tmp_path / 'shown.html'}"]) == 0
 
 
 def test_wrong_folders_are_refused_in_one_sentence(finished, tmp_path, capsys):

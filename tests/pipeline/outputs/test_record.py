@@ -1,0 +1,136 @@
+"""What is no run.json of `embed` is told apart from a damaged one, by all that read it."""
+
+import json
+import re
+
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from bert_embed.run_record import read_record
+from bert_embed.storage.errors import InputError
+from tests.support.command import embed
+from tests.support.golden import GOLDEN, RUNS
+from tests.support.records import whole_record
+
+CLUSTERED = {"command": "dedup", "run": "1", "status": "done"}
+
+
+def readers(output):
+    """Every command that reads the output of another one."""
+    out = str(output.parent / "other")
+    yield from ([name, str(output)] for name in ("watch", "verify", "card", "report"))
+    yield ["search", str(output), "a query"]
+    yield ["export", str(output), "--to=npy", out]
+    yield ["cluster", str(output), out]
+
+
+def change(folder, keys, value):
+    """Writes a whole record in which one value is another; ... takes the key away."""
+    record = whole_record({})
+    *above, last = keys.split(".")
+    place = record
+    for key in above:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (CLUSTERED, "{output} is the output of `dedup`, not of `embed`"),
+        (
+            whole_record({}, format=3),
+            "{output} was written by a newer version of bert-embed (format 3, this one reads 2): "
+            "update bert-embed",
+        ),
+        (
+            {"name": "mine"},
+            "{output} is not the output of `embed`: {output}/run.json is not the record of one",
+        ),
+        ([1], "{output}/run.json is damaged: it is not a JSON object"),
+    ],
+    ids=["dedup", "newer", "something", "list"],
+)
+def test_readers_say_what_a_folder_is_and_not_to_remove_it(tmp_path, capsys, content, told):
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "run.json").write_text(json.dumps(content))
+    for words in readers(output):
+        assert main(words) == 2, words
+        assert capsys.readouterr().err == f"error: {told.format(output=output)}\n", words
+
+
+def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("one\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text(json.dumps(CLUSTERED))
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 2
+    told = (
+        f"--output {tmp_path / 'out'} cannot be used: {tmp_path / 'out'} is the output of `dedup`"
+    )
+    assert f"error: {told}, not of `embed`; choose another folder\n" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "told"),
+    [
+        ("counts.embedded", ..., "it has no counts.embedded"),
+        ("written", ..., "it has no written"),
+        ("counts", ..., "it has no counts"),
+        ("ended", ..., "it has no ended"),
+        ("vectors", ..., "it must have vectors or examples"),
+        ("vectors.shape", ..., "it has no vectors.shape"),
+        ("vectors.granularity", ["a", 1], "vectors.granularity[1] must be a text, got 1"),
+        ("written.embeddings", {"files": 1, "bytes": 1}, "it has no written.embeddings.rows"),
+        ("files.blocks", "3", 'files.blocks must be a whole number, got "3"'),
+        ("files.blocks", True, "files.blocks must be a whole number, got true"),
+        ("cut_share", None, "cut_share must be a number, got null"),
+        ("input", [], "input must be an object, got []"),
+        ("input.patterns", "x" * 99, f'input.patterns must be a list, got "{"x" * 39}…'),
+        (
+            "status",
+            "well",
+            'status must be planned or running or done or failed or interrupted, got "well"',
+        ),
+    ],
+)
+def test_a_damaged_record_is_named_with_its_key(tmp_path, keys, value, told):
+    change(tmp_path, keys, value)
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}/run.json is damaged: {told}")):
+        bert_embed.read(tmp_path)
+
+
+def test_a_record_without_a_result_is_that_of_a_run_that_has_not_ended(tmp_path):
+    record = whole_record({}, status="running")
+    for name in ("counts", "ended"):
+        del record[name]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    found = read_record(str(tmp_path))
+    assert (found.result, found.is_done, found.written("bytes")) == (None, False, 0)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_read_is_written_again_word_for_word(name):
+    record = read_record(str(GOLDEN / name))
+    assert json.loads(record.to_json()) == json.loads((GOLDEN / name / "run.json").read_text())
+
+
+def test_states_change_what_they_say_and_nothing_else(tmp_path):
+    record = read_record(str(GOLDEN / "parquet"))
+    before = record.to_dict()
+    changed = [
+        (record.stopped("no space"), {"status": "failed", "error": "no space"}),
+        (record.stopped(None), {"status": "interrupted"}),
+        (record.incomplete(), {"status": "failed", "error": "damaged"}),
+    ]
+    for after, wanted in changed:
+        assert after.to_dict() == before | {"ended": after.ended} | wanted
+    job = dict.fromkeys(("runner", "name", "endpoint", "flink_master", "id"), "x")
+    noted = record.submitted(job).to_dict()
+    assert noted["job"].keys() == {*job, "submitted"}
+    assert {key: value for key, value in noted.items() if key != "job"} == before
