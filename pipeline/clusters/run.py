@@ -86,17 +86,17 @@ def _report_failure(run: ClusterRun, record: dict[str, Any], error: BaseExceptio
 
 
 def _run_job(run: ClusterRun, record: dict[str, Any]) -> None:
-    options, model = run.options.job, str(run.source["vectors"].get("model", ""))[:32]
+    job, model = run.options.job, str(run.source["vectors"].get("model", ""))[:32]
     command = run.options.command
-    words = completed_flags(options, command, run.job.output, run.fingerprint, model)
+    words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
     work = partial(build_clusters, run=run, record=record)
-    given = pipeline_options(options, flags.words)
+    given = pipeline_options(job, flags.words)
     wait = not flags["no_wait_until_finish"]
-    if options.is_portable:
-        job = PortableJob.of(options, flags)
-        run_on_job_server(given, work, job, partial(records.note_job, run, record), wait)
-    elif options.is_dataflow:
+    if job.is_portable:
+        submitted = PortableJob.of(job, flags)
+        run_on_job_server(given, work, submitted, partial(records.note_job, run, record), wait)
+    elif job.is_dataflow:
         pipeline = beam.Pipeline(options=given)
         work(pipeline)
         run_on_dataflow(pipeline, flags)

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
+from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
 from bert_embed.pipeline.outputs.outcome import embedded_nothing, speed_of_faster, summary
 from bert_embed.pipeline.run import EmbedRun
@@ -241,7 +241,7 @@ def written(record: dict[str, Any], number: str) -> int:
 def first_record(run: EmbedRun) -> dict[str, Any]:
     """The record of a run that begins."""
     extra = run.columns.extra
-    given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
+    given = run.options.recorded()
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return {
         "format": _FORMAT,
@@ -249,7 +249,7 @@ def first_record(run: EmbedRun) -> dict[str, Any]:
         "run": run.fingerprint,
         "started": _now(),
         "model": {
-            "name": hide_secrets(run.options.model),
+            "name": hide_secrets(given.get("model", run.options.model)),
             "fingerprint": run.bundle.fingerprint,
             "source": hide_secrets(run.bundle.source),
         },
