@@ -1,14 +1,22 @@
 """Embeds a corpus of text: `bert-embed` on the command line, `embed` in Python."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_embed.pipeline.errors import RunFailed
+
+if TYPE_CHECKING:
+    from bert_embed.pipeline.keywords import EmbedKeywords, Path
 
 __all__ = ["RunFailed", "embed"]
 
 
 def embed(
-    input: Any = None, output: Any = None, *, show_progress: bool = True, **options: Any
+    input: "Path | Sequence[Path] | None" = None,
+    output: "Path | None" = None,
+    *,
+    show_progress: bool = True,
+    **options: "Unpack[EmbedKeywords]",
 ) -> dict[str, Any]:
     """Embeds files or a BigQuery table, as `bert-embed embed` does, and waits for the end.
 
@@ -19,9 +27,10 @@ def embed(
         input: A file, folder, glob or table, or a list of them.
         output: Folder of the run, local or gs://.
         show_progress: Whether to print the plan, lines on the progress, and the summary.
-        **options: The flags of `bert-embed embed` by their names without dashes, and those of
-            Beam: `docs/options.md` lists ours. A list of values may be a Python list, a switch is
-            True or False, and None leaves an option out.
+        **options: The flags of `bert-embed embed` by their names without dashes, which
+            `docs/options.md` lists. Several values are a list, a switch is True or False, and
+            None leaves an option out. Beam's flags are the words of `beam_args`; as keywords they
+            are taken, too, but a type checker does not know them.
 
     Returns:
         The run's record, as `run.json` has it (`docs/run_record.md`). With `dry_run` it says
@@ -40,10 +49,11 @@ def embed(
     bert_embed.pipeline.errors.UsageError: unknown flag inptu; did you mean input?
     """
     from bert_embed.arguments import switch
-    from bert_embed.pipeline.commands.call_options import call_options
+    from bert_embed.pipeline.keywords import named_as_in_python, options_of_call
 
     shown = switch("show_progress", show_progress)
-    parsed = call_options({"input": input, "output": output, **options})
+    with named_as_in_python():
+        parsed = options_of_call({"input": input, "output": output, **options})
     from bert_embed.pipeline.commands.call import (
         run_for_caller,  # imports Beam, so a wrong option comes first
     )

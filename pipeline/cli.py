@@ -59,10 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         say(bert_embed.__version__)
         return ExitCode.DONE
+    return exit_code(words[0], partial(_run, words, own_process=arguments is None))
+
+
+def exit_code(command: str, work: Callable[[], int]) -> int:
+    """The exit code of a command's work; what fails becomes one sentence on stderr."""
     try:
-        run = _command(words[0], own_process=arguments is None)
         console.quiet_logs()
-        return run(plain_words(words[1:]))
+        return work()
     except (InputError, StorageError) as error:
         warn(f"error: {hide_secrets(flag_message(error))}")
         # A store that does not answer is not the command's fault, and nothing was started.
@@ -75,12 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
-            warn(f"error: {missing(f'{program()} {words[0]} here', package)}")
+            warn(f"error: {missing(f'{program()} {command} here', package)}")
             return ExitCode.USAGE
         # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())
         warn(f"error: unexpected {type(error).__name__}, a bug of this program")
         return ExitCode.FAILED
+
+
+def _run(words: list[str], own_process: bool) -> int:
+    return _command(words[0], own_process)(plain_words(words[1:]))
 
 
 def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:

@@ -46,11 +46,21 @@ def usage_errors() -> Iterator[None]:
         UsageError: A setting, a model or a file that cannot be read; the message names the flag.
     """
     try:
-        yield
-    except (UsageError, StorageError):
+        with file_errors():
+            yield
+    except UsageError:
         raise
     except InputError as error:
         raise UsageError(flag_message(error)) from error
+
+
+@contextmanager
+def file_errors() -> Iterator[None]:
+    """Raises UsageError for a file that cannot be read; settings keep their plain names."""
+    try:
+        yield
+    except StorageError:
+        raise
     except OSError as error:
         raise UsageError(str(error)) from error
 

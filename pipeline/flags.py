@@ -1,138 +1,259 @@
-"""Describes the flags of `embed` and `tokenize`: what EmbedOptions says of each of its fields."""
+"""Describes the flags of `embed` and `tokenize`: what Options says of each of its fields.
 
-import argparse
+Each flag has a kind, which turns what a reader of options found into the field's value: the words
+of a command line and of a template are texts, YAML and Python have values of their own.
+"""
+
+import datetime
+import operator
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Number
 from typing import Any
 
+from bert_embed.storage.errors import SettingError
+
 _MOST = (1 << 63) - 1  # what run.json can hold
+_MOST_DIGITS = 30  # more is not worth reading: Python refuses thousands of them
 
 
-@dataclass(frozen=True)
-class Checked:
-    """Turns the text of a flag into its value.
-
-    Attributes:
-        pattern: What the whole text must match.
-        wanted: The same in words, for the message.
-        convert: Makes the value of a text that matches.
-    """
-
-    pattern: str
-    wanted: str
-    convert: Callable[[str], Any] = str
-
-    def __call__(self, text: str) -> Any:
-        """The value; ArgumentTypeError if the text does not match."""
-        if not re.fullmatch(self.pattern, text, re.ASCII):
-            raise argparse.ArgumentTypeError(f"must be {self.wanted}, got {text!r}")
-        return self.convert(text)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
-
-
-def _whole(text: str) -> int:
-    if (number := int(text)) > _MOST:
-        raise argparse.ArgumentTypeError(f"must be at most {_MOST:,}, got {text!r}")
-    return number
-
-
-def _share(text: str) -> str:
-    if text.endswith("%") and float(text[:-1]) > 100:
-        raise argparse.ArgumentTypeError(f"must be at most 100%, got {text!r}")
+def one_text(name: str, value: Any) -> str:
+    """The text that a value stands for: itself, a path, a number, or a day that YAML reads."""
+    if isinstance(value, bool):
+        raise SettingError(name, f"must have a value, got {value}")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str | Number | datetime.date):
+        raise SettingError(name, f"must be a text or a number, got a {type(value).__name__}")
+    text = str(value)
+    if text.encode("utf-8", "replace").decode() != text:
+        raise SettingError(name, f"{text!r} is not UTF-8")
     return text
 
 
-POSITIVE = Checked("0*[1-9][0-9]*", "a whole number of at least 1", _whole)
-AT_LEAST_ZERO = Checked("[0-9]+", "a whole number, 0 or more", _whole)
-LAYERS = Checked(r"-?\d+(,-?\d+)*", "numbers with commas, such as -1,-2", _numbers)
-BLOCKS = Checked(
-    r"\d+(,\d+)*", "block numbers with commas", lambda text: tuple(sorted(set(_numbers(text))))
-)
-SHARE = Checked(r"\d+|\d+(\.\d+)?%", "a number or a share such as 1%", _share)
-
-# What other tools call some of our flags.
-OTHER_NAMES = {
-    "--batch_size": "--batch_tokens",
-    "--bert_config_file": "--model",
-    "--column": "--text_column",
-    "--cuda": "--device",
-    "--fp16": "--precision",
-    "--format": "--output_format",
-    "--init_checkpoint": "--model",
-    "--input_file": "--input",
-    "--keep_columns": "--extra_columns",
-    "--level": "--granularity",
-    "--max_len": "--max_seq_length",
-    "--max_length": "--max_seq_length",
-    "--max_seq_len": "--max_seq_length",
-    "--metadata_columns": "--extra_columns",
-    "--model_dir": "--model",
-    "--model_name": "--model",
-    "--model_name_or_path": "--model",
-    "--normalize_embeddings": "--normalize",
-    "--num_worker": "--threads",
-    "--output_file": "--output",
-    "--output_value": "--granularity",
-    "--num_results": "--k",
-    "--pooling_layer": "--layers",
-    "--pooling_strategy": "--pooling",
-    "--text_field": "--text_column",
-    "--top_k": "--k",
-    "--truncate_dim": "--dim",
-    "--use_gpu": "--device",
-    "--vectors": "--granularity",
-    "--vocab_file": "--model",
-}
+def items_of(value: Any) -> list[Any] | None:
+    """The items of a list, or of another ordered collection; None if a value is none."""
+    if isinstance(value, str | bytes | os.PathLike | Mapping | Set):
+        return None
+    if not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
+        return None
+    return list(value)
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The names in a text, which commas separate."""
-    return tuple(name.strip() for name in text.split(","))
+@dataclass(frozen=True)
+class Text:
+    """A text."""
+
+    def __call__(self, name: str, value: Any) -> str:
+        return one_text(name, value)
 
 
-LISTS = (names, LAYERS, BLOCKS)  # kinds that are several values already
+@dataclass(frozen=True)
+class Place(Text):
+    """A file, a folder, or an address; a table where that can stand for it."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Several of them; on the command line the flag is given for each."""
+
+    def __call__(self, name: str, value: Any) -> tuple[str, ...]:
+        items = items_of(value)
+        return tuple(one_text(name, item) for item in ([value] if items is None else items))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some names.
+
+    Attributes:
+        choices: The names.
+        read: Turns another name of one of them into it.
+    """
+
+    choices: tuple[str, ...]
+    read: Callable[[str], str] = str
+
+    def __call__(self, name: str, value: Any) -> str:
+        text = self.read(one_text(name, value))
+        if text not in self.choices:
+            raise SettingError(name, f"must be one of {', '.join(self.choices)}, got {text!r}")
+        return text
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number of at least `least`, which is 0 or 1."""
+
+    least: int
+
+    @property
+    def pattern(self) -> str:
+        """What a text of it matches."""
+        return "0*[1-9][0-9]*" if self.least else "[0-9]+"
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, bool):
+            raise SettingError(name, f"must have a value, got {value}")
+        try:
+            number = _number(value) if isinstance(value, str) else operator.index(value)
+        except (TypeError, ValueError):
+            number = self.least - 1
+        if number < self.least:
+            wanted = " of at least 1" if self.least else ", 0 or more"
+            raise SettingError(name, f"must be a whole number{wanted}, got {value!r}")
+        if number > _MOST:
+            raise SettingError(name, f"must be at most {_MOST:,}, got {value!r}")
+        return number
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch("[+-]?[0-9]+", text, re.ASCII):
+        raise ValueError
+    return int(text) if len(text) <= _MOST_DIGITS else _MOST + 1
+
+
+@dataclass(frozen=True)
+class Wholes:
+    """Whole numbers; as a text with commas.
+
+    Attributes:
+        one: What the text of a number matches.
+        wanted: The same in words, for messages.
+        are_set: Whether order and repetition mean nothing.
+    """
+
+    one: str
+    wanted: str
+    are_set: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """What a text of them matches."""
+        return f"{self.one}(,{self.one})*"
+
+    def __call__(self, name: str, value: Any) -> tuple[int, ...]:
+        if isinstance(value, bool):
+            raise SettingError(name, f"must have a value, got {value}")
+        items = value.split(",") if isinstance(value, str) else items_of(value)
+        try:
+            numbers = tuple(map(self._one, [value] if items is None else items))
+        except (TypeError, ValueError):
+            raise SettingError(name, f"must be {self.wanted}, got {value!r}") from None
+        return tuple(sorted(set(numbers))) if self.are_set else numbers
+
+    def _one(self, item: Any) -> int:
+        number = _number(item) if isinstance(item, str) else operator.index(item)
+        if isinstance(item, bool) or not re.fullmatch(self.one, str(number)):
+            raise ValueError
+        return number
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names; as a text with commas."""
+
+    def __call__(self, name: str, value: Any) -> tuple[str, ...]:
+        items = items_of(value)
+        if items is None:
+            return tuple(part.strip() for part in one_text(name, value).split(","))
+        return tuple(one_text(name, item) for item in items)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A number of records, or their share."""
+
+    pattern: str = r"\d+|\d+(\.\d+)?%"
+
+    def __call__(self, name: str, value: Any) -> str:
+        text = one_text(name, value)
+        if not re.fullmatch(self.pattern, text, re.ASCII):
+            raise SettingError(name, f"must be a number or a share such as 1%, got {text!r}")
+        if text.endswith("%") and float(text[:-1]) > 100:
+            raise SettingError(name, f"must be at most 100%, got {text!r}")
+        return text
+
+
+@dataclass(frozen=True)
+class Switch:
+    """True or False."""
+
+    def __call__(self, name: str, value: Any) -> bool:
+        if type(value).__name__ in ("bool", "bool_"):  # Python's and NumPy's
+            return bool(value)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        raise SettingError(name, f"must be true or false, got {value!r}")
+
+
+TEXT, PLACE, PLACES, NAMES, SWITCH, SHARE = Text(), Place(), Places(), Names(), Switch(), Share()
+POSITIVE, AT_LEAST_ZERO = Whole(1), Whole(0)
+LAYERS = Wholes(r"-?\d+", "numbers with commas, such as -1,-2")
+BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What the command line says of one field of EmbedOptions.
+    """What every reader of options has to know of one field of Options.
 
     Attributes:
         group: Its group in `--help`; None for those that every command has.
         help: Its help, with the default where that depends on the input or model.
         metavar: What stands for the value in `--help`.
-        type: Turns the text of the value into the value.
-        choices: The values that are allowed; None for any.
-        repeated: Whether it may be given several times.
-        switch: Whether it is `--name` or `--no_name`, which need no value.
+        kind: Turns what a reader found into the value; SettingError if that is not possible.
         embed_only: Whether `tokenize` does not take it.
+        requires: Another option, and those of its values without which this one means nothing.
     """
 
     group: str | None
     help: str
     metavar: str | None = None
-    type: Callable[[str], Any] = str
-    choices: Iterable[str] | None = None
-    repeated: bool = False
-    switch: bool = False
+    kind: Callable[[str, Any], Any] = TEXT
     embed_only: bool = False
+    requires: tuple[str, tuple[str, ...]] | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...] | None:
+        """The values that are allowed; None for any."""
+        return self.kind.choices if isinstance(self.kind, Choice) else None
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is `--name` or `--no_name`, which need no value."""
+        return self.kind == SWITCH
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it is given once for each of several values."""
+        return self.kind == PLACES
+
+    @property
+    def has_several(self) -> bool:
+        """Whether one text with commas gives several values."""
+        return isinstance(self.kind, Names | Wholes)
 
 
 def flag(
-    group: str | None, text: str, metavar: str | None = None, default: Any = None, **more: Any
+    group: str | None,
+    text: str,
+    metavar: str | None = None,
+    default: Any = None,
+    choices: Iterable[str] | None = None,
+    **more: Any,
 ) -> Any:
-    """A field of EmbedOptions with its flag."""
+    """A field of Options with its flag."""
+    if choices is not None:
+        more["kind"] = Choice(tuple(choices))
     return field(default=default, metadata={"flag": Flag(group, text, metavar, **more)})
 
 
 def switch(group: str | None, text: str, default: bool | None = None, **more: Any) -> Any:
     """A field whose flag is a switch."""
-    return flag(group, text, default=default, switch=True, **more)
+    return flag(group, text, default=default, kind=SWITCH, **more)
 
 
 embed_flag, embed_switch = partial(flag, embed_only=True), partial(switch, embed_only=True)

@@ -79,7 +79,7 @@ def build(
         run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
     )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
-    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.options))
+    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.job))
     _finish(read, written, run, record)
 
 
@@ -91,10 +91,10 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
         run.vector_spec,
         run.text_spec,
         run.options.batch_tokens,
-        model_threads(run.options),
+        model_threads(run.job),
         run.bundle.trusted,
-        run.options.precision,
-        run.options.device,
+        run.job.precision,
+        run.job.device,
         run.options.inference_timeout,
     )
 
@@ -121,16 +121,16 @@ def run_job(run: EmbedRun, record: RunRecord) -> None:
         JobGoesOn: The job continues on a cluster.
     """
     flags = BeamFlags.of(job_flags(run))
-    bundle = bundle_for_workers(run.bundle, run.options)
+    bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
     build_graph = build_examples if run.kind == EXAMPLES else build
     work = partial(build_graph, run=replace(run, bundle=bundle), record=record)
-    options = pipeline_options(run.options, flags.words)
+    options = pipeline_options(run.job, flags.words)
     wait = not flags["no_wait_until_finish"]
-    if run.options.is_portable:
-        job = PortableJob.of(run.options, flags)
+    if run.job.is_portable:
+        job = PortableJob.of(run.job, flags)
         submitted = partial(run_record.note_job, run.output, record)
         run_on_job_server(options, work, job, submitted, wait)
-    elif run.options.is_dataflow:
+    elif run.job.is_dataflow:
         pipeline = beam.Pipeline(options=options)
         work(pipeline)
         run_on_dataflow(pipeline, flags)
@@ -138,7 +138,7 @@ def run_job(run: EmbedRun, record: RunRecord) -> None:
         run_pipeline(options, work)
         now = None if wait else run_record.read_record(run.output)
         if now is not None and now.status == "running":
-            raise JobGoesOn("requested", f"the job continues on {run.options.runner}")
+            raise JobGoesOn("requested", f"the job continues on {run.job.runner}")
 
 
 class Record(beam.DoFn):

@@ -1,11 +1,15 @@
-"""Declares every flag of `embed` and `tokenize` once, as a field of EmbedOptions.
+"""Declares and checks every option of `embed` and `tokenize` once, as fields of Options.
 
-The parser, the YAML reader, `--help` and docs/options.md derive from these fields.
+The command line, YAML files, calls in Python and the Flex Template are readers of it; `--help` and
+docs/options.md derive from its fields.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from bert_embed.bundle.find import local_place
+from bert_embed.calls.settings import check_recipe, spec_with
 from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
@@ -14,15 +18,22 @@ from bert_embed.pipeline.flags import (
     AT_LEAST_ZERO,
     BLOCKS,
     LAYERS,
+    NAMES,
+    PLACE,
+    PLACES,
     POSITIVE,
     SHARE,
+    Choice,
     Flag,
+    Place,
+    Places,
     embed_flag,
     embed_switch,
     flag,
-    names,
+    one_text,
     switch,
 )
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.recipes import RECIPES
 from bert_embed.specs import (
     CHUNK_POOLINGS,
@@ -32,22 +43,36 @@ from bert_embed.specs import (
     LONG_TEXTS,
     POOLINGS,
     WORD_POOLINGS,
+    TextSpec,
+    VectorSpec,
 )
+from bert_embed.storage.errors import SettingError
+from bert_embed.storage.files import absolute
+from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
 
 EXAMPLES = "examples"  # the output format of `tokenize`
-DEFAULT_RUNNER = "FnApiRunner"  # DirectRunner picks another runner by what the network allows
-# Runners whose own flags Beam's Python side does not know: unknown flags are passed on to them.
-FOREIGN_RUNNERS = ("flinkrunner", "portablerunner", "sparkrunner")
 INPUT, OUTPUT, COMPUTING, DATAFLOW = "input", "output", "computing", "on Dataflow"
 MODEL = "model and vectors (defaults: the model's own settings)"
+_MISSING = {
+    "input": "give the files to embed, such as 'texts/*.txt'",
+    "output": "give a folder for the vectors, such as build/out",
+}
+_OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
+_OF_VECTORS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
+_TO_BIGQUERY = ("output_format", ("bigquery",))
 GROUPS = (INPUT, OUTPUT, MODEL, COMPUTING, DATAFLOW)
 
 
 @dataclass(frozen=True)
-class EmbedOptions:
+class Options:
     """The options of `embed` and `tokenize`; None where the model or the input decides.
 
-    Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags.
+    Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags. A
+    value may be of another type that stands for it, such as a path, a list, or its text on a
+    command line.
+
+    Raises:
+        SettingError: A value is none that the option takes, or two options contradict each other.
     """
 
     input: tuple[str, ...] = flag(
@@ -55,7 +80,7 @@ class EmbedOptions:
         "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
         "GLOB",
         (),
-        repeated=True,
+        kind=PLACES,
     )
     query: str | None = flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
     temp_dataset: str | None = flag(
@@ -83,7 +108,7 @@ class EmbedOptions:
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",
-        type=names,
+        kind=NAMES,
     )
     pair_separator: str | None = flag(
         INPUT, "separates the two texts of a line, such as ' ||| '", "TEXT"
@@ -92,33 +117,40 @@ class EmbedOptions:
         INPUT,
         "columns with the first and last+1 characters of spans (default: start,stop)",
         "A,B",
-        type=names,
+        kind=NAMES,
     )
     id_column: str | None = flag(
         INPUT, "field or column of the id (default: id if there is one)", "NAME"
     )
-    limit: int | None = flag(INPUT, "read only the first N records", "N", type=POSITIVE)
+    limit: int | None = flag(INPUT, "read only the first N records", "N", kind=POSITIVE)
 
     output: str = flag(
-        OUTPUT, "folder of the run; with --output_format bigquery it need not be given", "DIR", ""
+        OUTPUT,
+        "folder of the run; with --output_format bigquery it need not be given",
+        "DIR",
+        "",
+        kind=PLACE,
     )
     overwrite: bool = switch(OUTPUT, "first remove the files of another run", False)
     max_rejected: str | None = flag(
-        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", type=SHARE
+        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", kind=SHARE
     )
     skip_blocks: tuple[int, ...] = flag(
         OUTPUT,
         "reject the documents of these blocks, because they crash or hang a worker",
         "N,N",
         (),
-        type=BLOCKS,
+        kind=BLOCKS,
     )
     metrics_file: str | None = flag(
-        OUTPUT, "keep progress and result as metrics in this file for node_exporter", "FILE.prom"
+        OUTPUT,
+        "keep progress and result as metrics in this file for node_exporter",
+        "FILE.prom",
+        kind=PLACE,
     )
-    block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", type=POSITIVE)
+    block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", kind=POSITIVE)
     block_docs: int | None = flag(
-        OUTPUT, "maximum number of documents in a file", "N", type=POSITIVE
+        OUTPUT, "maximum number of documents in a file", "N", kind=POSITIVE
     )
     output_format: str = embed_flag(
         OUTPUT,
@@ -127,21 +159,26 @@ class EmbedOptions:
         choices=("parquet", "jsonl", "tfrecord", "bigquery"),
     )
     output_table: str | None = embed_flag(
-        OUTPUT, "project:dataset.table, optionally with a partition $YYYYMMDD", "TABLE"
+        OUTPUT,
+        "project:dataset.table, optionally with a partition $YYYYMMDD",
+        "TABLE",
+        requires=_TO_BIGQUERY,
     )
     table_schema: str = embed_flag(
         OUTPUT,
         "columns of the table; beam_rag: id, embedding, content, metadata, as Beam's RAG package",
         default="vectors",
         choices=TABLE_SCHEMAS,
+        requires=_TO_BIGQUERY,
     )
     write_disposition: str | None = embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
         choices=("append", "truncate", "fail"),
+        requires=_TO_BIGQUERY,
     )
     tfrecord_output: str | None = embed_flag(
-        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR"
+        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR", kind=PLACE
     )
     compression: str = flag(
         OUTPUT, "compression of TFRecord files", default="none", choices=("none", "gzip")
@@ -155,7 +192,7 @@ class EmbedOptions:
         "unchanged text are not embedded again; can be repeated",
         "DIR_OR_TABLE",
         (),
-        repeated=True,
+        kind=PLACES,
     )
     keep_text: bool = switch(OUTPUT, "write the texts beside their vectors", False)
     report: bool = embed_switch(OUTPUT, "write report.html once the run is complete", True)
@@ -168,6 +205,7 @@ class EmbedOptions:
         "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
         "MODEL",
         "minilm",
+        kind=PLACE,
     )
     allow_untrusted_model: bool = switch(
         MODEL,
@@ -180,13 +218,13 @@ class EmbedOptions:
         "for word or span must be tokenized with these)",
         "NAME,NAME",
         ("sentence",),
-        type=names,
+        kind=NAMES,
     )
     recipe: str | None = embed_flag(
         MODEL, "layers and pooling as in the literature", choices=RECIPES
     )
     layers: tuple[int, ...] | None = embed_flag(
-        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", type=LAYERS
+        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
     )
     layer_combine: str | None = embed_flag(
         MODEL, "how several layers become one", choices=LAYER_COMBINES
@@ -207,7 +245,7 @@ class EmbedOptions:
         choices=WORD_POOLINGS,
     )
     max_seq_length: int | None = flag(
-        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", type=POSITIVE
+        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
     )
     long_text: str = flag(
         MODEL, "what to do with longer texts", default="truncate", choices=LONG_TEXTS
@@ -216,7 +254,7 @@ class EmbedOptions:
         MODEL,
         "tokens that neighbouring windows share (default: 64, at most half a window)",
         "N",
-        type=AT_LEAST_ZERO,
+        kind=AT_LEAST_ZERO,
     )
     chunk: str | None = embed_flag(
         MODEL, "give each of these parts of a document a vector of its own", choices=CHUNKS
@@ -225,13 +263,13 @@ class EmbedOptions:
         MODEL,
         "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
         "N",
-        type=POSITIVE,
+        kind=POSITIVE,
     )
     chunk_overlap: int | None = embed_flag(
         MODEL,
         "tokens, at most, that neighbouring chunks share (default: 0)",
         "N",
-        type=AT_LEAST_ZERO,
+        kind=AT_LEAST_ZERO,
     )
     chunk_pooling: str = embed_flag(
         MODEL,
@@ -244,9 +282,11 @@ class EmbedOptions:
         MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
     )
     merge_windows: bool | None = embed_switch(
-        MODEL, "one vector a document (default) or one a window"
+        MODEL,
+        "one vector a document (default) or one a window",
+        requires=("long_text", ("window",)),
     )
-    dim: int | None = embed_flag(MODEL, "keep the first N numbers", "N", type=POSITIVE)
+    dim: int | None = embed_flag(MODEL, "keep the first N numbers", "N", kind=POSITIVE)
     normalize: bool | None = embed_switch(MODEL, "whether to scale vectors to unit length")
 
     precision: str = embed_flag(
@@ -257,22 +297,21 @@ class EmbedOptions:
         "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
         "processor, for tests",
         default="auto",
-        choices=DEVICES,
-        type=torch_device,
+        kind=Choice(DEVICES, torch_device),
     )
     batch_tokens: int | None = embed_flag(
         COMPUTING,
         "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
         "N",
-        type=POSITIVE,
+        kind=POSITIVE,
     )
-    threads: int | None = embed_flag(COMPUTING, "default: all processors", "N", type=POSITIVE)
+    threads: int | None = embed_flag(COMPUTING, "default: all processors", "N", kind=POSITIVE)
     inference_timeout: int = embed_flag(
         COMPUTING,
         "fail, naming the block, if no batch ends within this time",
         "SECONDS",
         600,
-        type=POSITIVE,
+        kind=POSITIVE,
     )
     runner: str = flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
     accelerator: str | None = embed_flag(
@@ -281,10 +320,26 @@ class EmbedOptions:
         choices=ACCELERATORS,
     )
     right_fitting: bool = embed_switch(
-        DATAFLOW, "give the accelerator only to the workers of the model's steps", False
+        DATAFLOW,
+        "give the accelerator only to the workers of the model's steps",
+        False,
+        requires=(
+            "accelerator",
+            tuple(name for name, one in ACCELERATORS.items() if one.device == "gpu"),
+        ),
     )
     dry_run: bool = switch(None, "print the plan and stop", False)
     beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in FLAGS:
+            value = getattr(self, name)
+            if value is not None or DEFAULTS[name] is not None:
+                object.__setattr__(self, name, _value(name, value))
+        words = tuple(one_text("beam_args", word) for word in self.beam_args)
+        object.__setattr__(self, "beam_args", words)
+        for check in _CHECKS:
+            check(self)
 
     @property
     def command(self) -> str:
@@ -292,20 +347,17 @@ class EmbedOptions:
         return "tokenize" if self.output_format == EXAMPLES else "embed"
 
     @property
-    def runner_name(self) -> str:
-        """The runner as one lower-case word: Beam also takes `flink` and a dotted path."""
-        name = self.runner.rpartition(".")[2].lower()
-        return name if name.endswith("runner") else f"{name}runner"
-
-    @property
-    def is_portable(self) -> bool:
-        """Whether the run goes to a cluster through a job server."""
-        return self.runner_name in FOREIGN_RUNNERS
-
-    @property
-    def is_dataflow(self) -> bool:
-        """Whether the run goes to Dataflow."""
-        return self.runner_name == "dataflowrunner"
+    def job(self) -> RunnerOptions:
+        """Where these options say that the job runs."""
+        return RunnerOptions(
+            runner=self.runner,
+            beam_args=self.beam_args,
+            device=self.device,
+            precision=self.precision,
+            threads=self.threads,
+            accelerator=self.accelerator,
+            right_fitting=self.right_fitting,
+        )
 
     @property
     def loads_table(self) -> bool:
@@ -322,14 +374,269 @@ class EmbedOptions:
         """Whether the input is a BigQuery table or query, not files."""
         if self.query is not None or self.input_format is not None:
             return self.query is not None or self.input_format == "bigquery"
-        from bert_embed.transforms.bigquery.client import (
-            looks_like_table,  # --help does not need it
+        return any(map(looks_like_table, self.input))
+
+    def text_spec(self, max_seq_length: int, prompt: str) -> TextSpec:
+        """How texts become rows, with what the model says of options that were not given."""
+        late = self.chunk_pooling == "late" and self.long_text == DEFAULTS["long_text"]
+        return TextSpec(
+            max_seq_length=max_seq_length,
+            granularity=self.granularity,
+            long_text="window" if late else self.long_text,
+            stride=self.stride,
+            merge_windows=self.merge_windows is not False,
+            word_pooling=self.word_pooling,
+            normalize_tokens=self.normalize is True,
+            prompt=prompt,
+            keep_text=self.writes_texts,
+            chunk=self.chunk,
+            chunk_tokens=self.chunk_tokens,
+            chunk_overlap=self.chunk_overlap or 0,
+            chunk_pooling=self.chunk_pooling,
         )
 
-        return any(map(looks_like_table, self.input))
+    @property
+    def vector_changes(self) -> dict[str, Any]:
+        """The fields of VectorSpec that were given, as a model's own settings are changed."""
+        values = {name: getattr(self, name) for name in _OF_VECTORS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def require(self, *names: str) -> None:
+        """Checks that a command has the input, or the output, that it needs."""
+        for name in names:
+            stands_in = self.query if name == "input" else self.loads_table
+            if not getattr(self, name) and not stands_in:
+                raise SettingError(name, f"is missing: {_MISSING[name]}")
+        if "" in self.input:
+            raise SettingError("input", f"is empty: {_MISSING['input']}")
+
+    def recorded(self) -> dict[str, Any]:
+        """What `run.json` keeps of them: those that were given, with absolute paths."""
+        values = {name: value for name, value in asdict(self).items() if value != DEFAULTS[name]}
+        return values | {
+            name: _absolute(name, value)
+            for name, value in values.items()
+            if name in FLAGS and isinstance(FLAGS[name].kind, Place | Places)
+        }
+
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any], **places: Any) -> "Options":
+        """The options of a run for doing it again, as `recorded` gave them; `places` replace some.
+
+        An option that this version does not have is left out.
+        """
+        names = {one.name for one in fields(cls)} - {"overwrite", "dry_run"}
+        stored = {name: value for name, value in values.items() if name in names}
+        return cls(**(stored | places))
 
 
 FLAGS: dict[str, Flag] = {
-    each.name: each.metadata["flag"] for each in fields(EmbedOptions) if "flag" in each.metadata
+    one.name: one.metadata["flag"] for one in fields(Options) if "flag" in one.metadata
 }
-DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(EmbedOptions)}
+DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Options)}
+
+
+def _value(name: str, value: Any) -> Any:
+    kind = FLAGS[name].kind
+    converted = kind(name, value)
+    no_columns = converted == () and DEFAULTS[name] is None and kind == NAMES
+    return None if no_columns else converted
+
+
+def _absolute(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return tuple(_absolute(name, place) for place in value)
+    if name == "model":
+        place = local_place(value)
+        return value if place is None else str(place)
+    return value if looks_like_table(value) else absolute(value)
+
+
+def _check_required(options: Options) -> None:
+    for name in FLAGS:
+        if (required := FLAGS[name].requires) is None:
+            continue
+        other, values = required
+        if getattr(options, other) not in values:
+            for given in _given(options, name):
+                raise SettingError(given, f"requires {other} {' or '.join(values)}", other)
+
+
+def _check_texts(options: Options) -> None:
+    options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
+    if options.document == "file" and options.pair_separator is not None:
+        raise SettingError(
+            "document",
+            "file conflicts with pair_separator, which is for lines",
+            "pair_separator",
+        )
+    if options.document == "file" and options.reads_table:
+        raise SettingError("document", "file is for text files, not for tables")
+    if options.pair_separator == "":
+        raise SettingError("pair_separator", "is empty, give the characters between the two texts")
+    if options.pair_separator is None and options.text_b_column is None:
+        return
+    if options.long_text == "window":
+        raise SettingError("long_text", "window is for single texts and conflicts with pairs")
+    if {"word", "span"} & set(options.granularity):
+        raise SettingError("granularity", "word and span are for single texts, not for pairs")
+    if options.chunk is not None:
+        raise SettingError("chunk", "is for single texts and conflicts with pairs")
+
+
+def _check_vectors(options: Options) -> None:
+    spec_with(VectorSpec(), **options.vector_changes)  # whose rules these are
+    if options.recipe:
+        check_recipe(options.recipe, options.vector_changes)
+    if options.pooling == "pooler":
+        for name in _given(options, "layers", "layer_combine"):
+            raise SettingError(
+                "pooling", f"pooler reads the last layer and conflicts with {name}", name
+            )
+    special = options.pooling and set(options.pooling.split(",")) <= set(_OF_SPECIAL_TOKENS)
+    if special and options.pool_special_tokens is False:
+        raise SettingError(
+            "no_pool_special_tokens",
+            f"conflicts with pooling {options.pooling}, the vector of a special token",
+            "pooling",
+        )
+
+
+def _check_granularity(options: Options) -> None:
+    if "sentence" not in options.granularity:
+        for name in _given(options, "pooling", "pool_special_tokens", "dense", "merge_windows"):
+            raise SettingError(
+                name, "is for vectors of sentences, granularity requests none", "granularity"
+            )
+    if options.word_pooling != "mean" and not {"word", "span"} & set(options.granularity):
+        raise SettingError("word_pooling", "requires granularity word or span", "granularity")
+    if options.span_columns is not None:
+        if "span" not in options.granularity:
+            raise SettingError("span_columns", "requires granularity span", "granularity")
+        if len(options.span_columns) != 2:
+            raise SettingError("span_columns", "must be two names, such as start,stop")
+    token_lines = "token" in options.granularity and options.output_format == "jsonl"
+    if token_lines and options.output_dtype in ("int8", "ubinary"):
+        raise SettingError(
+            "output_dtype",
+            f"{options.output_dtype} conflicts with JSON lines of tokens, whose values are "
+            "decimals; use output_format parquet",
+            "output_format",
+        )
+
+
+def _check_input(options: Options) -> None:
+    if options.query is None and options.limit is None and options.temp_dataset is not None:
+        raise SettingError("temp_dataset", "is for the rows of a query, and none is given")
+    if not options.reads_table:
+        return
+    if options.query is not None and options.input:
+        raise SettingError("query", "conflicts with input, give only one", "input")
+    if options.query is None and len(options.input) > 1:
+        raise SettingError(
+            "input", "takes one BigQuery table and nothing beside it; a query can join several"
+        )
+    if options.pair_separator is not None:
+        raise SettingError(
+            "pair_separator", "is for plain text; for tables use text_b_column", "text_b_column"
+        )
+
+
+def _check_files(options: Options) -> None:
+    others = [kind for kind in options.granularity if kind != "sentence"]
+    if options.output_format == "tfrecord" and others:
+        raise SettingError(
+            "output_format",
+            f"tfrecord is for vectors of texts; {others[0]}s require parquet or jsonl",
+        )
+    writes = options.output_format in ("tfrecord", EXAMPLES) or options.tfrecord_output is not None
+    if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
+        raise SettingError(
+            "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
+        )
+    if options.compression != "none" and not writes:
+        raise SettingError("compression", "is for TFRecord files, and this run writes none")
+    if options.chunk is not None and options.tfrecord_output is not None:
+        raise SettingError(
+            "chunk", "conflicts with tfrecord_output, which holds whole texts", "tfrecord_output"
+        )
+
+
+def _check_output_table(options: Options) -> None:
+    if options.output.startswith(SCHEME):
+        raise SettingError(
+            "output",
+            f"{options.output} is no folder: give output_format bigquery and the table with "
+            "output_table",
+            "output_format",
+            "output_table",
+        )
+    if not options.loads_table:
+        return
+    if options.table_schema == BEAM_RAG and options.granularity != ("sentence",):
+        raise SettingError("table_schema", "beam_rag is for vectors of sentences alone")
+    if options.output_table is None:
+        raise SettingError(
+            "output_format",
+            "bigquery requires output_table project:dataset.table; the files that are loaded stay "
+            "in output, if it is given",
+            "output_table",
+            "output",
+        )
+    if options.tfrecord_output is not None:
+        raise SettingError(
+            "tfrecord_output",
+            "conflicts with output_format bigquery: write the examples with `tokenize`, then embed "
+            "these",
+            "output_format",
+        )
+    if options.output_dtype != "float32":
+        raise SettingError(
+            "output_dtype",
+            f"{options.output_dtype} conflicts with output_format bigquery, whose numbers are "
+            "FLOAT64; leave it out",
+            "output_format",
+        )
+
+
+def _check_increments(options: Options) -> None:
+    if options.list_removed and not options.skip_existing:
+        raise SettingError(
+            "list_removed", "requires skip_existing, the outputs to compare with", "skip_existing"
+        )
+    if options.list_removed and options.limit is not None:
+        raise SettingError(
+            "list_removed",
+            "conflicts with limit, after which every record would be listed",
+            "limit",
+        )
+
+
+def _check_job(options: Options) -> None:
+    if options.accelerator is not None and not options.job.is_dataflow:
+        raise SettingError(
+            "accelerator",
+            "requires runner DataflowRunner; for other runners give device",
+            "runner",
+            "device",
+        )
+
+
+_CHECKS = (
+    _check_job,
+    _check_required,
+    _check_vectors,
+    _check_granularity,
+    _check_input,
+    _check_output_table,
+    _check_increments,
+    _check_files,
+    _check_texts,
+)
+
+
+def _given(options: Options, *names: str) -> Iterator[str]:
+    """Those of the options that were given: `no_name` for a switch that was turned off."""
+    for name in names:
+        if (value := getattr(options, name)) not in (None, DEFAULTS[name]):
+            yield f"no_{name}" if value is False else name

@@ -5,8 +5,8 @@ from typing import Any
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.fingerprints import run_fingerprint
-from bert_embed.pipeline.errors import UsageError, usage_errors
-from bert_embed.pipeline.options import EXAMPLES, EmbedOptions
+from bert_embed.pipeline.errors import UsageError, file_errors
+from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.progress.metrics_file import check_metrics_file
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
@@ -30,13 +30,17 @@ from bert_embed.pipeline.resolve.sizes import (
 from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
 from bert_embed.pipeline.resolve.tables import TableInput, find_input
 from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
+from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
 from bert_embed.pipeline.runners.worker_model import check_examples, check_precision, engine_of
 from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
+from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.examples.settings import ExampleSettings
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
@@ -45,22 +49,23 @@ from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
 
 
-def prepare(options: EmbedOptions) -> EmbedRun:
+def prepare(options: Options) -> EmbedRun:
     """Checks the options against input, model and output.
 
     All errors of `bert_embed.pipeline.resolve` and the checks come out here.
 
     Raises:
-        UsageError: One clear sentence that names the flag or file.
+        InputError: One clear sentence that names the option or file.
         StorageError: A store does not answer at this moment.
     """
-    with usage_errors():
-        check_job_server(options)
-        check_local_runner(options)
-        configure_storage(options)
+    with file_errors():
+        job = for_dataflow(options.job, _places(options))
+        check_job_server(job, connects=not options.dry_run)
+        check_local_runner(job)
+        configure_storage(job)
         if options.metrics_file is not None:
             check_metrics_file(options.metrics_file)
-        run = planned_run(options)
+        run = planned_run(options, absolute(options.output), job)
         run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
         run = replace(run, fingerprint=_fingerprint(run))
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
@@ -70,12 +75,22 @@ def prepare(options: EmbedOptions) -> EmbedRun:
             options,
             widths,
         )
-        engine = engine_of(options, run.bundle) if run.kind != EXAMPLES else None
+        engine = engine_of(job, run.bundle) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
             check_output(run, example_bytes)
         return run
+
+
+def _places(options: Options) -> Places:
+    """What the workers of a run read and write, tables apart."""
+    read = [("--input", place) for place in (() if options.reads_table else options.input)]
+    read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
+    written = [("--output", options.output)]
+    if options.tfrecord_output is not None:
+        written.append(("--tfrecord_output", options.tfrecord_output))
+    return Places(tuple(read), tuple(written))
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ class _Source:
     listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
-def _source(options: EmbedOptions, output: str) -> _Source:
+def _source(options: Options, output: str) -> _Source:
     table = find_input(options, output)
     if table is not None:
         check_formats(options, {table.file.format})
@@ -120,9 +135,14 @@ def _source(options: EmbedOptions, output: str) -> _Source:
     return _Source(listed, files, columns, None, examples, settings, listing)
 
 
-def planned_run(options: EmbedOptions) -> EmbedRun:
-    """The run as far as input, model and options decide it; nothing is asked of its output."""
-    output = absolute(options.output)
+def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
+    """The run as far as input, model and options decide it; nothing is asked of its output.
+
+    Args:
+        options: As given.
+        output: Absolute folder, or URL.
+        job: Where it runs, and on what.
+    """
     unchecked = None
     try:
         source = _source(options, output)
@@ -132,9 +152,9 @@ def planned_run(options: EmbedOptions) -> EmbedRun:
         source, unchecked = _Source([], [], named_columns(options)), str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model, options.allow_untrusted_model)
-    check_precision(options, bundle)
+    check_precision(job, bundle)
     if source.examples:
-        check_examples(options)
+        check_examples(job)
     vector_spec = resolve_vector_spec(options, bundle)
     if source.examples:
         texts = text_options(texts, source.settings, bundle)
@@ -142,7 +162,7 @@ def planned_run(options: EmbedOptions) -> EmbedRun:
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
     whole = options.document == "file"
-    accelerated = options.device in ("gpu", "tpu")
+    accelerated = job.device in ("gpu", "tpu")
     named = source.table and source.table.request.table
     request = PlanRequest(
         patterns=(str(named),) if named else tuple(map(absolute, options.input)),
@@ -160,6 +180,7 @@ def planned_run(options: EmbedOptions) -> EmbedRun:
     table = source.table.dealt(request.block_bytes) if source.table else None
     return EmbedRun(
         options=options,
+        job=job,
         output=output,
         bundle=bundle,
         vector_spec=vector_spec,

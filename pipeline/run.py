@@ -5,7 +5,8 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.graph.load import load_tokenizer
-from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, EmbedOptions
+from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, Options
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.files import absolute
@@ -44,6 +45,7 @@ class EmbedRun:
 
     Attributes:
         options: As given.
+        job: Where it runs, and on what.
         output: Absolute folder, or URL.
         bundle: The model.
         vector_spec: How tokens become vectors.
@@ -71,7 +73,8 @@ class EmbedRun:
         engine: Name of what computes the vectors; None for examples, and where workers choose it.
     """
 
-    options: EmbedOptions
+    options: Options
+    job: RunnerOptions
     output: str
     bundle: Bundle
     vector_spec: VectorSpec

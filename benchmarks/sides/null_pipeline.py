@@ -16,7 +16,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.engines.choose import load_engine
 from bert_embed.engines.protocol import Engine
 from bert_embed.pipeline.graph import build
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.runners.beam_flags import pipeline_options
@@ -109,7 +109,7 @@ def main() -> None:
     if args.workers:
         flags.append("--direct_running_mode=multi_processing")
         flags.append(f"--direct_num_workers={args.workers}")
-    options = EmbedOptions(
+    options = Options(
         input=(args.input,),
         output=args.output,
         model=args.model,
@@ -135,7 +135,8 @@ def main() -> None:
         load_engine=None if args.real else load_null,
     )
     run_pipeline(
-        pipeline_options(options, flags), partial(build, run=run, record=record, handler=handler)
+        pipeline_options(options.job, flags),
+        partial(build, run=run, record=record, handler=handler),
     )
 
 

@@ -234,10 +234,15 @@ def changed_spec(
     if recipe is None:
         return spec_with(spec, **changes)
     base = recipe_spec(one_text("recipe", recipe), config.num_hidden_layers)
+    check_recipe(recipe, changes)
+    return spec_with(base, **changes)
+
+
+def check_recipe(recipe: str, changes: Mapping[str, Any]) -> None:
+    """Checks that changes, of which None are none, leave alone what a recipe sets."""
     for name in _OF_RECIPES:
         if changes.get(name) is not None:
             raise SettingError("recipe", f"{recipe} sets {name}, give only one", name)
-    return spec_with(base, **changes)
 
 
 def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:

@@ -91,7 +91,7 @@ def day_words(given: argparse.Namespace) -> list[str]:
     source = given.input.replace("{day}", given.day)
     words = [f"--input={source}", f"--output={join(root, given.day)}", *given.flags]
     options = parse_embed(words)
-    configure_storage(options)
+    configure_storage(options.job)
     ready = given.ready.replace("{day}", given.day)
     for place in (ready, source):
         if place and not list_files(place):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from bert_embed.clusters.assign import MOST_CLUSTERS
 from bert_embed.clusters.keep import WHICH_TO_KEEP
+from bert_embed.pipeline.beam_words import check_beam_words
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
-from bert_embed.pipeline.parser import Parser, check_beam_flags, check_runner, program
+from bert_embed.pipeline.parser import Parser, program
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 
 _DESCRIPTIONS = {
     "cluster": "Clusters the vectors of a run by k-means on cosines. Also takes every option of "
@@ -35,7 +36,7 @@ class ClusterOptions:
         which_to_keep: One of `WHICH_TO_KEEP`.
         n_nearest: In how many clusters, at most, a vector is compared.
         overwrite: Whether to remove the files of another such job.
-        job: The runner and Beam's flags, with the two folders as input and output.
+        job: Where it runs.
     """
 
     command: str
@@ -47,7 +48,7 @@ class ClusterOptions:
     which_to_keep: str
     n_nearest: int
     overwrite: bool
-    job: EmbedOptions
+    job: RunnerOptions
 
 
 def cluster_parser(command: str) -> Parser:
@@ -116,15 +117,10 @@ def parse_clusters(command: str, arguments: Sequence[str]) -> ClusterOptions:
     """
     parser = cluster_parser(command)
     given, unknown = parser.parse_known_args(arguments)
-    job = EmbedOptions(
-        input=(given.embeddings,),
-        output=given.output,
-        overwrite=given.overwrite,
-        runner=given.runner,
-        beam_args=tuple(unknown),
-    )
-    check_beam_flags(parser, job, f"give DIR and OUT once; {command} takes no other words")
-    check_runner(given.runner)
+    job = RunnerOptions(given.runner, tuple(unknown))
+    flags = list(parser._option_string_actions)
+    alone = f"give DIR and OUT once; {command} takes no other words"
+    check_beam_words(unknown, flags, job, parser.prog, alone)
     _check_between("n_clusters", given.n_clusters, 1, MOST_CLUSTERS)
     _check_between("seed", given.seed, 0, _MOST_SEED)
     threshold = _threshold(given) if command == "dedup" else None

@@ -13,9 +13,9 @@ from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.pipeline.runners.worker_model import runs_here
 from bert_embed.results import granular_settings, read_run, vector_names
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
@@ -61,9 +61,10 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         StorageError: A store does not answer at this moment.
     """
     with usage_errors():
-        _check_places(options)
-        for_dataflow(options.job)
-        check_job_server(options.job)
+        for_dataflow(
+            options.job, Places((("DIR", options.embeddings),), (("OUT", options.output),))
+        )
+        check_job_server(options.job, connects=True)
         check_local_runner(options.job)
         configure_storage(options.job)
         folder = absolute(options.embeddings)
@@ -99,18 +100,6 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     return ClusterRun(options, job, files, source, _fingerprint(job, source))
 
 
-def _check_places(options: ClusterOptions) -> None:
-    """Refuses folders of this machine where the workers are elsewhere."""
-    if not options.job.is_dataflow:
-        return
-    for place, use in ((options.embeddings, "read"), (options.output, "write")):
-        if not is_remote(place):
-            raise UsageError(
-                f"{place} is on this machine, where Dataflow's workers cannot {use}; give a "
-                "folder in Cloud Storage, such as gs://my-bucket/vectors"
-            )
-
-
 def _read_source(given: str, folder: str) -> RunRecord:
     record = read_run(folder)
     if record is None:
@@ -141,7 +130,7 @@ def check_disk(run: ClusterRun) -> None:
     if is_remote(output):
         return
     free = shutil.disk_usage(nearest_folder(output)).free
-    if runs_here(run.options.job) and run.copy_bytes > free:
+    if run.options.job.runs_here and run.copy_bytes > free:
         raise UsageError(
             f"{run.options.output} has {free / 1e9:.1f} GB free, but copies of {run.job.rows:,} "
             f"vectors may take {run.copy_bytes / 1e9:.1f} GB until the job is done; choose another "

@@ -91,18 +91,17 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
 
 
 def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
-    options, model = run.options.job, run.source.settings["model"][:32]
+    job, model = run.options.job, run.source.settings["model"][:32]
     command = run.options.command
-    words = completed_flags(options, command, run.job.output, run.fingerprint, model)
+    words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
     work = partial(build_clusters, run=run, record=record)
-    given = pipeline_options(options, flags.words)
+    given = pipeline_options(job, flags.words)
     wait = not flags["no_wait_until_finish"]
-    if options.is_portable:
-        job = PortableJob.of(options, flags)
-        submitted = partial(records.note_job, run, record)
-        run_on_job_server(given, work, job, submitted, wait)
-    elif options.is_dataflow:
+    if job.is_portable:
+        submitted = PortableJob.of(job, flags)
+        run_on_job_server(given, work, submitted, partial(records.note_job, run, record), wait)
+    elif job.is_dataflow:
         pipeline = beam.Pipeline(options=given)
         work(pipeline)
         run_on_dataflow(pipeline, flags)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from bert_embed.pipeline.commands.call_options import named_as_in_python, without_dashes
 from bert_embed.pipeline.commands.start import (
     RunStopped,
     checked_run,
@@ -22,20 +21,20 @@ from bert_embed.pipeline.commands.start import (
 )
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import RunFailed
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.keywords import named_as_in_python, without_dashes
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.outcome import problem
 from bert_embed.pipeline.outputs.run_record import first_record
 from bert_embed.pipeline.progress.shown import Progress, in_notebook
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
-from bert_embed.pipeline.runners.worker_model import runs_here
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import read_record
 
 _WARNING = "warning: "  # how such lines of a summary begin
 
 
-def run_for_caller(options: EmbedOptions, shown: bool) -> dict[str, Any]:
+def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
     """Does what `bert_embed.embed` documents; `shown` says whether people read along."""
     with _undisturbed():
         with named_as_in_python():
@@ -78,7 +77,7 @@ def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
         error = stopped.__cause__
         assert error is not None
         if was_interrupted(error):
-            if runs_here(run.options):
+            if run.job.runs_here:
                 note_interruption(stopped)
             raise KeyboardInterrupt from None
         raise _failure(stopped, error) from None

@@ -1,20 +1,20 @@
-"""Makes the parameters of a Dataflow Flex Template from the flags, and flags from parameters.
+"""Makes the parameters of a Dataflow Flex Template from the flags, and options from parameters.
 
 The keys are those of a template's metadata in Dataflow's documentation (ParameterMetadata).
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_embed.pipeline.accelerators import ACCELERATORS
+from bert_embed.pipeline.config_file import combined, read_config
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.flags import AT_LEAST_ZERO, POSITIVE, Checked
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
+from bert_embed.pipeline.flags import POSITIVE, Whole
+from bert_embed.pipeline.options import DEFAULTS, FLAGS, Options
 from bert_embed.pipeline.parser import help_of
-from bert_embed.specs import CHUNKS
+from bert_embed.transforms.bigquery.client import looks_like_table
 
 METADATA = Path(__file__).resolve().parents[2] / "deploy" / "dataflow" / "metadata.json"
 # A template always runs on Dataflow, and its launcher shows no plan.
@@ -31,20 +31,7 @@ _PATTERNS = {
     "output": r"gs://[^\n\r]+",
     "tfrecord_output": r"gs://[^\n\r]+",
 }
-# Flags that require a value of another one: the page of a template shows them only then.
-_PARENTS = {
-    "output_table": ("output_format", ["bigquery"]),
-    "table_schema": ("output_format", ["bigquery"]),
-    "write_disposition": ("output_format", ["bigquery"]),
-    "stride": ("long_text", ["window"]),
-    "merge_windows": ("long_text", ["window"]),
-    **dict.fromkeys(("chunk_tokens", "chunk_overlap", "chunk_pooling"), ("chunk", list(CHUNKS))),
-    "right_fitting": (
-        "accelerator",
-        [name for name, each in ACCELERATORS.items() if each.device == "gpu"],
-    ),
-}
-_NEXT_PLACE = re.compile(r",(?=gs://)")
+_DAY = re.compile(r"\{[^{}]*\}")
 _WORKERS_IMAGE = {
     "name": "sdk_container_image",
     "label": "Image of the workers",
@@ -83,7 +70,7 @@ def metadata() -> dict[str, Any]:
 def _parameter(name: str) -> dict[str, Any]:
     flag, default = FLAGS[name], DEFAULTS[name]
     text = help_of(name)
-    several = "; several with commas" if flag.repeated else ""
+    several = "; several with commas" if flag.is_repeated else ""
     found: dict[str, Any] = {
         "name": name,
         "label": name.replace("_", " ").capitalize(),
@@ -96,10 +83,10 @@ def _parameter(name: str) -> dict[str, Any]:
     found |= _typed(name)
     if default not in (None, "", (), False):
         value = ",".join(default) if isinstance(default, tuple) else str(default)
-        found["defaultValue"] = value.lower() if flag.switch else value
-    if name in _PARENTS:
-        parent, values = _PARENTS[name]
-        found |= {"parentName": parent, "parentTriggerValues": values}
+        found["defaultValue"] = value.lower() if flag.is_switch else value
+    if flag.requires is not None:  # the page shows it only then
+        parent, values = flag.requires
+        found |= {"parentName": parent, "parentTriggerValues": list(values)}
     return found
 
 
@@ -110,42 +97,76 @@ def _group(title: str) -> str:
 
 def _typed(name: str) -> dict[str, Any]:
     flag = FLAGS[name]
-    if flag.switch:
+    if flag.is_switch:
         return {"paramType": "BOOLEAN"}
     if flag.choices is not None:
         options = [{"value": value, "label": value} for value in flag.choices]
         return {"paramType": "ENUM", "enumOptions": options}
     found: dict[str, Any] = {"paramType": _TYPES[name]} if name in _TYPES else {}
-    if flag.type in (POSITIVE, AT_LEAST_ZERO):
+    if isinstance(flag.kind, Whole):
         found["paramType"] = "NUMBER"
-    pattern = flag.type.pattern if isinstance(flag.type, Checked) else _PATTERNS.get(name)
+    pattern = getattr(flag.kind, "pattern", _PATTERNS.get(name))
     return found | ({"regexes": [f"^({pattern})$"]} if pattern else {})
 
 
-def template_arguments(words: Sequence[str]) -> list[str]:
-    """The command line of `embed` for the words with which a launcher starts a template.
-
-    Parameters that were left empty are dropped. Several files of one parameter become several
-    flags.
+def run_template(words: Sequence[str]) -> int:
+    """Runs `embed` with the words with which a launcher starts a template.
 
     Raises:
-        UsageError: A word is not `--name=value`.
-
-    >>> template_arguments(["--input=gs://b/x,gs://b/y,z", "--model=", "--normalize=true"])
-    ['--input=gs://b/x', '--input=gs://b/y,z', '--normalize=true']
+        InputError, StorageError: As `template_options` and `start`.
     """
-    return [flag for word in words for flag in _flags(word)]
+    options = template_options(words)
+    from bert_embed.pipeline.commands.start import start  # imports Beam
+
+    return start(options)
 
 
-def _flags(word: str) -> Iterator[str]:
-    name, given, value = word.partition("=")
-    if not name.startswith("--"):
-        raise UsageError(f"{word} is not name=value, as a template's parameters must be")
-    flag = FLAGS.get(name.removeprefix("--"))
-    if flag is not None and flag.repeated and value:
-        yield from (f"{name}={each}" for each in _NEXT_PLACE.split(value))
-    elif value or not given:  # the launcher's own switches have no value
-        yield word
+def template_options(words: Sequence[str]) -> Options:
+    """The options for the words with which a launcher starts a template.
+
+    Parameters that were left empty are dropped; those that are none of ours are Beam's flags.
+
+    Raises:
+        InputError: A word is not `--name=value`, or its parameter is unknown or wrong.
+    """
+    values: dict[str, Any] = {}
+    beam_args: list[str] = []
+    config = None
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            raise UsageError(f"{word} is not name=value, as a template's parameters must be")
+        if equals and not value:
+            continue
+        if name == "config":
+            config = read_config(value)
+        elif name not in FLAGS:
+            beam_args.append(word)
+        elif FLAGS[name].is_repeated:
+            values[name] = [*values.get(name, ()), *_places(value)]
+        else:  # the launcher's own switches have no value
+            values[name] = value if equals else True
+    flags = [f"--{name}" for name in FLAGS]
+    options = combined(values, config, beam_args, flags, "bert-embed embed")
+    options.require("input", "output")
+    return options
+
+
+def _places(text: str) -> list[str]:
+    """The places in a text with commas, which a file's name may hold, too.
+
+    >>> _places("gs://b/x,gs://b/y,z,my-project.d.t")
+    ['gs://b/x', 'gs://b/y,z', 'my-project.d.t']
+    """
+    first, *others = text.split(",")
+    places = [first]
+    for part in others:
+        # A table may be named by its day.
+        if part.startswith("gs://") or looks_like_table(_DAY.sub("1", part)):
+            places.append(part)
+        else:
+            places[-1] += f",{part}"
+    return places
 
 
 def metadata_text() -> str:

@@ -19,8 +19,8 @@ Every flag of `embed`. `tokenize` takes those that are marked. This page is gene
 
 - A switch is `--normalize` or `--no_normalize`, or takes a value: `--normalize=false`. In a
   name, dashes are read as underscores. `--help` lists the everyday flags, `--help all` every flag.
-- `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. Lists are
-  joined by commas; where a flag can be repeated, each entry is one flag. The command line wins.
+- `--config FILE` reads flags from a YAML file, one `name: value` a line, without dashes. A switch
+  is true or false, several values are a list. The command line wins.
 - Every option of Apache Beam and its runners is a flag, too."""
 
 
@@ -37,7 +37,9 @@ def _lines() -> Iterator[str]:
         yield from ("| flag | value | `tokenize` | meaning |", "|---|---|---|---|")
         for name, flag in FLAGS.items():
             if flag.group == group:
-                value = "switch" if flag.switch else flag.metavar or ", ".join(flag.choices or ())
+                value = (
+                    "switch" if flag.is_switch else flag.metavar or ", ".join(flag.choices or ())
+                )
                 cells = (f"`--{name}`", value, "" if flag.embed_only else "yes", help_of(name))
                 yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -5,11 +5,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
-from bert_embed.pipeline.checks import check_contradictions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.graph import run_job
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.outputs.outcome import problem
 from bert_embed.pipeline.outputs.report_text import (
@@ -26,7 +25,6 @@ from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
 from bert_embed.pipeline.resolve.load import with_folder
 from bert_embed.pipeline.run import EmbedRun
-from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_plan import dataflow_lines
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
@@ -35,7 +33,7 @@ from bert_embed.pipeline.runners.job_errors import (
     was_interrupted,
 )
 from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_notes
-from bert_embed.pipeline.runners.worker_model import precision_lines, runs_here
+from bert_embed.pipeline.runners.worker_model import precision_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
 from bert_embed.storage.plurals import counted_of
@@ -56,7 +54,7 @@ class RunStopped(Exception):
         self.run, self.record, self.markers = run, record, markers
 
 
-def start(options: EmbedOptions) -> ExitCode:
+def start(options: Options) -> ExitCode:
     """Prepares a run, runs it unless it is complete, and reports what came out.
 
     Raises:
@@ -85,16 +83,14 @@ def start(options: EmbedOptions) -> ExitCode:
     return ExitCode.TOO_MANY_REJECTED
 
 
-def checked_run(options: EmbedOptions) -> EmbedRun:
-    """Returns the run that options ask for; UsageError and StorageError as `start` raises them."""
-    options = with_dates(options)
-    check_contradictions(options)
-    return prepare(for_dataflow(with_folder(options)))
+def checked_run(options: Options) -> EmbedRun:
+    """Returns the run that options ask for; InputError and StorageError as `start` raises them."""
+    return prepare(with_folder(with_dates(options)))
 
 
 def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
-    return [*plan_lines(run), *precision_lines(run.options), *dataflow_lines(run)]
+    return [*plan_lines(run), *precision_lines(run.job), *dataflow_lines(run)]
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -103,7 +99,7 @@ def forecast(run: EmbedRun) -> list[str]:
     Raises:
         UsageError, StorageError: The output could not be used.
     """
-    return [*plan_of(run), *run_record.forecast(run), *server_notes(run.options)]
+    return [*plan_of(run), *run_record.forecast(run), *server_notes(run.job)]
 
 
 def end_of(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
@@ -179,7 +175,7 @@ def _run(run: EmbedRun, record: RunRecord, progress: Progress, tell: Callable[..
 
 def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
-    if runs_here(run.options):
+    if run.job.runs_here:
         warn("", *note_interruption(stopped))
         finished = len({block for block, _ in run.folder.report_parts()})
         state = (

@@ -2,15 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
-from bert_embed.pipeline.commands.start import start
+from bert_embed.pipeline.commands.start import checked_run, start
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.run_record import mark_incomplete
-from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import HIDDEN
 from bert_embed.run_record import RunRecord, read_record
@@ -79,7 +77,7 @@ def prepare_repair(
     Raises:
         UsageError: The run cannot start, or its input, model or program has changed.
     """
-    run = prepare(_options(folder, record))
+    run = checked_run(_options(folder, record))
     if run.fingerprint != record.run:
         raise UsageError(
             f"{folder.path} cannot be repaired: its input, model or program has changed since it "
@@ -99,25 +97,17 @@ def _part(name: str) -> tuple[int, int] | None:
     return found and (found.block, found.part)
 
 
-def _options(folder: OutputFolder, record: RunRecord) -> EmbedOptions:
-    """The options of a run, with the absolute paths in its record."""
+def _options(folder: OutputFolder, record: RunRecord) -> Options:
+    """The options of a run, as its record has them."""
     stored = record.options
     if HIDDEN in str(stored):
         raise UsageError(
             f"{folder.path} cannot be repaired without its command: run.json holds no secrets; "
             "remove the listed files and run the command again"
         )
-    names = {field.name for field in fields(EmbedOptions)}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in stored.items()
-        if name in names
-    }
-    values |= {"output": folder.path, "overwrite": False, "dry_run": False}
-    if values.get("input"):
-        values["input"] = record.input.patterns
-    if values.get("tfrecord_output"):
-        values["tfrecord_output"] = folder.examples
+    places: dict[str, Any] = {"output": folder.path}
+    if stored.get("tfrecord_output"):
+        places["tfrecord_output"] = folder.examples
     # Not as given: a folder of runs may hold later ones now.
-    values["skip_existing"] = tuple(each.output for each in record.input.earlier)
-    return EmbedOptions(**values)
+    places["skip_existing"] = tuple(each.output for each in record.input.earlier)
+    return Options.from_record(stored, **places)

@@ -5,26 +5,27 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
-from bert_embed.pipeline.checks import check_contradictions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.estimate.figures import Figures, figures_of
 from bert_embed.pipeline.estimate.prices import Cost, Prices, costs, read_prices
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
 from bert_embed.pipeline.estimate.speed import Speed, measured_speed
-from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.prepare import planned_run
 from bert_embed.pipeline.resolve.dates import with_dates
 from bert_embed.pipeline.resolve.sizes import Widths, estimated_sizes
 from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
 
@@ -62,7 +63,7 @@ class Estimate:
         return row | {"prices": {name: row["prices"][name] for name in names}}
 
 
-def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
+def run_estimate(options: Options, own: argparse.Namespace) -> int:
     """Runs `estimate`.
 
     Args:
@@ -77,7 +78,6 @@ def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
         StorageError: A store does not answer.
     """
     options = with_dates(options)
-    check_contradictions(options)
     prices = read_prices(own.prices)
     if options.query is not None or (options.reads_table and options.limit is not None):
         raise UsageError(
@@ -85,11 +85,10 @@ def run_estimate(options: EmbedOptions, own: argparse.Namespace) -> int:
             "as --input, without --query and --limit"
         )
     nowhere = os.path.join(tempfile.gettempdir(), _NOWHERE)
-    output = options.output or nowhere
-    options = replace(options, output=output, runner=DEFAULT_RUNNER, accelerator=None)
+    job = RunnerOptions(device=options.device, precision=options.precision, threads=options.threads)
     with usage_errors():
-        configure_storage(options)
-        run = planned_run(options)
+        configure_storage(options.job)
+        run = planned_run(options, absolute(options.output or nowhere), job)
         with RedactErrors("read the sample"):
             sample = sample_of(run)
     found = _estimate(run, sample, prices, own.seconds)

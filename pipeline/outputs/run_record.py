@@ -5,10 +5,10 @@ import platform
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, FLAGS, EmbedOptions
+from bert_embed.pipeline.options import EXAMPLES, FLAGS, Options
 from bert_embed.pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
 from bert_embed.pipeline.outputs.outcome import embedded_nothing, summary, with_faster_speed
 from bert_embed.pipeline.run import EmbedRun
@@ -47,7 +47,7 @@ _PACKAGES = (
 _MOST_PATHS = 20  # of the input that are listed by name
 
 
-def record_of_output(options: EmbedOptions, output: str) -> RunRecord | None:
+def record_of_output(options: Options, output: str) -> RunRecord | None:
     """The record in the folder that --output names, or None if there is none.
 
     Raises:
@@ -230,14 +230,14 @@ def _refusal(run: EmbedRun, found: RunRecord) -> str:
 
 def first_record(run: EmbedRun) -> RunRecord:
     """The record of a run that begins."""
-    given = {name: value for name, value in asdict(run.options).items() if value != DEFAULTS[name]}
+    given = run.options.recorded()
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return RunRecord(
         status="running",
         run=run.fingerprint,
         started=now(),
         model=RunModel(
-            name=hide_secrets(run.options.model),
+            name=hide_secrets(given.get("model", run.options.model)),
             fingerprint=run.bundle.fingerprint,
             source=hide_secrets(run.bundle.source),
         ),

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.storage.files import is_remote
 from bert_embed.transforms.read.columns import Columns, no_column
 from bert_embed.transforms.read.extra import (
@@ -30,7 +30,7 @@ _FIRST_RECORDS = 100
 _RECORDS = "JSON lines, CSV and Parquet"
 
 
-def named_columns(options: EmbedOptions) -> Columns:
+def named_columns(options: Options) -> Columns:
     """The columns as the options name them."""
     spans = None
     if "span" in options.granularity:
@@ -44,7 +44,7 @@ def named_columns(options: EmbedOptions) -> Columns:
     )
 
 
-def input_columns(options: EmbedOptions, files: list[InputFile]) -> Columns:
+def input_columns(options: Options, files: list[InputFile]) -> Columns:
     """Which fields hold text, id and extra columns, by first records, headers and schemas."""
     columns = named_columns(options)
     formats = {file.format for file in files}
@@ -77,7 +77,7 @@ def _id_type(columns: Columns, files: list[InputFile]) -> str:
     return str(kind) if kind is not None and pa.types.is_integer(kind) else "string"
 
 
-def _refuse_columns(options: EmbedOptions, columns: Columns) -> None:
+def _refuse_columns(options: Options, columns: Columns) -> None:
     for flag in ("text_column", "id_column", "text_b_column", "extra_columns"):
         if getattr(options, flag):
             raise UsageError(f"--{flag} is for {_RECORDS}, but the input is plain text")

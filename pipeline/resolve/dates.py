@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 
 _PLACES = ("input", "query", "output", "output_table", "tfrecord_output", "skip_existing")
 _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
 _ISO = "%Y-%m-%d"
 
 
-def with_dates(options: EmbedOptions, now: datetime.datetime | None = None) -> EmbedOptions:
+def with_dates(options: Options, now: datetime.datetime | None = None) -> Options:
     """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.run_record import RunRecord, check_settings, read_record
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
@@ -20,14 +20,14 @@ _ROW_BYTES = 256  # about the least that a document's vector takes
 _GLOB = frozenset("*?[")
 
 
-def check_formats(options: EmbedOptions, formats: set[str]) -> None:
+def check_formats(options: Options, formats: set[str]) -> None:
     """Refuses input whose ids and texts cannot be read before the work begins."""
     if "bigquery" in formats and options.check_ids:
         raise UsageError("--check_ids is not available for BigQuery: count the ids with a query")
 
 
 def earlier_outputs(
-    options: EmbedOptions, output: str, vectors: Mapping[str, Any]
+    options: Options, output: str, vectors: Mapping[str, Any]
 ) -> tuple[EarlierOutput, ...]:
     """The outputs that --skip_existing names, in order, each once; not the run's own `output`."""
     folders: dict[str, None] = {}

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.specs import TextSpec
 from bert_embed.storage.files import read_bytes
 from bert_embed.transforms.examples.check import ExampleReading
@@ -37,7 +37,7 @@ def are_examples(files: Sequence[InputFile]) -> bool:
     return kinds == {"tfrecord"}
 
 
-def example_settings(options: EmbedOptions, files: Sequence[InputFile]) -> ExampleSettings | None:
+def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSettings | None:
     """How the examples were tokenized, by their `examples.json`; None without such a file."""
     for name in _OF_TEXTS:
         if getattr(options, name) is not None:
@@ -84,7 +84,7 @@ def _differences(one: ExampleSettings | None, other: ExampleSettings | None) -> 
     return ", ".join(name for name in differ if name != "run")
 
 
-def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> EmbedOptions:
+def with_long_text(options: Options, settings: ExampleSettings | None) -> Options:
     """The options with the --long_text that the examples were tokenized with."""
     long_text = settings.long_text if settings is not None else "truncate"
     if options.long_text not in ("truncate", long_text):
@@ -92,9 +92,7 @@ def with_long_text(options: EmbedOptions, settings: ExampleSettings | None) -> E
     return replace(options, long_text=long_text)
 
 
-def text_options(
-    options: EmbedOptions, settings: ExampleSettings | None, bundle: Bundle
-) -> EmbedOptions:
+def text_options(options: Options, settings: ExampleSettings | None, bundle: Bundle) -> Options:
     """The options with all settings that the examples were tokenized with."""
     offered = _OFFERED if settings is None else (*_OFFERED, *settings.granularity)
     for kind in options.granularity:

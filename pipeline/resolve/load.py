@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 from bert_embed.bundle.cache import cache_folder
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.resolve.tables import job_project
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
@@ -23,7 +23,7 @@ from bert_embed.transforms.bigquery.table_load import KindLoad, TableLoad
 from bert_embed.transforms.bigquery.tables import check_table
 
 
-def with_folder(options: EmbedOptions) -> EmbedOptions:
+def with_folder(options: Options) -> Options:
     """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
 
     The folder is below `--temp_location`, else in this machine's cache. Its name depends on the

@@ -4,7 +4,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.run_record import QueryRows
 from bert_embed.transforms.bigquery.client import (
@@ -24,9 +24,9 @@ _KEPT_DAYS = 7
 
 
 def query_rows(
-    client: "Client", options: EmbedOptions, output: str
+    client: "Client", query: str, options: Options, output: str
 ) -> tuple[TableName, QueryRows | None]:
-    """The rows of a `--query`, which runs unless an earlier attempt of this run did it.
+    """The rows of a query, which runs unless an earlier attempt of this run did it.
 
     The table's name follows from the query and the output folder. While the folder holds an
     unfinished run, the same command reads the same rows again; our own dataset keeps them for
@@ -42,10 +42,9 @@ def query_rows(
             expired.
         ValueError: The query is wrong, or its dataset is not available.
     """
-    assert options.query is not None
     with translate_errors("--query"):
-        location = _checked_location(client, options.query)
-    name = _name(client, options, output, location)
+        location = _checked_location(client, query)
+    name = _name(client, query, options.temp_dataset, output, location)
     with translate_errors(f"--temp_dataset {name.dataset}"):
         exists = get_table(client, name) is not None
     found = record_of_output(options, output)
@@ -66,7 +65,7 @@ def query_rows(
         with translate_errors(f"--temp_dataset {name.dataset}"):
             _make_dataset(client, name, location, given=options.temp_dataset is not None)
         with translate_errors("--query"):
-            _run(client, options.query, name, location)
+            _run(client, query, name, location)
     return name, None
 
 
@@ -81,12 +80,14 @@ def _checked_location(client: "Client", query: str) -> str:
     return job.location or "US"
 
 
-def _name(client: "Client", options: EmbedOptions, output: str, location: str) -> TableName:
+def _name(
+    client: "Client", query: str, temp_dataset: str | None, output: str, location: str
+) -> TableName:
     place = location.lower().replace("-", "_")
-    dataset = options.temp_dataset or f"{_DATASET}_{place}"
+    dataset = temp_dataset or f"{_DATASET}_{place}"
     if "." not in dataset.replace(":", "."):
         dataset = f"{client.project}.{dataset}"
-    digest = hashlib.sha256(f"{options.query}\n{output}".encode()).hexdigest()[:24]
+    digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
     return table_name(f"{dataset}.query_{digest}", "--temp_dataset")
 
 

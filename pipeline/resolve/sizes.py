@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.pipeline.options import EXAMPLES, EmbedOptions
+from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
@@ -105,7 +105,7 @@ def estimated_documents(files: list[InputFile], limit: int | None) -> int:
 def estimated_sizes(
     documents: int,
     text_bytes: int,
-    options: EmbedOptions,
+    options: Options,
     widths: Widths,
     tokens: int | None = None,
 ) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.resolve.columns import check_extra_name, named_columns
 from bert_embed.transforms.bigquery.client import check_column
 from bert_embed.transforms.read.columns import Columns, no_column
@@ -36,7 +36,7 @@ _TYPES = _LISTED | {
 }
 
 
-def table_columns(options: EmbedOptions, schema: list["SchemaField"], shown: str) -> Columns:
+def table_columns(options: Options, schema: list["SchemaField"], shown: str) -> Columns:
     """The columns that the options name; each exists and has a usable type.
 
     They are compared with the table's schema; messages show the table as `shown`.

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.resolve.queries import query_rows
 from bert_embed.pipeline.resolve.table_columns import table_columns
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
@@ -67,7 +67,7 @@ class TableInput:
         return replace(self.request, blocks=block_count(self.request.bytes, block_bytes))
 
 
-def job_project(options: EmbedOptions, table: TableName | None) -> str:
+def job_project(options: Options, table: TableName | None) -> str:
     """The project that runs jobs and pays: `--project`, else the table's own project."""
     project = BeamFlags.of(options.beam_args)["project"] or (table and table.project)
     if not project:
@@ -75,7 +75,7 @@ def job_project(options: EmbedOptions, table: TableName | None) -> str:
     return str(project)
 
 
-def find_input(options: EmbedOptions, output: str) -> TableInput | None:
+def find_input(options: Options, output: str) -> TableInput | None:
     """The table to read, the query's result if there is a query; None if the input is files."""
     if not options.reads_table:
         return None
@@ -88,17 +88,19 @@ def find_input(options: EmbedOptions, output: str) -> TableInput | None:
             )
     shown = "--query" if name is None else f"--input {name}"
     with bigquery_client(job_project(options, name)) as client:
+        query = options.query
         if options.limit is not None:
-            name, options = None, replace(options, query=_first_rows(options, name))
-        if name is None:
-            name, expired = query_rows(client, options, output)
+            name, query = None, _first_rows(options, name)
+        if query is not None:
+            name, expired = query_rows(client, query, options, output)
             if expired is not None:
                 return _expired_input(client, name, expired, options)
         with translate_errors(f"{shown} cannot be read"):
-            return _table_input(client, name, shown, options)
+            assert name is not None
+            return _table_input(client, name, shown, options, expires=query is not None)
 
 
-def _first_rows(options: EmbedOptions, name: TableName | None) -> str:
+def _first_rows(options: Options, name: TableName | None) -> str:
     """A query for as many rows of the table, or of the query, as `--limit` says.
 
     Which rows these are is up to BigQuery. They are kept like those of any query, so that the same
@@ -110,7 +112,7 @@ def _first_rows(options: EmbedOptions, name: TableName | None) -> str:
 
 
 def _table_input(
-    client: "Client", name: TableName, shown: str, options: EmbedOptions
+    client: "Client", name: TableName, shown: str, options: Options, expires: bool
 ) -> TableInput:
     table = get_table(client, name)
     if table is None:
@@ -132,12 +134,11 @@ def _table_input(
         columns=columns,
     )
     schema = tuple(field.to_api_repr() for field in table.schema)
-    expires = options.query is not None
     return TableInput(request, table.modified.timestamp(), schema, expires)
 
 
 def _expired_input(
-    client: "Client", name: TableName, kept: QueryRows, options: EmbedOptions
+    client: "Client", name: TableName, kept: QueryRows, options: Options
 ) -> TableInput:
     """The table as a complete run read it, from which the same fingerprint follows."""
     from google.cloud.bigquery import SchemaField

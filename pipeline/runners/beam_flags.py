@@ -11,7 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from bert_embed.pipeline.accelerators import accelerator_type, device_of
-from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 
 ONE_PROCESS = "no_use_multiple_sdk_containers"
 # Runners that may download another runner and start that.
@@ -116,16 +116,16 @@ def _after(values: Sequence[str] | None, start: str) -> str | None:
     return next((word.removeprefix(start) for word in values or () if word.startswith(start)), None)
 
 
-def configure_storage(options: EmbedOptions) -> None:
+def configure_storage(job: RunnerOptions) -> None:
     """Makes Beam's file systems use the given flags, such as the account to act for."""
-    if options.beam_args:
-        FileSystems.set_options(PipelineOptions(list(options.beam_args)))
+    if job.beam_args:
+        FileSystems.set_options(PipelineOptions(list(job.beam_args)))
 
 
-def pipeline_options(options: EmbedOptions, flags: Sequence[str]) -> PipelineOptions:
-    """Beam's options for a job with these flags of Beam, and the runner that the options name."""
-    name = options.runner
-    if options.runner_name in SWITCHING:
+def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOptions:
+    """Beam's options for a job with these flags of Beam, on its runner."""
+    name = job.runner
+    if job.name in SWITCHING:
         _logger.warning(
             "--runner %s would take the runner that it can download; this run takes %s",
             name,

@@ -16,69 +16,73 @@ from bert_embed.pipeline.accelerators import (
     CPU_MACHINE_TYPE,
     FITTED_MACHINE_TYPE,
 )
-from bert_embed.pipeline.options import EmbedOptions
 from bert_embed.pipeline.run import EmbedRun
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
-from bert_embed.pipeline.runners.dataflow_checks import check_dataflow
+from bert_embed.pipeline.runners.dataflow_checks import Places, check_dataflow
 from bert_embed.pipeline.runners.job_errors import JobFailed, JobGoesOn
-from bert_embed.pipeline.runners.worker_model import runs_here
 
 _LOG = logging.getLogger(__name__)
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
-def for_dataflow(options: EmbedOptions) -> EmbedOptions:
-    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator."""
-    if not options.is_dataflow:
-        return options
-    given = BeamFlags.of(options.beam_args)
-    check_dataflow(options, given)
-    chosen = ACCELERATORS.get(options.accelerator or "")
+def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
+    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator.
+
+    Args:
+        job: Where it runs.
+        places: What it reads and writes.
+    """
+    if not job.is_dataflow:
+        return job
+    given = BeamFlags.of(job.beam_args)
+    check_dataflow(job, given, places)
+    chosen = ACCELERATORS.get(job.accelerator or "")
     device = chosen.device if chosen else given.device
-    return replace(options, device=device) if device else options
+    return replace(job, device=device) if device else job
 
 
-def model_hints(options: EmbedOptions) -> dict[str, str]:
+def model_hints(job: RunnerOptions) -> dict[str, str]:
     """Resource hints for the model's steps, with --right_fitting only."""
-    chosen = ACCELERATORS.get(options.accelerator or "")
-    return {"accelerator": chosen.hint} if chosen and options.right_fitting else {}
+    chosen = ACCELERATORS.get(job.accelerator or "")
+    return {"accelerator": chosen.hint} if chosen and job.right_fitting else {}
 
 
-def model_threads(options: EmbedOptions) -> int | None:
+def model_threads(job: RunnerOptions) -> int | None:
     """Threads of a model on workers: one where Dataflow starts a process per core."""
-    accelerated = options.device in ("gpu", "tpu")
-    if options.threads is not None or not options.is_dataflow or accelerated:
-        return options.threads
-    return None if BeamFlags.of(options.beam_args).one_process else 1
+    accelerated = job.device in ("gpu", "tpu")
+    if job.threads is not None or not job.is_dataflow or accelerated:
+        return job.threads
+    return None if BeamFlags.of(job.beam_args).one_process else 1
 
 
 def job_flags(run: EmbedRun) -> list[str]:
     """Beam's flags of a run's job: as given, followed by our defaults for the others."""
     model = run.bundle.fingerprint[:32]
-    return completed_flags(run.options, run.options.command, run.output, run.fingerprint, model)
+    return completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
 
 
 def completed_flags(
-    options: EmbedOptions, command: str, output: str, fingerprint: str, model: str
+    job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
 ) -> list[str]:
     """Beam's flags of a command's job, likewise.
 
     Args:
-        options: The runner, and Beam's flags as given.
+        job: The runner, and Beam's flags as given.
         command: Its name, which the job's name holds.
         output: Folder that the job writes to.
         fingerprint: Of what it writes.
         model: Beginning of the model's fingerprint.
     """
-    words = list(options.beam_args)
-    if runs_here(options):
+    words = list(job.beam_args)
+    if job.runs_here:
         return words
     given = BeamFlags.of(words)
     if not given["job_name"]:
         # The service refuses a second job of this name for the same output.
         place = hashlib.sha256(output.encode()).hexdigest()
         words.append(f"--job_name=bert-{command}-{fingerprint[:12]}-{place[:6]}")
-    if not options.is_dataflow:
+    if not job.is_dataflow:
         return words
     labels = {
         "application": "bert-embed",
@@ -87,18 +91,18 @@ def completed_flags(
         "model": model,
     }
     own = [f"--labels={name}={value}" for name, value in labels.items() if name not in given.labels]
-    return [*words, *own, *_workers(options, given)]
+    return [*words, *own, *_workers(job, given)]
 
 
-def _workers(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _workers(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     if given.image and given["sdk_location"] in (None, "default"):
         yield "--sdk_location=container"
-    chosen = ACCELERATORS.get(options.accelerator or "")
-    if chosen and not options.right_fitting:
+    chosen = ACCELERATORS.get(job.accelerator or "")
+    if chosen and not job.right_fitting:
         yield f"--dataflow_service_options={chosen.service_option}"
     if not given["machine_type"] and not given.accelerator_type and not given.prime:
         machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
-        yield f"--machine_type={FITTED_MACHINE_TYPE if options.right_fitting else machine}"
+        yield f"--machine_type={FITTED_MACHINE_TYPE if job.right_fitting else machine}"
     accelerated = chosen is not None or given.accelerator_type is not None
     if not given["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"

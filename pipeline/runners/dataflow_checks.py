@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bert_embed.pipeline.accelerators import (
     ACCELERATORS,
@@ -12,42 +13,54 @@ from bert_embed.pipeline.accelerators import (
     family_of,
 )
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import ONE_PROCESS, BeamFlags
 from bert_embed.storage.files import is_remote
 from bert_embed.storage.packages import requires
-from bert_embed.transforms.bigquery.client import looks_like_table
 
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][-_a-z0-9]{0,62}"), re.compile(r"[-_a-z0-9]{0,63}")
 _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 
-def check_dataflow(options: EmbedOptions, given: BeamFlags) -> None:
+@dataclass(frozen=True)
+class Places:
+    """The files and folders that a job reads and writes, each with the setting that names it.
+
+    Attributes:
+        read: What its workers read.
+        written: Where they write.
+    """
+
+    read: tuple[tuple[str, str], ...]
+    written: tuple[tuple[str, str], ...]
+
+
+def check_dataflow(job: RunnerOptions, given: BeamFlags, places: Places) -> None:
     """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
-    if places := list(_places(options, given)):
+    if problems := [*_service(given), *_local_places(places)]:
         # Most lack several at first.
-        raise UsageError("; ".join([*places, *_packaging(options, given)]))
+        raise UsageError("; ".join([*problems, *_packaging(job, given)]))
     for check in (_naming, _network, _accelerators, _devices, _machines, _packaging):
-        for problem in check(options, given):
+        for problem in check(job, given):
             raise UsageError(problem)
     with requires("--runner DataflowRunner", "apache-beam[gcp]"):
         import google.cloud.dataflow  # noqa: F401
 
 
-def _type_name(options: EmbedOptions, given: BeamFlags) -> str | None:
+def _type_name(job: RunnerOptions, given: BeamFlags) -> str | None:
     """The service's name of the requested accelerator."""
-    chosen = ACCELERATORS.get(options.accelerator or "")
+    chosen = ACCELERATORS.get(job.accelerator or "")
     return chosen.type if chosen else given.accelerator_type
 
 
-def _device(options: EmbedOptions, given: BeamFlags) -> str | None:
+def _device(job: RunnerOptions, given: BeamFlags) -> str | None:
     """The `--device` that computes on it."""
-    type_name = _type_name(options, given)
+    type_name = _type_name(job, given)
     return device_of(type_name) if type_name else None
 
 
-def _places(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _service(given: BeamFlags) -> Iterator[str]:
     if not is_remote(given["temp_location"] or ""):
         yield (
             "--temp_location is missing: --runner DataflowRunner requires a folder in Cloud "
@@ -60,26 +73,24 @@ def _places(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
         yield "--project is missing: give the project that pays for the Dataflow job"
     if not given.region:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
-    if not is_remote(options.output):
-        yield (
-            f"--output {options.output} is on this machine, where Dataflow's workers cannot "
-            "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
-        )
-    folders = {
-        "input": () if options.reads_table else options.input,
-        "skip_existing": [each for each in options.skip_existing if not looks_like_table(each)],
-        "tfrecord_output": [options.tfrecord_output] if options.tfrecord_output else [],
-    }
-    for name, places in folders.items():
-        for place in places:
-            if not is_remote(place):
-                yield (
-                    f"--{name} {place} is on this machine, where Dataflow's workers cannot "
-                    "read; copy it to Cloud Storage and give its gs:// address"
-                )
 
 
-def _naming(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _local_places(places: Places) -> Iterator[str]:
+    for setting, place in places.written:
+        if not is_remote(place):
+            yield (
+                f"{setting} {place} is on this machine, where Dataflow's workers cannot "
+                "write; give a folder in Cloud Storage, such as gs://my-bucket/vectors"
+            )
+    for setting, place in places.read:
+        if not is_remote(place):
+            yield (
+                f"{setting} {place} is on this machine, where Dataflow's workers cannot "
+                "read; copy it to Cloud Storage and give its gs:// address"
+            )
+
+
+def _naming(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     name = given["job_name"]
     if name and not _JOB_NAME.fullmatch(name):
         yield (
@@ -102,7 +113,7 @@ def _naming(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
         yield "--update is for streaming jobs; a run continues with the same command"
 
 
-def _network(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _network(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     if {"--use_public_ips", "--no_use_public_ips"} <= set(given.words):
         yield "--use_public_ips conflicts with --no_use_public_ips, give only one"
     least, most = given["num_workers"], given["max_num_workers"]
@@ -113,24 +124,22 @@ def _network(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
         yield f"--num_workers {least} is more than --max_num_workers {most}"
 
 
-def _accelerators(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _accelerators(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     by_job, hinted = given.worker_accelerator, given.hinted_accelerator
-    if options.accelerator:
+    if job.accelerator:
         for flag, value in (
             ("--dataflow_service_options worker_accelerator", by_job),
             ("--resource_hints accelerator", hinted),
         ):
             if value:
-                yield f"--accelerator {options.accelerator} conflicts with {flag}, give only one"
-    elif options.right_fitting:
-        yield "--right_fitting requires --accelerator, which names what the model's steps get"
+                yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
     if by_job and hinted:
         yield (
             "--dataflow_service_options worker_accelerator conflicts with --resource_hints "
             "accelerator: the service takes one or the other"
         )
-    device = _device(options, given)
-    by_hint = options.right_fitting or hinted
+    device = _device(job, given)
+    by_hint = job.right_fitting or hinted
     if device == "tpu" and by_hint:
         yield "a TPU is for every worker of a job: leave --right_fitting and resource hints out"
     if by_hint and given["flexrs_goal"]:
@@ -156,29 +165,29 @@ def _processes(device: str | None, given: BeamFlags) -> Iterator[str]:
         )
 
 
-def _devices(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
-    device, flag = _device(options, given), f"--accelerator {options.accelerator}"
-    named = flag if options.accelerator else given.accelerator_type
-    if device is None and options.device in _NOT_ON:
+def _devices(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
+    device, flag = _device(job, given), f"--accelerator {job.accelerator}"
+    named = flag if job.accelerator else given.accelerator_type
+    if device is None and job.device in _NOT_ON:
         yield (
-            f"--device {options.device} requires workers with one: give --accelerator, such as "
-            f"{'v5e' if options.device == 'tpu' else 'l4'}"
+            f"--device {job.device} requires workers with one: give --accelerator, such as "
+            f"{'v5e' if job.device == 'tpu' else 'l4'}"
         )
-    if device is not None and options.device not in ("auto", device):
+    if device is not None and job.device not in ("auto", device):
         yield (
-            f"--device {options.device} would leave {named} idle; give --device {device}, or "
+            f"--device {job.device} would leave {named} idle; give --device {device}, or "
             "leave the accelerator out"
         )
-    if device is not None and options.precision in _NOT_ON[device]:
+    if device is not None and job.precision in _NOT_ON[device]:
         yield (
-            f"--precision {options.precision} is not available on {named}; give --precision "
+            f"--precision {job.precision} is not available on {named}; give --precision "
             "bfloat16, or leave it out for float32"
         )
 
 
-def _machines(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
-    chosen = ACCELERATORS.get(options.accelerator or "")
-    type_name = _type_name(options, given)
+def _machines(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
+    chosen = ACCELERATORS.get(job.accelerator or "")
+    type_name = _type_name(job, given)
     if type_name is None:
         return
     disk = given["disk_size_gb"]
@@ -187,7 +196,7 @@ def _machines(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
             f"--disk_size_gb {disk} is too small for the image and the driver; give "
             f"{LEAST_ACCELERATOR_DISK_GB} or more"
         )
-    if options.right_fitting:
+    if job.right_fitting:
         return  # then --machine_type is for the workers of the other steps
     machine, family = given["machine_type"], family_of(type_name)
     if machine and family and not machine.startswith(family):
@@ -201,7 +210,7 @@ def _machines(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
         )
 
 
-def _packaging(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
+def _packaging(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     for name in ("setup_file", "requirements_file"):
         if given[name] and not os.path.isfile(given[name]):
             yield f"--{name} {given[name]} does not exist"
@@ -210,7 +219,7 @@ def _packaging(options: EmbedOptions, given: BeamFlags) -> Iterator[str]:
             yield f"--extra_package {package} does not exist"
     if given.image:
         return
-    type_name = _type_name(options, given)
+    type_name = _type_name(job, given)
     if type_name:
         libraries = "a TPU's" if device_of(type_name) == "tpu" else "CUDA's"
         yield (

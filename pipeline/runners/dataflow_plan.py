@@ -10,11 +10,11 @@ from bert_embed.pipeline.secrets import hide_in_flags
 
 def dataflow_lines(run: EmbedRun) -> list[str]:
     """The job that would be submitted, by its flags alone; [] for other runners."""
-    if not run.options.is_dataflow:
+    if not run.job.is_dataflow:
         return []
     flags = job_flags(run)
     given = BeamFlags.of(flags)
-    added = hide_in_flags(flags[len(run.options.beam_args) :])
+    added = hide_in_flags(flags[len(run.job.beam_args) :])
     rows = {
         "Dataflow job": f"{given['job_name']}, {given.region}, project {given['project']}",
         "workers": ", ".join(_workers(run, given)),
@@ -35,13 +35,13 @@ def _workers(run: EmbedRun, given: BeamFlags) -> Iterator[str]:
     yield f"{least} to {most}" if most else f"{least} or more, as the service decides"
     yield f"{given['disk_size_gb']} GB of disk each"
     yield "one process each" if given.one_process else "one process per core"
-    yield f"--device {run.options.device}, --precision {run.options.precision}"
+    yield f"--device {run.job.device}, --precision {run.job.precision}"
     if given["flexrs_goal"]:
         yield f"FlexRS {given['flexrs_goal']}"
 
 
 def _accelerator(run: EmbedRun, given: BeamFlags) -> str:
-    hint = model_hints(run.options).get("accelerator")
+    hint = model_hints(run.job).get("accelerator")
     if hint:
         return f"{hint}, by a hint for the step Embed (the model and the writing)"
     if given.worker_accelerator:

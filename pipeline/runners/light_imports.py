@@ -7,7 +7,8 @@ from dataclasses import astuple
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER
 
 # Which Beam works without. google.cloud: clients of BigQuery, Dataflow, Pub/Sub and Storage.
 _OPTIONAL = ("apitools", "google.cloud", "pandas", "pymongo")
@@ -27,20 +28,20 @@ def import_arrow() -> None:
         pa.scalar("")  # and its C++ does where it finds the type of a value
 
 
-def import_beam(options: EmbedOptions) -> None:
+def import_beam(options: Options) -> None:
     """Imports Beam for a run; of one on local files, as if its optional packages were missing.
 
     Beam imports pandas, and the clients of databases and of Google Cloud, wherever they are
     installed: 2 s of processor time and 75 MiB. For processes that are a command of ours from start
     to end.
     """
-    if options.runner_name != DEFAULT_RUNNER.lower() or _uses_a_service(options):
+    if options.job.name != DEFAULT_RUNNER.lower() or _uses_a_service(options):
         return
     with _absent(*_OPTIONAL):
         import apache_beam  # noqa: F401
 
 
-def _uses_a_service(options: EmbedOptions) -> bool:
+def _uses_a_service(options: Options) -> bool:
     return options.reads_table or options.loads_table or _ANY_STORE in repr(astuple(options))
 
 

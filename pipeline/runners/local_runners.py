@@ -19,7 +19,7 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from bert_embed.bundle.apart import package_variables
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import DEFAULT_RUNNER, EmbedOptions
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import (
     SWITCHING,
     BeamFlags,
@@ -34,20 +34,20 @@ _LOST_WORKER = "Channel closed prematurely."  # all that Beam says of it
 _ENDED_WORKER = "Worker subprocess exited with return code"
 
 
-def check_local_runner(options: EmbedOptions) -> None:
+def check_local_runner(job: RunnerOptions) -> None:
     """Checks that a local runner can run."""
-    name = options.runner_name
+    name = job.name
     if name == "bundlebaseddirectrunner":
         raise UsageError(
-            f"--runner {options.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
+            f"--runner {job.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
         )
     if name == "prismrunner":
-        given = BeamFlags.of(options.beam_args)
+        given = BeamFlags.of(job.beam_args)
         if given["job_endpoint"] is None:
             _check_prism(given["prism_location"])
     if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
         return
-    given = BeamFlags.of(options.beam_args)
+    given = BeamFlags.of(job.beam_args)
     for flag in ("--num_workers", "--max_num_workers"):
         if given.names(flag):
             raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.pipeline.runners.job_errors import (
     JobFailed,
@@ -34,32 +34,30 @@ _NOT_AN_ADDRESS = ("embed", "[local]", "[auto]")
 _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
 
 
-def check_job_server(options: EmbedOptions) -> None:
-    """Raises UsageError if the job server, or the cluster, does not answer."""
-    if not options.is_portable:
+def check_job_server(job: RunnerOptions, connects: bool) -> None:
+    """Raises UsageError if no flag names the job server, or, if it `connects`, it is silent."""
+    if not job.is_portable:
         return
-    given = BeamFlags.of(options.beam_args)
+    given = BeamFlags.of(job.beam_args)
     endpoint = given["job_endpoint"]
     if endpoint is not None:
         address = "--job_endpoint", endpoint, "start the job server first"
-    elif options.runner_name == "flinkrunner" and given.names("--flink_master"):
+    elif job.name == "flinkrunner" and given.names("--flink_master"):
         address = "--flink_master", given["flink_master"], "start the JobManager first"
     else:
         other = ", or --flink_master that of a JobManager"
         raise UsageError(
-            f"--job_endpoint is missing: give --runner {options.runner} the address of a job "
-            f"server, such as localhost:8099{other if options.runner_name == 'flinkrunner' else ''}"
+            f"--job_endpoint is missing: give --runner {job.runner} the address of a job "
+            f"server, such as localhost:8099{other if job.name == 'flinkrunner' else ''}"
         )
-    if not options.dry_run:
+    if connects:
         _check(*address)
 
 
-def server_notes(options: EmbedOptions) -> list[str]:
+def server_notes(job: RunnerOptions) -> list[str]:
     """Says for a dry run that the job server, or the cluster, does not answer."""
-    if not options.is_portable:
-        return []
     try:
-        check_job_server(replace(options, dry_run=False))
+        check_job_server(job, connects=True)
     except UsageError as error:
         return [f"note: {error}"]
     return []
@@ -97,11 +95,11 @@ class PortableJob:
     id: str = ""
 
     @classmethod
-    def of(cls, options: EmbedOptions, flags: BeamFlags) -> "PortableJob":
+    def of(cls, job: RunnerOptions, flags: BeamFlags) -> "PortableJob":
         """The job that these flags of Beam describe."""
         master = flags["flink_master"]
         return cls(
-            runner=options.runner,
+            runner=job.runner,
             name=flags["job_name"] or "",
             endpoint=flags["job_endpoint"] or "",
             flink_master="" if master in _NOT_AN_ADDRESS else master,

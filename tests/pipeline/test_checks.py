@@ -18,7 +18,7 @@ from tests.support.command import embed
         ),
         (
             {"chunk": "sentence", "pair_separator": "|"},
-            "--pair_separator is for pairs, --chunk for single texts",
+            "--chunk is for single texts and conflicts with pairs",
         ),
         (
             {"output_format": "tfrecord", "extra_columns": "n"},

@@ -95,7 +95,7 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
             ["embed", "--extra_columns=a", "--extra_columns=b"],
             "error: --extra_columns takes one value, it was given twice, give it once, with commas",
         ),
-        (["embed", "--layers", "-1..-4"], "error: argument --layers: must be numbers with commas"),
+        (["embed", "--layers", "-1..-4"], "error: --layers must be numbers with commas"),
         (["embed", "-num_worker", "4"], "error: unknown flag -num_worker; did you mean --threads?"),
         ([], "usage: bert-embed COMMAND [flags]"),
     ],

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.resolve.dates import with_dates
 from tests.support.command import embed, flags_of, record
 
@@ -23,7 +23,10 @@ NIGHT = datetime.datetime(2026, 3, 1, 0, 30, tzinfo=datetime.UTC)
     ],
 )
 def test_days_of_utc(given, expected):
-    options = with_dates(EmbedOptions(input=(given, "x"), output=given, output_table=given), NIGHT)
+    options = with_dates(
+        Options(input=(given, "x"), output=given, output_format="bigquery", output_table=given),
+        NIGHT,
+    )
     assert (options.input, options.output) == ((expected, "x"), expected)
     assert (options.output_table, options.query) == (expected, None)
 

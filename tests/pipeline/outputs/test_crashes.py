@@ -200,4 +200,4 @@ def test_a_block_the_run_does_not_have_cannot_be_left_out(tmp_path, corpus, tiny
     assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="99") == 2
     assert "--skip_blocks 99: the run has 1 block, number 0 to 0" in capsys.readouterr().err
     assert embed(tmp_path / "out", tiny_bundle, corpus, skip_blocks="a") == 2
-    assert "--skip_blocks: must be block numbers with commas" in capsys.readouterr().err
+    assert "--skip_blocks must be block numbers with commas" in capsys.readouterr().err

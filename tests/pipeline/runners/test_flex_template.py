@@ -12,7 +12,7 @@ import hcl2
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.commands.flex_template import metadata_text, template_arguments
+from bert_embed.pipeline.commands.flex_template import metadata_text, template_options
 from bert_embed.pipeline.commands.template_page import PAGE, template_page
 from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.parser import command_parser, parse_embed
@@ -184,13 +184,50 @@ def test_the_templates_program_takes_every_parameter(gcs, bucket, minilm, capsys
 def test_every_switch_of_the_template_takes_a_value():
     switches = [each for each in METADATA["parameters"] if each.get("paramType") == "BOOLEAN"]
     assert {each["name"] for each in switches} == {
-        name for name, flag in FLAGS.items() if flag.switch and name != "dry_run"
+        name for name, flag in FLAGS.items() if flag.is_switch and name != "dry_run"
     }
+    parents = {"merge_windows": "--long_text=window", "right_fitting": "--accelerator=l4"}
     for each in switches:
+        words = ["--input=a", "--output=b", "--runner=DataflowRunner", "--skip_existing=c"]
+        words += [parents[each["name"]]] if each["name"] in parents else []
         for value in ("true", "false"):
-            words = template_arguments([f"--{each['name']}={value}"])
-            options = parse_embed(["--input=a", "--output=b", *words])
+            options = template_options([*words, f"--{each['name']}={value}"])
             assert getattr(options, each["name"]) is (value == "true")
+
+
+def test_several_places_of_a_parameter_are_separated_by_commas():
+    words = [
+        "--input=gs://b/x,gs://b/y,z.txt,my-project:set.table_{yesterday:%Y%m%d}",
+        "--skip_existing=my-project.d.t,my-project.d.u,gs://b/c",
+        "--output=gs://b/out",
+        "--model=",
+        "--layers=-1,-2",
+        "--layer_combine=sum",
+        "--num_workers=2",
+    ]
+    options = template_options(words)
+    assert options.input == (
+        "gs://b/x",
+        "gs://b/y,z.txt",
+        "my-project:set.table_{yesterday:%Y%m%d}",
+    )
+    assert options.skip_existing == ("my-project.d.t", "my-project.d.u", "gs://b/c")
+    assert (options.model, options.layers) == ("minilm", (-1, -2))
+    assert options.beam_args == ("--num_workers=2",)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("input", "input is not name=value"),
+        ("--limit=ten", "limit must be a whole number of at least 1, got 'ten'"),
+        ("--poolin=cls", "unknown flag --poolin; did you mean --pooling?"),
+        ("--stride=3", "stride requires long_text window"),
+    ],
+)
+def test_a_wrong_parameter_of_the_template_is_named(word, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        template_options(["--input=gs://b/x", "--output=gs://b/o", word])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from bert_embed.pipeline.graph import build
-from bert_embed.pipeline.options import EmbedOptions
+from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.outputs.outcome import summary
 from bert_embed.pipeline.prepare import prepare
@@ -28,7 +28,7 @@ PRIMITIVES = common_urns.primitives
 
 def graph(source, output, bundle, **asked):
     """The pipeline as it would be handed to a runner."""
-    run = prepare(EmbedOptions(input=(str(source),), output=str(output), model=bundle, **asked))
+    run = prepare(Options(input=(str(source),), output=str(output), model=bundle, **asked))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     build(pipeline, run, run_record.start(run))
     return pipeline.to_runner_api()

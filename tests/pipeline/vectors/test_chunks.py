@@ -159,8 +159,11 @@ def test_every_format_has_the_same_chunks(tmp_path, tiny_bundle, corpus):
     ("flags", "said"),
     [
         ({"chunk_tokens": 5}, "--chunk_tokens requires --chunk"),
-        ({"chunk": "tokens", "granularity": "token"}, "--granularity conflicts with --chunk"),
-        ({"chunk": "tokens", "long_text": "window"}, "--long_text conflicts with --chunk"),
+        (
+            {"chunk": "tokens", "granularity": "token"},
+            "--chunk requires --granularity sentence alone",
+        ),
+        ({"chunk": "tokens", "long_text": "window"}, "--chunk conflicts with --long_text window"),
         ({"chunk": "tokens", "chunk_tokens": 600}, "--chunk_tokens must be at most 62"),
         (
             {"chunk": "tokens", "chunk_pooling": "late", "pooling": "cls"},

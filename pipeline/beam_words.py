@@ -1,0 +1,176 @@
+"""Finds the flags that neither this program nor Beam has, and the one that may be meant."""
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.flags import items_of, one_text
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
+from bert_embed.storage.errors import SettingError
+
+_TYPO = 0.8  # no flag of Beam is so similar to one of ours
+# What other tools call some of our flags.
+_OTHER_NAMES = {
+    "--batch_size": "--batch_tokens",
+    "--bert_config_file": "--model",
+    "--column": "--text_column",
+    "--cuda": "--device",
+    "--fp16": "--precision",
+    "--format": "--output_format",
+    "--init_checkpoint": "--model",
+    "--input_file": "--input",
+    "--keep_columns": "--extra_columns",
+    "--level": "--granularity",
+    "--max_len": "--max_seq_length",
+    "--max_length": "--max_seq_length",
+    "--max_seq_len": "--max_seq_length",
+    "--metadata_columns": "--extra_columns",
+    "--model_dir": "--model",
+    "--model_name": "--model",
+    "--model_name_or_path": "--model",
+    "--normalize_embeddings": "--normalize",
+    "--num_worker": "--threads",
+    "--output_file": "--output",
+    "--output_value": "--granularity",
+    "--num_results": "--k",
+    "--pooling_layer": "--layers",
+    "--pooling_strategy": "--pooling",
+    "--text_field": "--text_column",
+    "--top_k": "--k",
+    "--truncate_dim": "--dim",
+    "--use_gpu": "--device",
+    "--vectors": "--granularity",
+    "--vocab_file": "--model",
+}
+
+
+class UnknownFlags(UsageError):
+    """Flags do not exist.
+
+    Attributes:
+        flags: Each with the one that may be meant, None if none is like it.
+    """
+
+    def __init__(self, flags: Sequence[tuple[str, str | None]], program: str) -> None:
+        hints = [
+            (name, f"did you mean {nearest}?" if nearest else f"see {program} --help")
+            for name, nearest in flags
+        ]
+        if len(hints) == 1:
+            message = f"unknown flag {hints[0][0]}; {hints[0][1]}"
+        else:
+            shown = ", ".join(f"{name} ({hint})" for name, hint in hints)
+            message = f"unknown flags: {shown}"
+        super().__init__(message)
+        self.flags = tuple(flags)
+
+
+def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> str | None:
+    """The flag that a wrong one stands for, or else the one that is most like it."""
+    word = f"--{word.lstrip('-')}"
+    if (known := _OTHER_NAMES.get(word)) in flags:
+        return known
+    found = difflib.get_close_matches(word, flags, 1, _TYPO)
+    if not found and not only_typos:
+        found = sorted((flag for flag in flags if flag.startswith(word)), key=len)
+        found = found or difflib.get_close_matches(word, flags, 1)
+    return found[0] if found else None
+
+
+def check_beam_words(
+    words: Sequence[str],
+    flags: Sequence[str],
+    job: RunnerOptions,
+    program: str,
+    alone: str = "repeat --input for each file, or put a glob in quotes",
+) -> None:
+    """Refuses words that are no flags of Beam, and a runner that it does not have.
+
+    Args:
+        words: Flags of Beam, with their values.
+        flags: Our own flags, one of which may be meant.
+        job: Names the runner.
+        program: The command whose `--help` lists flags.
+        alone: What to do about a word that is no flag.
+
+    Raises:
+        UnknownFlags: Neither this program nor Beam has them.
+        UsageError: A word stands alone, or the value of a flag is wrong.
+        SettingError: There is no such runner.
+    """
+    if words:
+        _check_words(words, flags, job, program, alone)
+    if job.runner == DEFAULT_RUNNER:
+        return
+    from apache_beam.runners.runner import create_runner
+
+    try:
+        create_runner(job.runner)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise SettingError("runner", f"{job.runner} is not available: {error}") from error
+
+
+def _check_words(
+    words: Sequence[str], flags: Sequence[str], job: RunnerOptions, program: str, alone: str
+) -> None:
+    if job.is_portable:  # its runner may have further flags; wrong values are refused
+        _beam_parser().parse_known_args(list(words))
+        return
+    typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
+    if found := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
+        raise UnknownFlags(found, program)  # so nobody waits for the import of Beam
+    beam_parser = _beam_parser()
+    _, unknown = beam_parser.parse_known_args(list(words))
+    if not unknown:
+        return
+    if not unknown[0].startswith("-"):
+        raise UsageError(f"{unknown[0]} stands alone: {alone}")
+    every = [*flags, *beam_parser._option_string_actions]
+    raise UnknownFlags([(name, nearest_flag(name, every)) for name in _names(unknown)], program)
+
+
+def _names(words: Iterable[str]) -> list[str]:
+    return [word.partition("=")[0] for word in words if word.startswith("-")]
+
+
+class _BeamParser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _beam_parser() -> argparse.ArgumentParser:
+    """The parser of all of Beam's own flags."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = _BeamParser(add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for view in PipelineOptions.__subclasses__():
+        if "_add_argparse_args" in vars(view):
+            view._add_argparse_args(parser)
+    return parser
+
+
+def beam_words(name: str, value: Any) -> list[str]:
+    """The words for a flag of Beam with a value of YAML or Python; none for None.
+
+    Raises:
+        SettingError: No word can stand for the value.
+    """
+    if value is None:
+        return []
+    if value is False and _is_beam_switch(name):
+        return []  # Beam's switches have no --no_ form: without the flag they are off
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no_{name}"]
+    items = items_of(value)
+    words = [one_text(name, item) for item in ([value] if items is None else items)]
+    return [f"--{name}={','.join(words)}"]
+
+
+def _is_beam_switch(name: str) -> bool:
+    flags = _beam_parser()._option_string_actions
+    flag = flags.get(f"--{name}")
+    return flag is not None and flag.nargs == 0 and f"--no_{name}" not in flags

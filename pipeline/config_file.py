@@ -1,0 +1,147 @@
+"""Reads the options in a YAML file, and puts them below those of a command line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bert_embed.pipeline.beam_words import beam_words, check_beam_words
+from bert_embed.pipeline.errors import flag_message
+from bert_embed.pipeline.options import DEFAULTS, FLAGS, Options
+from bert_embed.pipeline.runner_options import RunnerOptions
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.files import read_bytes
+
+MOST_CONFIG = 1 << 20  # characters of a --config file
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a YAML file sets.
+
+    Attributes:
+        path: The file.
+        values: Of our options.
+        words: The flags of Beam in it.
+    """
+
+    path: str
+    values: dict[str, Any]
+    words: tuple[str, ...]
+
+
+def read_config(path: str) -> Config:
+    """Reads a YAML file of options, and of flags of Beam.
+
+    Raises:
+        SettingError: There is no such file, or a value is wrong; the message names file and option.
+    """
+    try:
+        data = read_bytes(path)
+        if data is None:
+            raise FileNotFoundError(f"{path} is not there")
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError("config", f"{path} cannot be read: {error}") from error
+    values: dict[str, Any] = {}
+    words: list[str] = []
+    for key, value in parse_config(path, text).items():
+        name = str(key)
+        try:
+            if name in FLAGS and value is not None:
+                values[name] = FLAGS[name].kind(name, value)
+            elif name not in FLAGS:
+                _check_name(name)
+                words += beam_words(name, value)
+        except SettingError as error:
+            raise SettingError("config", f"{path}: {error}") from error
+    return Config(path, values, tuple(words))
+
+
+def _check_name(name: str) -> None:
+    if name == "text":
+        raise SettingError(name, "is for the command line")
+    switch = name.removeprefix("no_")
+    if name != switch and switch in FLAGS:
+        raise SettingError(name, f"is no option, write {switch}: false")
+
+
+def combined(
+    values: Mapping[str, Any],
+    config: Config | None,
+    words: Sequence[str],
+    flags: Sequence[str],
+    program: str,
+    fixed: Mapping[str, Any] | None = None,
+) -> Options:
+    """The options of a command line, or of a call, above those of a file.
+
+    Args:
+        values: Of our options, as they were given.
+        config: The file; None if there is none.
+        words: Beam's flags, which follow those of the file.
+        flags: Our own flags, for one that is mistyped.
+        program: The command whose `--help` lists flags.
+        fixed: Options that the command itself sets.
+
+    Raises:
+        InputError: A flag is unknown, a value wrong, or two options contradict each other.
+    """
+    below = {} if config is None else config.values
+    every = below | {name: value for name, value in values.items() if value is not None}
+    every |= fixed or {}
+    runner = FLAGS["runner"].kind("runner", every.get("runner", DEFAULTS["runner"]))
+    job = RunnerOptions(runner)
+    if config is not None:
+        try:
+            check_beam_words(config.words, flags, job, program)
+        except InputError as error:
+            if config.words or "runner" not in values:
+                raise SettingError("config", f"{config.path}: {flag_message(error)}") from error
+            raise
+    check_beam_words(words, flags, job, program)
+    try:
+        return Options(**every, beam_args=(*(config.words if config else ()), *words))
+    except SettingError as error:
+        if config is not None and error.setting in below and error.setting not in values:
+            raise SettingError("config", f"{config.path}: {error}") from error
+        raise
+
+
+def parse_config(path: str, text: str) -> dict[str, Any]:
+    """The flags in a YAML file; each has one value, or a list of them.
+
+    Raises:
+        SettingError: It is not such a file, is too large, or holds references: a few lines of them
+            can stand for any number of values.
+    """
+    import yaml
+
+    expected = f"{path} must hold flags, one `name: value` a line"
+    if len(text) > MOST_CONFIG:
+        raise SettingError("config", f"{expected}, and not more than {MOST_CONFIG:,} characters")
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise SettingError(
+                    "config", f"{expected}, without references to each other (*{event.anchor})"
+                )
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > 2:
+                raise SettingError("config", f"{expected}, the value a list at most")
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
+        settings = (loader.construct_document(root) if root else None) or {}
+    except SettingError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
+        raise SettingError(
+            "config", f"{path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(settings, dict) or "config" in settings:
+        raise SettingError("config", expected)
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingError("config", f"{path} names {twice} twice; give several values as a list")
+    return settings

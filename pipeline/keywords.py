@@ -1,0 +1,191 @@
+"""Reads the keyword arguments of `bert_embed.embed` to Options."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypedDict
+
+from bert_embed.pipeline.beam_words import UnknownFlags, beam_words
+from bert_embed.pipeline.config_file import combined, read_config
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.flags import items_of, one_text
+from bert_embed.pipeline.options import FLAGS, Options
+from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.storage.errors import InputError, SettingError
+
+Path: TypeAlias = str | os.PathLike[str]
+
+_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is not for a caller in Python
+_OUR_FLAG = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
+_IN_MEMORY = "for texts in memory use bert_embed.load().encode"
+
+
+class EmbedKeywords(TypedDict, total=False):
+    """The options of `bert_embed.embed` beside input and output; None leaves one out.
+
+    `docs/options.md` says what they mean.
+
+    Attributes:
+        beam_args: Flags of Beam, as on a command line: `["--direct_num_workers=2"]`.
+        config: A YAML file with any of these options; what the call gives wins.
+    """
+
+    query: str | None
+    temp_dataset: str | None
+    input_format: str | None
+    document: str | None
+    text_column: str | None
+    text_b_column: str | None
+    extra_columns: str | Sequence[str] | None
+    pair_separator: str | None
+    span_columns: str | Sequence[str] | None
+    id_column: str | None
+    limit: int | None
+    overwrite: bool | None
+    max_rejected: str | int | None
+    skip_blocks: int | Sequence[int] | None
+    metrics_file: Path | None
+    block_bytes: int | None
+    block_docs: int | None
+    output_format: str | None
+    output_table: str | None
+    table_schema: str | None
+    write_disposition: str | None
+    tfrecord_output: Path | None
+    compression: str | None
+    output_dtype: str | None
+    skip_existing: Path | Sequence[Path] | None
+    keep_text: bool | None
+    report: bool | None
+    list_removed: bool | None
+    check_ids: bool | None
+    model: Path | None
+    allow_untrusted_model: bool | None
+    granularity: str | Sequence[str] | None
+    recipe: str | None
+    layers: int | Sequence[int] | None
+    layer_combine: str | None
+    pooling: str | None
+    pool_special_tokens: bool | None
+    dense: bool | None
+    word_pooling: str | None
+    max_seq_length: int | None
+    long_text: str | None
+    stride: int | None
+    chunk: str | None
+    chunk_tokens: int | None
+    chunk_overlap: int | None
+    chunk_pooling: str | None
+    prompt: str | None
+    merge_windows: bool | None
+    dim: int | None
+    normalize: bool | None
+    precision: str | None
+    device: str | None
+    batch_tokens: int | None
+    threads: int | None
+    inference_timeout: int | None
+    runner: str | None
+    accelerator: str | None
+    right_fitting: bool | None
+    dry_run: bool | None
+    beam_args: Sequence[str] | None
+    config: Path | None
+
+
+def options_of_call(values: Mapping[str, Any]) -> Options:
+    """The options that keyword arguments stand for; those that are none of ours are Beam's flags.
+
+    Raises:
+        InputError: One is unknown (the nearest is named) or wrong.
+    """
+    ours: dict[str, Any] = {}
+    words: list[str] = []
+    for name, value in values.items():
+        _check_name(name)
+        if value is None or name == "config":
+            continue
+        if name == "beam_args":
+            words += _beam_args(value)
+        elif name in FLAGS:
+            ours[name] = value
+        else:
+            words += beam_words(name, value)
+    if "input" in ours:
+        _check_no_texts(ours["input"])
+    path = values.get("config")
+    config = None if path is None else read_config(one_text("config", path))
+    flags = [f"--{name}" for name in FLAGS]
+    try:
+        options = combined(ours, config, words, flags, "bert-embed embed")
+    except UnknownFlags as error:
+        raise UsageError(_unknown(error)) from None
+    options.require("input", "output")
+    return options
+
+
+def _check_name(name: str) -> None:
+    if name in _OF_COMMANDS:
+        raise UsageError(f"{name} is for the command line")
+    switch = name.removeprefix("no_")
+    if name != switch and switch in FLAGS:
+        raise SettingError(name, f"is no option, give {switch}=False", switch)
+
+
+def _beam_args(value: Any) -> list[str]:
+    items = items_of(value)
+    if items is None:
+        raise SettingError("beam_args", 'must be a list of words, such as ["--num_workers=2"]')
+    words = [one_text("beam_args", item) for item in items]
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--")
+        if word.startswith("--") and name in FLAGS:
+            raise SettingError("beam_args", f"names {name}, which is an argument of its own", name)
+    return words
+
+
+def _check_no_texts(value: Any) -> None:
+    """Refuses texts in the place of files, by their number: texts are in no message."""
+    if isinstance(value, bytes) or (items_of(value) is None and not _is_place(value)):
+        kind = type(value).__name__
+        raise SettingError("input", f"must be a text or a number, got a {kind}; {_IN_MEMORY}")
+    for number, item in enumerate(items_of(value) or [value]):
+        words = isinstance(item, str) and len(item.split()) > 1
+        if words and "://" not in item and not glob.has_magic(item) and not os.path.exists(item):
+            raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _unknown(error: UnknownFlags) -> str:
+    """Names unknown options as Python spells them."""
+    hints = [
+        (flag.lstrip("-"), f"; did you mean {nearest.lstrip('-')}?" if nearest else "")
+        for flag, nearest in error.flags
+    ]
+    return ", ".join(f"unknown flag {name}{hint}" for name, hint in hints)
+
+
+@contextmanager
+def named_as_in_python() -> Iterator[None]:
+    """Spells our options in an InputError as keyword arguments, and hides secrets in it."""
+    try:
+        yield
+    except SettingError as error:
+        problem = hide_secrets(str(error)).removeprefix(f"{error.setting} ")
+        raise SettingError(error.setting, problem, *error.settings[1:]) from None
+    except InputError as error:
+        raise UsageError(hide_secrets(without_dashes(str(error)))) from None
+
+
+def without_dashes(message: str) -> str:
+    """Returns a message on a file, a model or a job with our options spelled as in Python.
+
+    >>> without_dashes("--input x names no file, give --machine_type")
+    'input x names no file, give --machine_type'
+    """
+    return _OUR_FLAG.sub(r"\1\2", message)
