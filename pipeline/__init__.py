@@ -33,8 +33,8 @@ def embed(
             are taken, too, but a type checker does not know them.
 
     Returns:
-        The run's record, as `run.json` has it (`docs/run_record.md`). With `dry_run` it says
-        what a run would do, its `status` is `planned`, and nothing is written.
+        The run's record, a plain dict equal to `run.json` (`docs/run_record.md`). With `dry_run`
+        it says what a run would do, its `status` is `planned`, and nothing is written.
 
     Raises:
         ValueError: An option is unknown or wrong, or contradicts input, model or output.

@@ -20,7 +20,6 @@ from bert_embed.nearest import Hit, ids_among, nearest
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
-from bert_embed.pipeline.outputs.continued import Lineage, later_outputs
 from bert_embed.results import granular_settings, read_run
 from bert_embed.run_record import RunRecord
 from bert_embed.specs import VectorSpec
@@ -130,6 +129,25 @@ def read_queries(path: str) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Lineage:
+    """A run and those that it continues.
+
+    Attributes:
+        run: Its fingerprint, None if it is not known.
+        earlier: The fingerprints of the runs that its `--skip_existing` named.
+    """
+
+    run: str | None = None
+    earlier: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_record(cls, record: RunRecord) -> "Lineage":
+        """From a run's `run.json`; a BigQuery table, which has no run, is left out."""
+        named = record.input.earlier
+        return cls(record.run, frozenset(each.run for each in named if each.run is not None))
+
+
+@dataclass(frozen=True)
 class _Output:
     """What is known of an output before its vectors are read."""
 
@@ -192,6 +210,25 @@ def search(
         record = output.record
         with_text.append(own if record is None else with_texts(own, record, output.folder))
     return _best(with_text, k)
+
+
+def later_outputs(lineages: Sequence[Lineage]) -> list[set[int]]:
+    """For each output the numbers of those that continue it, directly or not.
+
+    >>> monday, tuesday = Lineage("mon"), Lineage("tue", frozenset({"mon"}))
+    >>> later_outputs([monday, tuesday, Lineage("wed", frozenset({"tue"})), Lineage("apart")])
+    [{1, 2}, {2}, set(), set()]
+    """
+    later: list[set[int]] = []
+    for lineage in lineages:
+        found: set[int] = set()
+        runs = {lineage.run}
+        while runs:
+            new = {number for number, each in enumerate(lineages) if each.earlier & runs} - found
+            found |= new
+            runs = {lineages[number].run for number in new}
+        later.append(found)
+    return later
 
 
 def _newest_hits(

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EXAMPLES, FLAGS, Options
-from bert_embed.pipeline.outputs.example_folder import claim, describe, example_run, remove_examples
 from bert_embed.pipeline.outputs.outcome import embedded_nothing, summary, with_faster_speed
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags, hide_secrets
@@ -24,10 +23,19 @@ from bert_embed.run_record import (
     read_record,
 )
 from bert_embed.storage.errors import InputError, StorageError
-from bert_embed.storage.files import create_exclusive, write_bytes
+from bert_embed.storage.files import (
+    create_exclusive,
+    join,
+    make_folder,
+    read_bytes,
+    remove,
+    write_bytes,
+)
 from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.crash_markers import clear_crash_markers
-from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.examples.settings import settings_from_json
+from bert_embed.transforms.output_folder import EXAMPLES as EXAMPLES_FOLDER
+from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.reconcile.output_check import written_files
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.reconcile.verdict import Verdict
@@ -75,7 +83,7 @@ def start(run: EmbedRun) -> RunRecord:
     try:
         _refuse_links(run)
         _forget_empty(run)
-        claim(run)
+        _claim_examples(run)
         return _start(run)
     except StorageError:
         raise
@@ -95,7 +103,7 @@ def _start(run: EmbedRun) -> RunRecord:
     if found is not None:
         _reset_skipped_blocks(run, found)
     run.folder.prepare()
-    describe(run)
+    _describe_examples(run)
     record = first_record(run)
     if found is None:
         if not create_exclusive(run.folder.record, record.to_json()):
@@ -161,8 +169,8 @@ def _forget_empty(run: EmbedRun) -> None:
         return
     OutputFolder(run.output).remove_all()
     folder = found.files.examples
-    if folder is not None and example_run(folder) == found.run:
-        remove_examples(folder)
+    if folder is not None and _example_run(folder) == found.run:
+        _remove_examples(folder)
 
 
 def _is_done(run: EmbedRun, found: RunRecord) -> bool:
@@ -355,3 +363,43 @@ def mark_incomplete(output: str, record: RunRecord) -> None:
 
 def _write(output: str, record: RunRecord) -> None:
     write_bytes(OutputFolder(output).record, record.to_json())
+
+
+def _claim_examples(run: EmbedRun) -> None:
+    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples."""
+    folder = run.example_folder
+    if folder is None or folder == run.output:
+        return
+    there = read_bytes(join(folder, SETTINGS_FILE)) is not None
+    stray = [name for name in OutputFolder(folder).data_files() if name.startswith(EXAMPLES_FOLDER)]
+    if not (there or stray) or _example_run(folder) == run.fingerprint:
+        return
+    if not run.options.overwrite:
+        raise UsageError(
+            f"--tfrecord_output {run.options.tfrecord_output} holds examples of another run; "
+            "choose another folder, or --overwrite to replace them"
+        )
+    _remove_examples(folder)
+
+
+def _example_run(folder: str) -> str | None:
+    """The fingerprint of the run whose examples a folder holds, None if it does not say."""
+    data = read_bytes(join(folder, SETTINGS_FILE))
+    try:
+        return None if data is None else settings_from_json(data).run
+    except ValueError:
+        return None
+
+
+def _describe_examples(run: EmbedRun) -> None:
+    """Writes `examples.json`, if the run writes examples."""
+    if run.example_folder is not None:
+        make_folder(run.example_folder)
+        write_bytes(join(run.example_folder, SETTINGS_FILE), run.written_examples.to_json())
+
+
+def _remove_examples(folder: str) -> None:
+    """Removes files of examples and what describes them, nothing else."""
+    there = OutputFolder(folder)
+    there.remove_files(name for name in there.data_files() if name.startswith(EXAMPLES_FOLDER))
+    remove([join(folder, SETTINGS_FILE)])

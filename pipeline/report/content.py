@@ -1,7 +1,9 @@
 """Gathers what a report shows of a finished run, as values of JSON."""
 
+import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,6 @@ from bert_embed.pipeline.outputs.advice import ADVICE
 from bert_embed.pipeline.parser import as_words
 from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
-from bert_embed.pipeline.report.columns import column
 from bert_embed.pipeline.report.counts import (
     counts_by_file,
     read_reports,
@@ -28,6 +29,8 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.typed_json import to_json
 
 Texts = Callable[[Sample, RunRecord], list[str | None]]
+_MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
+_LETTERS = 60  # of a value
 _NEIGHBOURS, _ASKED = 3, 10
 _LONGEST_COMMAND = 10_000  # letters
 _MOST_COLUMNS = 8
@@ -187,7 +190,7 @@ def _documents(
         "ids": [str(sample.ids[at]) for at in rows],
         "places": places,
         "texts": None if texts is None else [" ".join((texts[at] or "").split()) for at in rows],
-        "columns": [column(name, extra[name]) for name in list(extra)[:_MOST_COLUMNS]],
+        "columns": [_column(name, extra[name]) for name in list(extra)[:_MOST_COLUMNS]],
     }
 
 
@@ -216,3 +219,44 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
         if near:
             found.append({"row": row, "near": near, "equal": int(equal.sum())})
     return found
+
+
+def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """A column as the page takes it.
+
+    Its `kind` is `category` (few different values: their `labels`, and the number of a label a
+    row), `number` (a number or null a row) or `text`.
+
+    >>> _column("lang", ["en", "de", "en", None])["labels"], _column("year", [1, 2.5, 3])["values"]
+    (['en', 'de', '(none)'], [1, 2.5, 3])
+    """
+    plain = [_shown(value) for value in values]
+    counts = Counter(plain)
+    numeric = all(value is None or isinstance(value, int | float) for value in values)
+    numeric &= not any(isinstance(value, bool) for value in values)
+    if len(counts) <= _MOST_CATEGORIES and not (numeric and len(counts) > 2):
+        labels = sorted(counts, key=lambda label: -counts[label])
+        number = {label: at for at, label in enumerate(labels)}
+        return {
+            "name": name,
+            "kind": "category",
+            "labels": labels,
+            "values": [number[label] for label in plain],
+        }
+    if numeric:
+        return {"name": name, "kind": "number", "values": [_number(value) for value in values]}
+    return {"name": name, "kind": "text", "values": plain}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))[:_LETTERS]
+    return " ".join(str(value)[: 4 * _LETTERS].split())[:_LETTERS]
+
+
+def _number(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.6g}")

@@ -13,6 +13,7 @@ from bert_embed.nearest import nearest
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.writer import write_block
+from tests.support.records import whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24
 
@@ -36,8 +37,8 @@ def write_output(folder, dtype, output_format):
         )
         report = write_block(block, str(folder), "run", output_format, settings)
         written["bytes"] += sum(file.bytes for file in report.files.values())
-    run = {"run": "run", "status": "done", "vectors": settings}
-    (folder / "run.json").write_text(json.dumps(run | {"written": {"embeddings": written}}))
+    record = whole_record(settings, FILES * ROWS, written={"embeddings": written})
+    (folder / "run.json").write_text(json.dumps(record))
     return settings
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bert_embed.pipeline.progress.speed import Durations, Speed
+from bert_embed.pipeline.progress.tally import Durations, Speed
 
 BLOCKS, WORKERS, TOKENS = 200, 4, 1000
 

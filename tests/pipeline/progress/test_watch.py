@@ -11,8 +11,7 @@ from collections import Counter
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.progress.snapshot import snapshot_of
-from bert_embed.pipeline.progress.state import WatchedRun
+from bert_embed.pipeline.progress.watch import WatchedRun, snapshot_of
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, reports, start

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_embed.run_record import DuplicateIds
 from bert_embed.transforms.increments.compare import CompareKeys
 from bert_embed.transforms.increments.keys import (
     EarlierKeys,
@@ -111,8 +112,8 @@ def test_ids_of_rejected_records_count(tmp_path):
     )
     ((facts,),) = collect(tmp_path, specs, _Facts(settings))
     found = facts["duplicate_ids"]
-    assert (found["ids"], found["surplus"]) == (2, 2)
-    assert sorted(found["examples"]) == ["mixed", "twice"]
+    assert (found.ids, found.surplus) == (2, 2)
+    assert sorted(found.examples) == ["mixed", "twice"]
 
 
 @pytest.mark.parametrize("buckets", [1, 13])
@@ -128,7 +129,7 @@ def test_duplicates_of_a_corpus_are_counted_in_any_number_of_buckets(tmp_path, b
     )
     (facts,) = collect(tmp_path, specs, _Facts(settings))
     examples = [f"d{n}" for n in range(5)]
-    assert facts == [{"duplicate_ids": {"ids": 200, "surplus": 201, "examples": examples}}]
+    assert facts == [{"duplicate_ids": DuplicateIds(200, 201, tuple(examples))}]
 
 
 class _Facts(CompareKeys):
