@@ -8,7 +8,7 @@ import importlib.metadata
 import platform
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
@@ -241,7 +241,7 @@ def written(record: dict[str, Any], number: str) -> int:
 def first_record(run: EmbedRun) -> dict[str, Any]:
     """The record of a run that begins."""
     extra = run.columns.extra
-    given = run.options.recorded()
+    given = replace(run.options, device=run.job.device).recorded()
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return {
         "format": _FORMAT,
