@@ -1,13 +1,14 @@
 """Reads the options in a YAML file, and puts them below those of a command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bert_embed.pipeline.beam_words import beam_words, check_beam_words
 from bert_embed.pipeline.errors import flag_message
-from bert_embed.pipeline.options import DEFAULTS, FLAGS, Options
-from bert_embed.pipeline.runner_options import RunnerOptions
+from bert_embed.pipeline.flags import one_text
+from bert_embed.pipeline.options import FLAGS, Options
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.files import read_bytes
 
@@ -29,8 +30,8 @@ class Config:
     words: tuple[str, ...]
 
 
-def read_config(path: str) -> Config:
-    """Reads a YAML file of options, and of flags of Beam.
+def read_config(path: str, flags: Collection[str]) -> Config:
+    """Reads a YAML file of options, and of flags of Beam; `flags` are those of the command.
 
     Raises:
         SettingError: There is no such file, or a value is wrong; the message names file and option.
@@ -47,9 +48,10 @@ def read_config(path: str) -> Config:
     for key, value in parse_config(path, text).items():
         name = str(key)
         try:
-            if name in FLAGS and value is not None:
-                values[name] = FLAGS[name].kind(name, value)
-            elif name not in FLAGS:
+            if name in FLAGS and f"--{name}" in flags:
+                if value is not None:
+                    values[name] = FLAGS[name].kind(name, value)
+            else:
                 _check_name(name)
                 words += beam_words(name, value)
         except SettingError as error:
@@ -76,7 +78,7 @@ def combined(
     """The options of a command line, or of a call, above those of a file.
 
     Args:
-        values: Of our options, as they were given.
+        values: Of our options, as they were given; none is None.
         config: The file; None if there is none.
         words: Beam's flags, which follow those of the file.
         flags: Our own flags, for one that is mistyped.
@@ -87,10 +89,7 @@ def combined(
         InputError: A flag is unknown, a value wrong, or two options contradict each other.
     """
     below = {} if config is None else config.values
-    every = below | {name: value for name, value in values.items() if value is not None}
-    every |= fixed or {}
-    runner = FLAGS["runner"].kind("runner", every.get("runner", DEFAULTS["runner"]))
-    job = RunnerOptions(runner)
+    job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))
     if config is not None:
         try:
             check_beam_words(config.words, flags, job, program)
@@ -100,7 +99,10 @@ def combined(
             raise
     check_beam_words(words, flags, job, program)
     try:
-        return Options(**every, beam_args=(*(config.words if config else ()), *words))
+        every = below | {name: FLAGS[name].kind(name, value) for name, value in values.items()}
+        return Options(
+            **(every | dict(fixed or {})), beam_args=(*(config.words if config else ()), *words)
+        )
     except SettingError as error:
         if config is not None and error.setting in below and error.setting not in values:
             raise SettingError("config", f"{config.path}: {error}") from error

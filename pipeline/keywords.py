@@ -116,8 +116,8 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
     if "input" in ours:
         _check_no_texts(ours["input"])
     path = values.get("config")
-    config = None if path is None else read_config(one_text("config", path))
     flags = [f"--{name}" for name in FLAGS]
+    config = None if path is None else read_config(one_text("config", path), flags)
     try:
         options = combined(ours, config, words, flags, "bert-embed embed")
     except UnknownFlags as error:

@@ -437,6 +437,8 @@ DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Options)}
 
 
 def _value(name: str, value: Any) -> Any:
+    if (name, value) == ("output_format", EXAMPLES):  # which `tokenize` sets, and no reader takes
+        return value
     kind = FLAGS[name].kind
     converted = kind(name, value)
     no_columns = converted == () and DEFAULTS[name] is None and kind == NAMES

@@ -197,8 +197,8 @@ def _parse(
     values.pop("text", None)
     path = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
-    config = None if path is None else read_config(path)
     flags = list(parser._option_string_actions)
+    config = None if path is None else read_config(path, flags)
     options = combined(values, config, words, flags, parser.prog, fixed)
     options.require("input", *(() if command == "estimate" else ("output",)))
     return options, argparse.Namespace(**own)

@@ -131,7 +131,7 @@ def template_options(words: Sequence[str]) -> Options:
     """
     values: dict[str, Any] = {}
     beam_args: list[str] = []
-    config = None
+    config, flags = None, [f"--{name}" for name in FLAGS]
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
@@ -139,14 +139,13 @@ def template_options(words: Sequence[str]) -> Options:
         if equals and not value:
             continue
         if name == "config":
-            config = read_config(value)
+            config = read_config(value, flags)
         elif name not in FLAGS:
             beam_args.append(word)
         elif FLAGS[name].is_repeated:
             values[name] = [*values.get(name, ()), *_places(value)]
         else:  # the launcher's own switches have no value
             values[name] = value if equals else True
-    flags = [f"--{name}" for name in FLAGS]
     options = combined(values, config, beam_args, flags, "bert-embed embed")
     options.require("input", "output")
     return options

@@ -238,7 +238,7 @@ def _refusal(run: EmbedRun, found: RunRecord) -> str:
 
 def first_record(run: EmbedRun) -> RunRecord:
     """The record of a run that begins."""
-    given = run.options.recorded()
+    given = replace(run.options, device=run.job.device).recorded()
     options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return RunRecord(
         status="running",

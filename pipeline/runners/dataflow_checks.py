@@ -141,7 +141,7 @@ def _accelerators(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     device = _device(job, given)
     by_hint = job.right_fitting or hinted
     if device == "tpu" and by_hint:
-        yield "a TPU is for every worker of a job: leave --right_fitting and resource hints out"
+        yield "a TPU is for every worker of a job: leave resource hints out"
     if by_hint and given["flexrs_goal"]:
         yield "--flexrs_goal conflicts with --right_fitting and resource hints of an accelerator"
     if device and given.prime and not by_hint:

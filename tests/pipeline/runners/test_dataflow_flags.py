@@ -79,7 +79,14 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
             "worker_accelerator conflicts with --resource_hints accelerator",
         ),
         ({"right_fitting": True}, "--right_fitting requires --accelerator"),
-        ({"accelerator": "v5e", "right_fitting": True}, "a TPU is for every worker of a job"),
+        (
+            {"accelerator": "v5e", "right_fitting": True},
+            "--right_fitting requires --accelerator t4",
+        ),
+        (
+            {"resource_hints": "accelerator=type:tpu-v5-lite-podslice;count:1"},
+            "a TPU is for every worker of a job",
+        ),
         (
             {"accelerator": "t4", "right_fitting": True, "flexrs_goal": "COST_OPTIMIZED"},
             "--flexrs_goal conflicts with --right_fitting",

@@ -1,0 +1,193 @@
+"""Options are one class with four readers, and each reader checks and names them the same."""
+
+import subprocess
+import sys
+import typing
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_embed
+from bert_embed.pipeline import flags
+from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.commands.flex_template import template_options
+from bert_embed.pipeline.keywords import EmbedKeywords, options_of_call
+from bert_embed.pipeline.keywords import Path as PathLike
+from bert_embed.pipeline.options import FLAGS, Options
+from bert_embed.pipeline.parser import parse_embed
+from tests.support.command import data_files, embed, record, reports
+
+# Of each kind of option the type of its field, and what the keyword of Python takes.
+_TYPES = {
+    flags.Text: (str, str),
+    flags.Place: (str, PathLike),
+    flags.Places: (tuple[str, ...], PathLike | Sequence[PathLike]),
+    flags.Choice: (str, str),
+    flags.Whole: (int, int),
+    flags.Wholes: (tuple[int, ...], int | Sequence[int]),
+    flags.Names: (tuple[str, ...], str | Sequence[str]),
+    flags.Share: (str, str | int),
+    flags.Switch: (bool, bool),
+}
+_CALLER = """\
+import os
+from pathlib import Path
+
+import bert_embed
+
+record = bert_embed.embed([Path("a.txt"), "b"], Path("out"), layers=[-1], limit=3, normalize=True)
+status: str = record["status"]
+bert_embed.embed("a", "out", beam_args=["--direct_num_workers=1"], max_rejected="1%")
+"""
+
+
+def test_the_keywords_of_a_call_are_the_options_with_their_types():
+    keywords = typing.get_type_hints(EmbedKeywords)
+    assert keywords.pop("beam_args") == Sequence[str] | None
+    assert keywords.pop("config") == PathLike | None
+    assert keywords.keys() == FLAGS.keys() - {"input", "output"}
+    types = {field.name: field.type for field in fields(Options)}
+    for name, flag in FLAGS.items():
+        declared, taken = _TYPES[type(flag.kind)]
+        assert types[name] in (declared, declared | None), name
+        assert keywords.get(name) == (None if name in ("input", "output") else taken | None), name
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_the_options_of_a_call(tmp_path):
+    def checked(text):
+        (tmp_path / "caller.py").write_text(text)
+        command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "caller.py"]
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        return found.returncode, found.stdout
+
+    code, said = checked(_CALLER)
+    assert code == 0, said
+    for wrong in ('limit="3"', "normalize=1.5", "poolin='cls'", "layers=[0.5]"):
+        code, said = checked(f"import bert_embed\n\nbert_embed.embed('a', 'b', {wrong})\n")
+        assert code == 1, wrong
+        assert "caller.py:3: error: " in said
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import bert_embed",
+        "import bert_embed.pipeline",
+        "import bert_embed; bert_embed.embed",
+        "from bert_embed.pipeline.cli import main; main(['--help'])",
+        "from bert_embed.pipeline.cli import main; main(['embed', '--help'])",
+        "from bert_embed.pipeline.cli import main; main(['embed', '--help', 'all'])",
+    ],
+)
+def test_importing_and_help_load_neither_tensorflow_nor_beam(code):
+    checked = f"{code}; import sys; print({{'apache_beam', 'tensorflow'}} & set(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", checked], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.endswith("set()\n")
+
+
+def test_four_readers_give_the_same_options(tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "input: [a, b]\noutput: c\nlimit: 7\nlayers: [-1, -2]\nlayer_combine: sum\n"
+        "normalize: true\ndense: false\nextra_columns: [n, 'm:int64']\nskip_blocks: 3\n"
+        "max_rejected: 4\ninput_format: jsonl\n"
+    )
+    read = parse_embed([f"--config={config}"])
+    words = ["--output=c", "--limit=7", "--layers=-1,-2", "--layer_combine=sum"]
+    words += ["--extra_columns=n,m:int64", "--skip_blocks=3", "--max_rejected=4"]
+    words += ["--input_format=jsonl"]
+    switches = ["--normalize", "--no_dense"]
+    assert parse_embed(["--input=a", "--input=b", *switches, *words]) == read
+    launched = ["--input=gs://a,gs://b", "--normalize=true", "--dense=false", *words]
+    assert template_options(launched) == parse_embed(
+        ["--input=gs://a", "--input=gs://b", *switches, *words]
+    )
+    called = {"input": [Path("a"), "b"], "output": Path("c"), "limit": np.int64(7)}
+    called |= {"layers": np.array([-1, -2]), "layer_combine": "sum", "normalize": np.bool_(True)}
+    called |= {"dense": False, "extra_columns": ["n", "m:int64"], "skip_blocks": [3, 3]}
+    assert options_of_call(called | {"max_rejected": 4, "input_format": "jsonl"}) == read
+    assert options_of_call({"config": config}) == read
+    assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
+
+
+def test_empty_lists_are_as_if_not_given():
+    empty = {"skip_blocks": [], "extra_columns": [], "span_columns": [], "skip_existing": ()}
+    assert options_of_call({"input": "a", "output": "b", **empty}) == Options(
+        input=("a",), output="b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("limit: ten", "limit must be a whole number of at least 1, got 'ten'"),
+        ("limit: 1.5", "limit must be a whole number of at least 1, got 1.5"),
+        ("limit: true", "limit must have a value, got True"),
+        ("model: [a, b]", "model must be a text or a number, got a list"),
+        ("no_normalize: true", "no_normalize is no option, write normalize: false"),
+        ("stride: 3", "stride requires long_text window"),
+        ("text: a", "text is for the command line"),
+        ("output_format: examples", "output_format must be one of parquet, jsonl, tfrecord"),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_named_with_file_and_option(tmp_path, capsys, content, message):
+    config = tmp_path / "run.yaml"
+    config.write_text(content)
+    assert main(["embed", "--input=a", "--output=b", f"--config={config}"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --config {config}: {message}")
+
+
+def test_a_file_for_tokenize_holds_no_option_of_embed_alone(tmp_path, capsys):
+    config = tmp_path / "run.yaml"
+    config.write_text("pooling: cls\n")
+    assert main(["tokenize", "--input=a", "--output=b", f"--config={config}"]) == 2
+    assert f"error: --config {config}: unknown flag --pooling" in capsys.readouterr().err
+    assert main(["embed", "--input=a", "--output=b", "--output_format=examples"]) == 2
+    assert "--output_format must be one of parquet" in capsys.readouterr().err
+
+
+def test_windows_of_late_chunks_may_share_more_tokens():
+    late = {"chunk": "sentence", "chunk_pooling": "late"}
+    assert Options(**late, stride=8).text_spec(64, "").stride == 8
+    with pytest.raises(bert_embed.SettingError, match="chunk conflicts with long_text reject"):
+        Options(**late, long_text="reject")
+
+
+def test_a_folder_named_like_a_switch_is_searched_for_true_and_false(
+    tmp_path, tiny_bundle, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("true\nfalse\n")
+    assert embed(Path("report"), tiny_bundle, "in.txt") == 0
+    capsys.readouterr()
+    for query in ("true", "false"):
+        assert main(["search", "report", query, "--k", "1"]) == 0
+        assert query in capsys.readouterr().out
+
+
+def test_a_run_with_relative_places_is_repaired_from_another_folder(
+    tmp_path, tiny_bundle, capsys, monkeypatch
+):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "in.txt").write_text("the bank\n")
+    (here / "model").symlink_to(tiny_bundle)
+    monkeypatch.chdir(here)
+    assert embed(Path("out"), "model", "in.txt", metrics_file="run.prom") == 0
+    options = record(here / "out")["options"]
+    assert options["model"] == str(here / "model") == record(here / "out")["model"]["name"]
+    data_files(here / "out")[0].unlink()
+    (here / "run.prom").unlink()
+    monkeypatch.chdir(there)
+    assert main(["verify", str(here / "out"), "--repair"]) == 0
+    assert reports(here / "out")
+    assert (here / "run.prom").exists()
+    assert main(["search", str(here / "out"), "bank"]) == 0
+    assert list(there.iterdir()) == []
