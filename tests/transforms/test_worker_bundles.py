@@ -17,6 +17,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.parser import parse_embed
 from bert_embed.pipeline.runners.dataflow import for_dataflow
+from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.transforms.worker_bundles import publish_bundle, worker_bundle
 from tests.support.command import ROOT, flags_of, rows
@@ -141,8 +142,8 @@ def test_where_the_workers_of_a_runner_find_it(gcs, cache, tiny_bundle):
 
     def place(model, *flags):
         options = parse_embed(["--input=a.txt", "--output=out", f"--model={model}", *flags])
-        for_dataflow(options)
-        return bundle_for_workers(bundle, options).path
+        for_dataflow(options.job, Places(read=(), written=()))
+        return bundle_for_workers(bundle, options.model, options.job).path
 
     copy = f"{temporary}/bundles/{bundle.fingerprint}-{FORMAT}"
     flink = "--runner=FlinkRunner"
