@@ -1,11 +1,13 @@
 """Train a classifier on the rows that `tokenize` wrote: tf.data in, Keras on top of BERT.
 
     bert-embed tokenize --input texts.jsonl --output build/examples
-    python -m examples.train_classifier --examples build/examples --labels labels.tsv --model BUNDLE
+    bert-embed model export minilm build/minilm
+    python -m examples.train_classifier --examples build/examples --labels labels.tsv \
+        --model build/minilm
 
-`labels.tsv` has an id and a label a line, with a tab between. BUNDLE is a bundle of
-`bert-embed model import`, whose tokenizer made the examples. Nothing of this project is
-imported: the files are plain TFRecord, the bundle is a SavedModel as TF Hub has them.
+`labels.tsv` has an id and a label a line, with a tab between. The model is the one whose tokenizer
+made the examples. Nothing of this project is imported: the files are plain TFRecord, the model is a
+SavedModel as TF Hub has them.
 """
 
 import argparse
@@ -100,11 +102,11 @@ def check_enough(
         )
 
 
-def classifier(bundle: str, classes: int, train_bert: bool) -> keras.Model:
+def classifier(saved_model: str, classes: int, train_bert: bool) -> keras.Model:
     """Softmax over the mean of the last layer's token vectors."""
     names = ("input_word_ids", "input_mask", "input_type_ids")
     inputs = {name: keras.Input([None], dtype=tf.int32, name=name) for name in names}
-    states = hub.KerasLayer(bundle, trainable=train_bert)(inputs)["sequence_output"]
+    states = hub.KerasLayer(saved_model, trainable=train_bert)(inputs)["sequence_output"]
     mask = tf.cast(inputs["input_mask"], tf.bool)
     mean = keras.layers.GlobalAveragePooling1D()(states, mask=mask)
     model = keras.Model(inputs, keras.layers.Dense(classes, "softmax")(mean))
@@ -119,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", required=True, metavar="DIR", help="output of `tokenize`")
     parser.add_argument("--labels", required=True, metavar="TSV", help="lines of id, tab, label")
-    parser.add_argument("--model", required=True, metavar="BUNDLE", help="a bundle's folder")
+    parser.add_argument("--model", required=True, metavar="DIR", help="what `model export` wrote")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--train_bert", action="store_true", help="its weights, too")

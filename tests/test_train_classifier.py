@@ -32,7 +32,9 @@ def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle):
     examples = tmp_path / "examples"
     words = [f"--input={tmp_path}/in.jsonl", f"--output={examples}", f"--model={tiny_bundle}"]
     assert main(["tokenize", *words, "--compression=gzip"]) == 0
-    done = train(tmp_path, tiny_bundle)
+    saved_model = str(tmp_path / "saved_model")
+    assert main(["model", "export", tiny_bundle, saved_model]) == 0
+    done = train(tmp_path, saved_model)
     assert done.returncode == 0, done.stderr
     assert "classes money, water" in done.stdout
     assert float(re.search(r"held out ([\d.]+)", done.stdout)[1]) > 0.85

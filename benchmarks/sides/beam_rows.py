@@ -2,10 +2,11 @@
 
 `--model null` costs nothing: texts are tokenized in batches, and rows get noise. `--model padded`
 is Beam's own way to run a TensorFlow encoder: a line becomes a row of 128 ids, and
-TFModelHandlerTensor runs our bundle, a SavedModel with the interface of TF Hub's.
+TFModelHandlerTensor runs our model as a SavedModel with the interface of TF Hub's.
 """
 
 import argparse
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from benchmarks.null_model import noise
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.graph.load import load_tokenizer
+from bert_embed.graph.export import save
+from bert_embed.graph.load import load_encoder, load_tokenizer
 
 _LENGTH = 128
 _ROWS = 1024  # of a batch; fixed, so that nothing is spent on finding a good size
@@ -140,7 +142,9 @@ def main() -> None:
             )
         else:
             size = {"min_batch_size": args.batch, "max_batch_size": args.batch}
-            handler = SavedModelHandler(str(bundle.path), inference_fn=vectors, **size)
+            saved_model = tempfile.mkdtemp(prefix="saved_model-")
+            save(load_encoder(bundle), saved_model)
+            handler = SavedModelHandler(saved_model, inference_fn=vectors, **size)
             made = (
                 lines
                 | "Batch" >> beam.Map(lambda line: [line])

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from ctypes.util import find_library
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -125,11 +126,16 @@ def _has_gpu() -> bool:
         return False  # known without TensorFlow, whose import takes seconds
     seen = _has_tensorflow() and has_cuda() and _sees_gpu()
     if not seen:
-        _LOG.warning(
-            "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
-            "of tensorflow[and-cuda]; the processor computes"
-        )
+        _warn_of_unused_gpu()
     return seen
+
+
+@cache  # a process asks several times
+def _warn_of_unused_gpu() -> None:
+    _LOG.warning(
+        "this machine has an NVIDIA GPU, and TensorFlow does not see it: it needs the packages "
+        "of tensorflow[and-cuda]; the processor computes"
+    )
 
 
 def has_cuda() -> bool:

@@ -1,5 +1,6 @@
 """What computes on processors does so without TensorFlow in the process."""
 
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,17 @@ from bert_embed.pipeline.cli import main
 code = main(sys.argv[1:])
 loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
 sys.exit(code or (f"{loaded} were imported" if loaded else 0))
+"""
+# In every process: the import of a model has one of its own.
+_UNIMPORTABLE = """
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "tensorflow_hub", "tensorflow_text"):
+            raise ImportError(f"{name} was imported")
+
+sys.meta_path.insert(0, Refuses())
 """
 
 
@@ -101,3 +113,43 @@ def test_a_command_that_needs_tensorflow_says_so_where_it_is_missing(tmp_path, w
     assert done.returncode != 0
     assert "requires tensorflow, which is not installed here: pip install tensorflow" in done.stderr
     assert "a bug of this program" not in done.stderr
+
+
+def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tmp_path):
+    """From its package to the last vector, with an empty cache."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(_UNIMPORTABLE)
+    (tmp_path / "in.txt").write_text("the bank\nof the river\n", "utf-8")
+    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+    places = {
+        "PYTHONPATH": str(tmp_path / "site"),
+        "BERT_EMBED_CACHE": str(tmp_path / "cache"),
+    }
+    for words in (["embed", *flags], ["model", "verify", "minilm"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "bert_embed", *words],
+            cwd=ROOT,
+            env={**os.environ, **places},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert record(tmp_path / "out")["counts"]["embedded"] == 2
+
+
+def test_a_driver_without_cuda_libraries_does_not_import_tensorflow(tmp_path, tiny_bundle):
+    (tmp_path / "driver").write_text("NVRM version")
+    code = (
+        "import sys, bert_embed, bert_embed.engines.choose as choose\n"
+        f"choose.NVIDIA_DRIVER = ({str(tmp_path / 'driver')!r},)\n"
+        f"encoder = bert_embed.load({tiny_bundle!r})\n"
+        "encoder.encode(['a text'])\n"
+        "assert encoder.device == 'cpu'\n"
+        "sys.exit(int('tensorflow' in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("this machine has an NVIDIA GPU") == 1
