@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS
@@ -18,6 +18,7 @@ from bert_embed.storage.gcs import SCHEME
 _MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
 _MOST_FILES = 10_000
 _MOST_HEADER = 1 << 24
+_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -82,28 +83,58 @@ class _Bounded:
         return self._read(size)
 
 
-class _Measured:
-    """tarfile's filter "data", which also adds up sizes and number of files."""
+class _Unpacking:
+    """Writes an archive's files into a folder; links become copies of what they name in it.
 
-    def __init__(self, folder: Path) -> None:
-        self._room = min(_MOST_UNPACKED, shutil.disk_usage(folder).free)
+    Python 3.11.2 has no filters of tarfile, and links on the disk could lead out of the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._room = min(_MOST_UNPACKED, shutil.disk_usage(root).free)
         self._size = self._count = 0
 
-    def __call__(self, member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        """Raises TooLargeError before anything too large is written."""
-        self._size += member.size
+    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Writes a member.
+
+        Raises:
+            RefusedError: It leads out of the folder, is no file, or there are too many.
+        """
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+            raise RefusedError(f"{member.name!r} leads out of it")
         self._count += 1
+        self._reserve(member.size)
+        place = self._root / path
+        if member.isdir():
+            place.mkdir(parents=True, exist_ok=True)
+            return
+        try:
+            content = archive.extractfile(member)
+        except KeyError:  # a link to what the archive does not hold before it
+            content = None
+        if content is None:
+            raise RefusedError(f"{member.name!r} is no file, nor a link to one of its files")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with content, open(place, "wb") as target:
+            while data := content.read(_CHUNK):
+                if member.islnk() or member.issym():  # whose own size is 0
+                    self._reserve(len(data))
+                target.write(data)
+
+    def _reserve(self, size: int) -> None:
+        """Counts what is about to be written."""
+        self._size += size
         if self._size > self._room or self._count > _MOST_FILES:
-            raise TooLargeError(
-                f"holds more than {self._room / 1e9:,.1f} GB (what is free on "
+            raise RefusedError(
+                f"it holds more than {self._room / 1e9:,.1f} GB (what is free on "
                 "the disk of temporary files, at most 64 GiB) or "
                 f"more than {_MOST_FILES:,} files"
             )
-        return tarfile.data_filter(member, path)
 
 
-class TooLargeError(ValueError):
-    """An archive that would fill the disk."""
+class RefusedError(ValueError):
+    """An archive that would write outside its folder, or fill the disk."""
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -121,14 +152,14 @@ def unpack(archive: Path, folder: Path) -> Path:
             gzip.open(archive) as stored,
             tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
         ):
-            file.extractall(root, filter=_Measured(folder))
+            unpacking = _Unpacking(root)
+            for member in file:
+                unpacking.add(file, member)
             # Reading to the end checks gzip's checksum.
             if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
                 raise tarfile.ReadError("other data follows the archive's end")
-    except tarfile.FilterError as error:
+    except RefusedError as error:
         raise InputError(f"{archive}: refused, {error}") from error
-    except TooLargeError as error:
-        raise InputError(f"{archive}: refused, it {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
     inside = [each for each in root.iterdir() if not each.name.startswith(".")]

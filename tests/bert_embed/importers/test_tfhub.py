@@ -12,6 +12,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.graph.load import load_encoder
 from bert_embed.importers import import_model
+from bert_embed.importers.sources import unpack
 from bert_embed.importers.tfhub import import_tfhub
 from bert_embed.pipeline.cli import main
 from tests.support.models.hub import write_tiny_hub
@@ -251,19 +252,54 @@ def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, m
     assert resolve_model(str(archive)).fingerprint != bundle.fingerprint
 
 
-@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped"])
-def test_an_archive_whose_paths_lead_out_is_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "linked"),
+    [
+        ("../escaped", ""),
+        ("/tmp/escaped", ""),
+        ("inside", "../../outside"),
+        ("inside", "/etc/hostname"),
+        ("inside", "absent"),
+        ("inside", "assets"),
+    ],
+)
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_an_archive_whose_paths_lead_out_is_refused(tmp_path, name, linked, kind):
     archive = tmp_path / "evil.tgz"
     with tarfile.open(archive, "w:gz") as file:
+        folder = tarfile.TarInfo("assets")
+        folder.type = tarfile.DIRTYPE
+        file.addfile(folder)
         entry = tarfile.TarInfo(name)
         entry.size = 3
         file.addfile(entry, io.BytesIO(b"abc"))
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "../../outside"
-        file.addfile(link)
+        if linked:
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = kind, linked
+            file.addfile(link)
     with pytest.raises(ValueError, match=r"evil\.tgz: refused, "):
         import_model(str(archive), str(tmp_path / "bundle"))
     assert not (tmp_path / "escaped").exists()
+
+
+def test_a_link_of_an_archive_is_a_copy_of_the_file_that_it_names(tmp_path):
+    archive = tmp_path / "model.tgz"
+    with tarfile.open(archive, "w:gz") as file:
+        entry = tarfile.TarInfo("./blobs/weights")
+        entry.size = 3
+        file.addfile(entry, io.BytesIO(b"abc"))
+        for name, kind, linked in (
+            ("saved_model.pb", tarfile.SYMTYPE, "blobs/weights"),
+            ("again", tarfile.LNKTYPE, "./blobs/weights"),
+        ):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, linked
+            file.addfile(link)
+    (tmp_path / "to").mkdir()
+    folder = unpack(archive, tmp_path / "to")
+    for name in ("saved_model.pb", "again"):
+        assert (folder / name).read_bytes() == b"abc"
+        assert not (folder / name).is_symlink()
 
 
 def test_an_archive_that_is_none_or_holds_no_model_is_named(tmp_path):
