@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
-            warn(f"error: {missing(f'{program()} {words[0]} here', package)}")
+            warn(f"error: {missing(f'{program()} {words[0]} with this model', package)}")
             return ExitCode.USAGE
         # A bug of ours: its place matters more than a sentence.
         warn(*hide_secrets(traceback.format_exc()).splitlines())
