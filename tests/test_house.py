@@ -7,6 +7,7 @@ import sys
 import tarfile
 import tomllib
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -270,27 +271,56 @@ def pins(path):
     return {(canonicalize_name(package), version) for package, version in found}
 
 
-def test_pins_and_locks_are_those_of_the_ranges():
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LOCK = (ROOT / "uv.lock").read_text("utf-8")
+
+
+def exported(*flags):
+    """The lock's packages of extras or a group, with their hashes."""
+    words = ["export", "--frozen", "--quiet", "--no-emit-project", "--no-annotate", *flags]
+    done = subprocess.run(
+        [sys.executable, "-m", "uv", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_pins_and_the_lock_are_those_of_the_ranges(tmp_path):
     """Otherwise `make lock` was forgotten."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    pinned, locks = pins(ROOT / "requirements.txt"), ROOT / "locks"
-    for each in map(Requirement, project["project"]["dependencies"]):
+    extras = PROJECT["project"]["optional-dependencies"]
+    locked = {
+        (canonicalize_name(each["name"]), each.get("version"))
+        for each in tomllib.loads(LOCK)["package"]
+    }
+    groups = [each for group in PROJECT["dependency-groups"].values() for each in group]
+    ranges = [*PROJECT["project"]["dependencies"], *chain.from_iterable(extras.values()), *groups]
+    for each in map(Requirement, ranges):
         needed = canonicalize_name(each.name)
-        versions = [version for package, version in pinned if package == needed]
-        assert versions
-        assert all(each.specifier.contains(version) for version in versions), each
-    assert pins(locks / "runtime.txt") == pinned
-    assert pins(ROOT / "requirements-dev.txt") <= pins(locks / "dev.txt")
-    for lock in ("build", "dev"):
-        packages = dict(pins(locks / f"{lock}.txt"))
-        assert {each for each in pinned if each[0] in packages} <= packages.items()
+        versions = [version for package, version in locked if package == needed and version]
+        assert needed == "bert-embed" or any(map(each.specifier.contains, versions)), each
+    (tmp_path / "runtime.txt").write_text(exported("--extra", "gcp", "--extra", "tensorflow"))
+    (tmp_path / "build.txt").write_text(exported("--only-group", "build"))
+    assert pins(tmp_path / "runtime.txt") == pins(ROOT / "requirements.txt")
+    assert pins(tmp_path / "build.txt") == pins(ROOT / "locks" / "build.txt")
 
 
-@pytest.mark.parametrize("lock", ["build", "runtime", "dev"])
-def test_every_pin_of_a_lock_has_a_hash(lock):
-    lines = (ROOT / "locks" / f"{lock}.txt").read_text("utf-8").splitlines()
-    starts = [at for at, line in enumerate(lines) if not line.startswith(("#", " "))]
+@pytest.mark.parametrize("group", ["", *PROJECT["dependency-groups"]])
+def test_every_pin_of_the_lock_has_a_hash(group):
+    flags = ["--only-group", group] if group else ["--extra", "gcp", "--extra", "tensorflow"]
+    lines = [line for line in exported(*flags).splitlines() if not line.startswith("#")]
+    starts = [at for at, line in enumerate(lines) if not line.startswith(" ")]
     assert starts
     for at in starts:
         assert "==" in lines[at]
         assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", lines[at + 1]), lines[at]
+
+
+def test_the_lock_names_no_package_index():
+    assert "://" not in LOCK
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["apache-beam", "tensorflow", "tensorflow-hub", "tensorflow-text", "google-cloud-storage"],
+)
+def test_the_complete_list_pins(package):
+    assert package in dict(pins(ROOT / "requirements.txt"))

@@ -10,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 from bert_embed.storage.checksums import crc32c_of_bytes
-from bert_embed.storage.errors import StorageError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.globs import fixed_folder, glob_matcher, is_glob
 from bert_embed.storage.packages import missing
@@ -39,19 +39,19 @@ def _matching(patterns: list[str]) -> Iterator[FileInfo]:
     try:
         found = FileSystems.match(patterns)
     except BeamIOError as error:
-        raise StorageError(f"{patterns[0]} cannot be listed: {_cause(error)}") from error
+        raise _failure(patterns[0], "listed", error) from error
     for match in found:
         for each in match.metadata_list:
             yield FileInfo(each.path, each.size_in_bytes, each.last_updated_in_seconds or 0.0)
 
 
-def _cause(error: Exception) -> str:
-    """What the store said, without the sentences that Beam puts around it."""
+def _failure(path: str, done: str, error: Exception) -> Exception:
+    """What a store said, without the sentences that Beam puts around it."""
     while isinstance(error, BeamIOError) and error.exception_details:
         error = next(iter(error.exception_details.values()))
     if "boto3" in str(error):
-        return missing("s3://", "boto3")
-    return str(error)
+        return InputError(missing("s3://", "boto3"))
+    return StorageError(f"{path} cannot be {done}: {error}")
 
 
 def stat(path: str) -> FileInfo:
@@ -81,7 +81,7 @@ def read(path: str) -> bytes | None:
         with open_object(path) as file:
             return file.read()
     except BeamIOError as error:
-        raise StorageError(f"{path} cannot be read: {_cause(error)}") from error
+        raise _failure(path, "read", error) from error
 
 
 def checksum(path: str) -> str:
@@ -102,7 +102,7 @@ def write(path: str, buffer: io.BytesIO) -> None:
         with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
             file.write(buffer.getbuffer())
     except Exception as error:  # boto3's own, which Beam does not wrap here
-        raise StorageError(f"{path} cannot be written: {_cause(error)}") from error
+        raise _failure(path, "written", error) from error
 
 
 def create(path: str, data: bytes) -> bool:

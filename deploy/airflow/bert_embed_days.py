@@ -1,6 +1,6 @@
 """What the DAGs of this folder share: a run for each day that is over, one after the other.
 
-Copy it into the DAGs folder beside them. Airflow 3 and 2 (Composer 2) both read it.
+Copy it into the DAGs folder beside them.
 """
 
 import os
@@ -8,11 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-try:
-    from airflow.sdk import DAG, CronDataIntervalTimetable
-except ImportError:  # Airflow 2
-    from airflow.models.dag import DAG
-    from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.sdk import DAG, CronDataIntervalTimetable
 
 # Read by whatever parses the file, so not Airflow Variables, each of which would ask the database.
 FIRST_DAY = os.environ.get("BERT_EMBED_FIRST_DAY", "2026-01-01")

@@ -4,17 +4,10 @@ Airflow starts embed_daily.sh and judges its exit code; the pipeline lives in it
 and nothing of it is imported here. See docs/schedule.md.
 """
 
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from bert_embed_days import DAY, daily_dag
-
-try:
-    from airflow.providers.standard.hooks.subprocess import SubprocessHook
-    from airflow.sdk import BaseOperator, Context
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-except ImportError:  # Airflow 2
-    from airflow.exceptions import AirflowException, AirflowFailException
-    from airflow.hooks.subprocess import SubprocessHook
-    from airflow.models.baseoperator import BaseOperator
-    from airflow.utils.context import Context
 
 DATAFLOW = (
     "--runner=DataflowRunner",

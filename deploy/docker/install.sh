@@ -3,7 +3,6 @@
 # or a TPU; no leaves TensorFlow out, which only processors can do without.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-lock=$here/../../locks/runtime.txt
 device=${1:?} tensorflow=${2:-yes}
 case $device-$tensorflow in
   cpu-yes | cpu-no | gpu-yes | tpu-yes) ;;
@@ -17,8 +16,12 @@ packages() {
   /tmp/uv/bin/uv pip install --python "$(command -v python)" --link-mode copy --compile-bytecode "$@" \
     || python -m pip install --disable-pip-version-check "$@"
 }
+locked() { # FLAGS…: the packages of extras or a group, with their hashes
+  /tmp/uv/bin/uv export --frozen --quiet --project "$here/../.." --no-emit-project --no-annotate --no-header "$@"
+}
+locked --extra gcp --extra tensorflow >/tmp/lock.txt
 entries() { # of|but NAME|NAME…: the lock's entries of these packages, or of all others
-  awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' "$lock"
+  awk -v kind="$1" -v names="^($2)==" '/^[A-Za-z0-9]/ { wanted = ($0 ~ names) == (kind == "of") } wanted' /tmp/lock.txt
 }
 exactly() { # of|but NAME|NAME…: installs these entries, whose files must have the lock's hashes
   entries "$@" >/tmp/entries.txt
@@ -34,7 +37,8 @@ case $device-$tensorflow in
     ;;
   gpu-yes)
     exactly but setuptools
-    packages -r "$here/requirements-gpu.txt"
+    locked --only-group gpu >/tmp/lock.txt
+    exactly of 'nvidia-.*'
     ;;
   tpu-yes)
     exactly but 'setuptools|tensorflow|tensorflow-text|tensorflow-hub|tf-keras'
@@ -45,4 +49,4 @@ esac
 [[ $device == tpu ]] || python -m pip check # it would miss the package named tensorflow
 # Only who compiles against them needs these: TensorFlow's headers, and libclang.
 site=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-rm -rf /tmp/uv /tmp/entries.txt "$site/tensorflow/include" "$site/clang"
+rm -rf /tmp/uv /tmp/lock.txt /tmp/entries.txt "$site/tensorflow/include" "$site/clang"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.airflow import FOLDERS, Airflow
+from tests.support.airflow import BIN, Airflow
 from tests.support.command import record, rows
 from tests.support.daily import DAYS, state_of, write_day, write_settings
 from tests.support.servers.gcs import answers, free_port, running
@@ -18,10 +18,10 @@ from tests.support.servers.gcs import answers, free_port, running
 _FILES = ("bert_embed_days.py", "embed_dag.py")  # what docs/schedule.md says to copy
 
 
-@pytest.fixture(scope="module", params=FOLDERS)
-def airflow(request, new_airflows, tmp_path_factory):
+@pytest.fixture(scope="module")
+def airflow(new_airflow, tmp_path_factory):
     """An Airflow whose folder of DAGs holds the daily ones alone."""
-    return new_airflows[request.param].copied(tmp_path_factory.mktemp("home") / "a", *_FILES)
+    return new_airflow.copied(tmp_path_factory.mktemp("home") / "a", *_FILES)
 
 
 def test_the_second_day_embeds_what_is_new_and_a_day_again_changes_nothing(
@@ -59,9 +59,9 @@ def run_days(airflow: Airflow, settings: str, *days: str) -> tuple[int, str]:
     return airflow.run(*commands, AIRFLOW_VAR_BERT_EMBED_SETTINGS=settings)
 
 
-def test_a_scheduler_catches_up_the_days_in_their_order(new_airflows, tmp_path, tiny_bundle):
+def test_a_scheduler_catches_up_the_days_in_their_order(new_airflow, tmp_path, tiny_bundle):
     """Each day finds those before it finished: what they have is embedded in none after them."""
-    airflow = new_airflows["3"].copied(tmp_path / "airflow", *_FILES)
+    airflow = new_airflow.copied(tmp_path / "airflow", *_FILES)
     today = datetime.datetime.now(datetime.UTC).date()
     days = [str(today - datetime.timedelta(days=back)) for back in (3, 2, 1)]
     for number, day in enumerate(days):
@@ -81,7 +81,7 @@ def test_a_scheduler_catches_up_the_days_in_their_order(new_airflows, tmp_path, 
     records = [tmp_path / "vectors" / day / "run.json" for day in days]
     with ExitStack() as programs:
         for words in (server, ["dag-processor"], ["scheduler"]):
-            command = [str(airflow.bin / "airflow"), *words]
+            command = [str(BIN / "airflow"), *words]
             log = tmp_path / f"{words[0]}.log"
             started = running(command, log, lambda: True, **airflow.environment() | env)
             programs.enter_context(started)

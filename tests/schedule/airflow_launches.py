@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_embed.pipeline.parser import parse_embed
-from tests.support.airflow import DAGS, FOLDERS, fields_of
+from tests.support.airflow import DAGS, fields_of
 from tests.support.command import ROOT
 from tests.support.daily import DAYS
 from tests.support.deploy import DATAFLOW
@@ -70,11 +70,11 @@ print("read", json.dumps({{
 NAMES = ["bert_embed_daily", "bert_embed_dataflow", "bert_embed_pod", "bert_embed_template"]
 
 
-@pytest.fixture(scope="module", params=FOLDERS)
-def seen(request, new_airflows, tmp_path_factory):
+@pytest.fixture(scope="module")
+def seen(new_airflow, tmp_path_factory):
     """What Airflow makes of the DAGs, for a midnight in Berlin, still the day before in UTC."""
     folder = tmp_path_factory.mktemp("read")
-    airflow = new_airflows[request.param].copied(folder / "airflow")
+    airflow = new_airflow.copied(folder / "airflow")
     (folder / "cluster").write_text(_CLUSTER)
     env = {
         "KUBECONFIG": f"{folder}/cluster",

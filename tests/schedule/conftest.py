@@ -1,12 +1,11 @@
-"""An Airflow of each version, for the files that `make test-airflow` runs."""
+"""An Airflow for the files that `make test-airflow` runs."""
 
 import pytest
 
-from tests.support.airflow import FOLDERS, Airflow
+from tests.support.airflow import Airflow
 
 
 @pytest.fixture(scope="session")
-def new_airflows(tmp_path_factory):
-    """Airflows by version, nothing of which was used."""
-    folder = tmp_path_factory.mktemp("airflow")
-    return {version: Airflow(version, folder / version).migrated() for version in FOLDERS}
+def new_airflow(tmp_path_factory):
+    """An Airflow, nothing of which was used."""
+    return Airflow(tmp_path_factory.mktemp("airflow") / "new").migrated()

@@ -1,4 +1,4 @@
-"""Airflow as a program, never imported: its environments and that of the pipeline stay apart."""
+"""Airflow as a program, never imported: its environment and that of the pipeline stay apart."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.daily import DAYS, ROOT
 
 DAGS = ROOT / "deploy" / "airflow"
-FOLDERS = {"3": "airflow-venv", "2": "airflow2-venv"}  # the newest, and that of Composer 2
+BIN = ROOT / "build" / "airflow-venv" / "bin"
 # One process for several commands: its imports take most of a command's time.
 _COMMANDS = """
 import sys
@@ -28,19 +28,12 @@ class Airflow:
     """An Airflow with a database of its own.
 
     Attributes:
-        version: 3 or 2.
         home: Its folder.
         dags: The folder that it reads.
     """
 
-    version: str
     home: Path
     dags: Path = DAGS
-
-    @property
-    def bin(self) -> Path:
-        """Where its programs are."""
-        return ROOT / "build" / FOLDERS[self.version] / "bin"
 
     def environment(self) -> dict[str, str]:
         """What its programs must have set."""
@@ -57,7 +50,7 @@ class Airflow:
         """Runs a program in its environment; returns the exit code and all it said."""
         done = subprocess.run(
             # Not with the clone on the path, whose packages an installation does not have.
-            [self.bin / "python", "-P", "-c", program],
+            [BIN / "python", "-P", "-c", program],
             env={**os.environ, **self.environment(), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -81,12 +74,12 @@ class Airflow:
         """Another one, with the database as it is, which reads these of our DAGs or all."""
         shutil.copytree(self.home, home)
         if not files:
-            return Airflow(self.version, home)
+            return Airflow(home)
         dags = home / "dags"
         dags.mkdir()
         for file in files:
             shutil.copy(DAGS / file, dags)
-        return Airflow(self.version, home, dags)
+        return Airflow(home, dags)
 
 
 def fields_of(said: str) -> list[dict[str, str]]:

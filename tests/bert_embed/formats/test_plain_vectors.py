@@ -157,7 +157,10 @@ def test_missing_vectors_are_left_to_arrow(tmp_path, dtype):
     """Arrow reads them in lists of any length only."""
     path, values = tmp_path / "part.parquet", numbers(40, dtype)
     rows = [None if row in (17, 39) else one for row, one in enumerate(values)]
-    write(path, pa.array(rows, column(values).type), row_group_size=10)
+    try:
+        write(path, pa.array(rows, column(values).type), row_group_size=10)
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"this Arrow writes no such file: {error}")
     assert found(path, dtype) is None
     write(path, pa.array(rows, column(values, -1).type), row_group_size=10)
     vectors = read(path, dtype)

@@ -24,7 +24,6 @@ from tests.support.servers.gcs import ANONYMOUS, answers, free_port, running
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FOLDER = _ROOT / "build" / "bqemulator-venv"
-_PINS = Path(__file__).with_suffix(".txt")
 _EXTENSIONS = "; ".join(
     ["from duckdb_extensions import import_extension"]
     + [f"import_extension({name!r})" for name in ("spatial", "avro")]
@@ -38,13 +37,17 @@ _ROW_BYTES = 100  # the emulator does not know how large a table is
 def emulator_environment() -> Path:
     """Makes the emulator's environment unless it is there; returns its folder."""
     mark = _FOLDER / "made"
-    wanted = _PINS.read_text()
+    uv = [sys.executable, "-m", "uv", "export", "--frozen", "--quiet", "--no-annotate"]
+    locked = [*uv, "--no-emit-project", "--only-group", "emulator"]
+    wanted = subprocess.run(locked, cwd=_ROOT, check=True, capture_output=True, text=True).stdout
     if mark.exists() and mark.read_text() == wanted:
         return _FOLDER
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(_FOLDER)], check=True)
     python = str(_FOLDER / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, "--requirement", str(_PINS)], check=True)
+    pins = _FOLDER / "packages.txt"
+    pins.write_text(wanted)
+    subprocess.run([*install, "--no-deps", "--requirement", str(pins)], check=True)
     home = {**os.environ, "HOME": str(_FOLDER)}  # DuckDB keeps its extensions below it
     subprocess.run([python, "-c", _EXTENSIONS], check=True, env=home)
     mark.write_text(wanted)
