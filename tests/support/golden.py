@@ -7,6 +7,7 @@ right only when the format of an output changes: what people have is then not re
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ RUNS = {
 def flags(name: str, model: str) -> list[str]:
     """The flags of a run but for --output, with its texts where they were when it was made."""
     PLACE.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # another user of this machine made it, and did the same
+        PLACE.chmod(0o777)
     copy = PLACE / f".{os.getpid()}"
     shutil.copyfile(TEXTS, copy)
     os.utime(copy, (_TIME, _TIME))
