@@ -267,7 +267,7 @@ def test_no_text_stands_in_the_errors_of_a_tables_rows(
 
 _STEPS = {
     "read": ("bert_embed.transforms.read.reader", "parse_part"),
-    "tokenize": ("bert_embed.rows.documents", "tokenize_documents"),
+    "tokenize": ("bert_embed.rows.text_rows", "tokenize_documents"),
     "write": ("bert_embed.transforms.write.writer", "rejected_lines"),
 }
 
