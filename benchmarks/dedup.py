@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, numbered_sentences
 from benchmarks.peers import faiss_python, peer_environment, peer_python
+from tests.support.records import whole_record
 
 _WIDTH, _PER_CENTRE, _FILE_ROWS = 384, 100, 80_000
 _MOST_COMMUNITIES = 200_000  # rows: community_detection, which compares all pairs, takes hours
@@ -126,12 +127,9 @@ def _make(source: Path, count: int, dtype: str) -> None:
         path = source / "embeddings" / f"part-{number:07d}-00000.parquet"
         pq.write_table(pa.table(columns), path, use_dictionary=False, write_page_checksum=True)
         size += path.stat().st_size
-    record = {
-        "run": source.name,
-        "status": "done",
-        "vectors": {"shape": [_WIDTH], "output_dtype": dtype, "granularity": ["sentence"]},
-        "written": {"embeddings": {"files": len(starts), "bytes": size, "rows": count}},
-    }
+    written = {"embeddings": {"files": len(starts), "bytes": size, "rows": count}}
+    vectors = {"shape": [_WIDTH], "output_dtype": dtype}
+    record = whole_record(vectors, count, run=source.name, written=written)
     (source / "run.json").write_text(json.dumps(record), encoding="utf-8")
 
 
