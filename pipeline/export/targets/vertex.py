@@ -108,15 +108,28 @@ def export_vertex(source: Source) -> bool:
         UsageError: A column is missing or has a type that the field cannot hold, or ids are there
             twice.
     """
-    doubled = source.record.duplicate_ids
-    twice = doubled.ids if doubled else 0
-    if twice:
-        raise UsageError(
-            f"{source.options.source} has {counted(twice, 'id')} more than once, Vector Search "
-            "takes each once: embed with another --id_column"
-        )
+    _refuse_equal_ids(source)
     target = VertexTarget(source)
     return write_files(target, source, source.options.dest.rstrip("/"), source.rows)
+
+
+def _refuse_equal_ids(source: Source) -> None:
+    """Refuses an output in which an id stands twice; Vector Search would keep one of the two.
+
+    Every run counts its equal ids; `--check_ids` also says how many ids they are. A count that was
+    estimated may be of none.
+    """
+    doubled, equal = source.record.duplicate_ids, source.record.numbers.equal_ids
+    if doubled and doubled.ids:
+        what = f"{counted(doubled.ids, 'id')} more than once"
+    elif equal and equal.exact and equal.surplus:
+        what = f"{counted(equal.surplus, 'document')} whose id another one has"
+    else:
+        return
+    raise UsageError(
+        f"{source.options.source} has {what}, Vector Search takes each id once: embed with another "
+        "--id_column"
+    )
 
 
 def _removed_files(source: Source) -> list[str]:

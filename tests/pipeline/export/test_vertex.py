@@ -14,6 +14,7 @@ import bert_embed
 from bert_embed.pipeline.export.options import ExportOptions
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.targets.vertex import VertexTarget
+from tests.support.command import embed
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
 
@@ -153,6 +154,17 @@ def test_files_stay_within_the_limit_of_objects(run, tmp_path, rows):
 def test_columns_that_a_field_cannot_hold_are_refused(run, tmp_path, capsys, flags, message):
     assert export(run, tmp_path / "root", "vertex", **flags) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.slow
+def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys):
+    lines = [{"id": name, "text": text} for name, text in (("a", "bank"), ("b", "x"), ("a", "y"))]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    columns = {"id_column": "id", "text_column": "text"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl", **columns) == 0
+    assert export(tmp_path / "out", tmp_path / "root", "vertex") == 2
+    assert "has 1 document whose id another one has" in capsys.readouterr().err
     assert not (tmp_path / "root").exists()
 
 
