@@ -1,5 +1,6 @@
 """Reads the settings of a sentence-transformers folder, such as pooling and prompts."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from bert_embed.importers.json_files import (
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError
 
+_LOG = logging.getLogger(__name__)
 _PACKAGE = "sentence_transformers."
 _MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
@@ -236,6 +238,14 @@ def _read_prompts(path: Path) -> tuple[dict[str, str], str]:
     if not isinstance(given, dict):
         raise InputError(f"{path}: prompts must be an object, got a {type(given).__name__}")
     prompts = {name: text or "" for name, text in given.items()}
+    similarity = values.get("similarity_fn_name") or "cosine"
+    if similarity != "cosine":
+        _LOG.warning(
+            "%s: similarity_fn_name is %s; the vectors are the model's, and search, dedup, cluster "
+            "and Encoder.similarity compare them by their cosine",
+            path,
+            similarity,
+        )
     for name, text in prompts.items():
         if not isinstance(text, str):
             raise InputError(f"{path}: prompt {name} must be a text, got {text!r}")

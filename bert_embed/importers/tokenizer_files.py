@@ -74,17 +74,21 @@ def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> Tokenizer
     _refuse_other_special_tokens(folder / _SLOW, slow, special)
     _refuse_other_parts(folder / _FAST, fast, special)
     normalizer, model = (object_in(folder / _FAST, fast, name) for name in ("normalizer", "model"))
-    settings = (slow.get("do_lower_case"), normalizer.get("lowercase"))
+    # BERT's classes change the normalizer by do_lower_case and its like; a generic one reads
+    # tokenizer.json as it is.
+    kind = slow.get("tokenizer_class") or values.get("tokenizer_class")
+    said = {} if fast and kind in _GENERIC else slow
+    settings = (said.get("do_lower_case"), normalizer.get("lowercase"))
     lower_case = next((bool(value) for value in settings if value is not None), True)
     if lowered and not lower_case:
         raise InputError(
             f"{folder}: do_lower_case of sentence-transformers with a cased tokenizer is not "
             "supported; lower the texts before, and set it to false"
         )
-    strip = slow.get("strip_accents", normalizer.get("strip_accents"))
+    strip = said.get("strip_accents", normalizer.get("strip_accents"))
     if strip not in (None, lower_case):
         raise InputError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
-    if not slow.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
+    if not said.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
         raise InputError(f"{folder}: tokenize_chinese_chars must be true, is false")
     length = slow.get("model_max_length")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int | float)):

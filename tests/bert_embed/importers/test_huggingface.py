@@ -168,6 +168,18 @@ def test_casing_is_read_in_the_order_of_the_files(tmp_path, slow, fast, lower):
     assert imported(tmp_path).lower_case is lower
 
 
+@pytest.mark.parametrize(
+    ("kind", "lower"), [("BertTokenizerFast", True), ("PreTrainedTokenizerFast", False)]
+)
+def test_a_generic_class_reads_casing_from_tokenizer_json_alone(tmp_path, kind, lower):
+    source = tmp_path / "source"
+    write_tiny_huggingface(source)
+    values = {"tokenizer_class": kind, "do_lower_case": True}
+    (source / "tokenizer_config.json").write_text(json.dumps(values))
+    edit_json(source / "tokenizer.json", normalizer={"lowercase": False})
+    assert imported(tmp_path).lower_case is lower
+
+
 def test_the_longest_word_is_that_of_tokenizer_json(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     edit_json(tmp_path / "source" / "tokenizer.json", model={"max_input_chars_per_word": 50})

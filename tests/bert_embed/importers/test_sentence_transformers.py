@@ -145,6 +145,17 @@ def test_prompts_and_pooling_are_the_runs_and_leave_the_model_the_same(tmp_path)
 
 
 @pytest.mark.parametrize(
+    ("similarity", "warned"), [("dot", True), ("cosine", False), (None, False)]
+)
+def test_a_model_for_dot_products_is_imported_with_a_warning(tmp_path, caplog, similarity, warned):
+    write_sentence_transformers(tmp_path / "source")
+    path = tmp_path / "source" / "config_sentence_transformers.json"
+    edit_json(path, similarity_fn_name=similarity)
+    imported(tmp_path)
+    assert (f"{path}: similarity_fn_name is dot" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(
     ("kinds", "message"),
     [
         (["Transformer", "WeightedLayerPooling", "Pooling"], "module WeightedLayerPooling is not"),
