@@ -17,7 +17,7 @@ RUNTIME := --extra gcp --extra tensorflow
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock check-locks test-install test-lowest layers model embed prism prism-if-go pyright pyright-if-npm
-.PHONY: test test-quick test-numerics coverage
+.PHONY: test test-quick test-processors test-elsewhere coverage
 .PHONY: chromium flink test-flink test-airflow test-ecosystem test-export images test-images
 .PHONY: lint-deploy check docs notebooks bench dataflow clean
 
@@ -87,7 +87,7 @@ build/bqemulator-venv/made: uv.lock .venv/dev
 
 build/prism: requirements.txt
 	@mkdir -p build
-	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
 	@touch $@
 
 prism: build/prism  ## build Prism, a runner of Beam's; needs Go
@@ -117,8 +117,11 @@ test: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## 
 test-quick: .venv/dev model  ## run the tests that need neither servers nor long runs
 	$(BIN)/python -m pytest $(PARALLEL) $(CHECKED) -m "not slow"
 
-test-numerics: .venv/dev model  ## run the numeric tests with the kernels of other processors
-	$(BIN)/python -m tests.support.numerics
+test-processors: .venv/dev model  ## run tests as on other processors: AVX2, VNNI, bfloat16
+	$(BIN)/python -m tests.support.processors
+
+test-elsewhere: .venv/dev model  ## run the quick tests as another user, on one core, in the C locale
+	$(BIN)/python -m tests.support.elsewhere
 
 coverage: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## say which lines the tests run
 	$(BIN)/python -m coverage erase
@@ -129,7 +132,7 @@ coverage: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm 
 build/flink/job_server: deploy/flink/pom.xml
 	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
 	rm -rf $@
-	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
+	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@"
 	@touch $@
 
 build/flink/libraries: uv.lock .venv/runtime
@@ -141,7 +144,7 @@ build/flink/libraries: uv.lock .venv/runtime
 
 build/flink/bin/container: requirements.txt
 	@command -v go >/dev/null || { echo "Go 1.21 or newer is needed (go), to build Beam's boot program"; exit 1; }
-	GOBIN=$(CURDIR)/$(@D) GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
+	GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
 	@touch $@
 
 flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs
@@ -213,11 +216,11 @@ layers: .venv/dev  ## hold the packages to their order, by the contracts in pypr
 
 build/actionlint:
 	@mkdir -p build
-	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 build/kubeconform:
 	@mkdir -p build
-	GOBIN=$(CURDIR)/build GOFLAGS=-modcacherw go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 
 # Two of the linters need Go; where there is none, they are left out.
 GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)

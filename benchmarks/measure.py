@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_embed.engines import processor
+
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16")
@@ -159,10 +161,7 @@ def machine() -> dict[str, object]:
     "instructions" are those of the processor that products can be made with; the model's number
     tells processors apart whose name a virtual machine hides.
     """
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    about = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
-    flags = set((about.get("flags") or about.get("Features") or "").split())
+    about, flags = processor.facts(), processor.flags()
     name, numbers = about.get("model name", platform.processor()), ("cpu family", "model")
     if set(numbers) <= set(about):
         name += f" ({', '.join(f'{each} {about[each]}' for each in numbers)})"

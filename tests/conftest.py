@@ -18,6 +18,7 @@ from tests.support.models.kept import import_once
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 from tests.support.servers.bigquery import BigQueryServer, bigquery_server
 from tests.support.servers.gcs import GcsServer, gcs_server
+from tests.support.skips import unlisted
 
 # Containers often have Python keep no bytecode: each of the hundreds of processes that tests start
 # would then compile Beam, which takes longer than to import it.
@@ -41,6 +42,24 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # A shared machine may pause any example; how long one takes is for benchmarks.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag with which `.ci/run` starts pytest."""
+    text = "fail where a test is skipped for a reason that tests/support/skips.py does not list"
+    parser.addoption("--listed-skips", action="store_true", help=text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails a run with `--listed-skips` in which a test was skipped for another reason."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not session.config.getoption("--listed-skips") or hasattr(session.config, "workerinput"):
+        return
+    reasons = [report.longrepr[2] for report in reporter.stats.get("skipped", ())]
+    if wrong := unlisted(reasons):
+        reporter.write_line(f"\nskipped for reasons that tests/support/skips.py lacks: {wrong}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(tryfirst=True)

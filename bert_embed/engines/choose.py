@@ -6,12 +6,12 @@ from collections.abc import Callable
 from ctypes.util import find_library
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from bert_embed.arguments import one_of
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import LITERT
+from bert_embed.engines import processor
 from bert_embed.engines.protocol import Engine
 from bert_embed.quiet import quiet_start
 from bert_embed.storage.errors import InputError, SettingError
@@ -19,12 +19,9 @@ from bert_embed.storage.packages import missing
 
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "gpu", "tpu", "xla_cpu")
-CPUINFO = Path("/proc/cpuinfo")  # names what the processor supports
 # One of them exists where an NVIDIA driver is loaded: on Linux, in containers, on WSL.
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 _LOG = logging.getLogger(__name__)
-_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
-_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
 # What provides TensorFlow for a device; TensorFlow's own package does for others.
 _PROVIDERS = {"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"}
 # The type of `load_engine`; callers can pass a function of their own.
@@ -58,7 +55,9 @@ def check_machine(precision: str, device: str = "auto") -> None:
     TensorFlow is imported only where the answer depends on the devices that it finds.
     """
     _check_tensorflow(precision, device)
-    anywhere = precision in LITERT or (precision == "bfloat16" and _has_flag(_BFLOAT16))
+    anywhere = precision in LITERT or (
+        precision == "bfloat16" and processor.has_bfloat16_products()
+    )
     if device != "auto" or not anywhere:
         find_device(precision, device)
 
@@ -93,11 +92,11 @@ def find_device(precision: str, device: str) -> str:
         )
     if precision == "float16" and found == "cpu":
         raise SettingError("precision", "float16 requires a GPU, and TensorFlow finds none here")
-    if precision == "bfloat16" and found == "cpu" and not _has_flag(_BFLOAT16):
+    if precision == "bfloat16" and found == "cpu" and not processor.has_bfloat16_products():
         raise SettingError(
             "precision",
-            f"bfloat16 requires a processor with one of {', '.join(_BFLOAT16)}, {CPUINFO} names "
-            "none, and it would be slower than float32; take precision int8",
+            f"bfloat16 requires {processor.bfloat16_needs()}, and it would be slower than float32; "
+            "take precision int8",
             "precision",
         )
     return found
@@ -149,21 +148,6 @@ def _sees_gpu() -> bool:
         import tensorflow as tf
 
         return bool(tf.config.list_physical_devices("GPU"))
-
-
-def has_int8_products() -> bool:
-    """Returns whether this processor has instructions for products in int8, which are fast."""
-    return _has_flag(_INT8)
-
-
-def _has_flag(flags: tuple[str, ...]) -> bool:
-    """Returns whether Linux says that this processor has one of these flags."""
-    try:
-        lines = CPUINFO.read_text("ascii", "replace").splitlines()
-    except OSError:
-        return False
-    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return not set(flags).isdisjoint(found.split())
 
 
 def choose_engine(bundle: Bundle, precision: str, device: str) -> str:

@@ -17,7 +17,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Processor:
-    """How fast a core of a processor is; `processor` names it as `speed.processor` does."""
+    """How fast a core is of a processor that `bert_embed.engines.processor.name` names so."""
 
     processor: str
     core_speed: float

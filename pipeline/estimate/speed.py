@@ -3,15 +3,13 @@
 import time
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
+from bert_embed.engines import processor
 from bert_embed.engines.choose import find_device
 from bert_embed.engines.cores import available_cores
 from bert_embed.pipeline.estimate.sample import Sample
 from bert_embed.pipeline.graph import model_handler
 from bert_embed.pipeline.run import EmbedRun
-
-_NUMBERS = ("vendor_id", "cpu family", "model")  # of /proc/cpuinfo
 
 
 @dataclass(frozen=True)
@@ -64,17 +62,4 @@ def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float)
             break
     each = spent / done + sample.tokenize_seconds / max(tokens, 1)
     device = find_device(run.options.precision, run.options.device)
-    return Speed(1 / each, done, spent, available_cores(), device, processor())
-
-
-def processor() -> str:
-    """Maker, family and model of this machine's processor, such as `AuthenticAMD 25 17`."""
-    try:
-        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
-    except OSError:
-        return ""
-    pairs = (line.partition(":") for line in text.splitlines())
-    about: dict[str, str] = {}
-    for name, _, value in pairs:
-        about.setdefault(name.strip(), value.strip())
-    return " ".join(about[name] for name in _NUMBERS if name in about)
+    return Speed(1 / each, done, spent, available_cores(), device, processor.name())

@@ -5,13 +5,8 @@ from importlib.util import find_spec
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import METADATA
-from bert_embed.engines.choose import (
-    check_machine,
-    check_model,
-    choose_engine,
-    find_device,
-    has_int8_products,
-)
+from bert_embed.engines.choose import check_machine, check_model, choose_engine, find_device
+from bert_embed.engines.processor import has_int8_products
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags

@@ -6,8 +6,8 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.files import LITERT
-from bert_embed.engines import choose as engine
-from bert_embed.engines.choose import check_machine, check_model
+from bert_embed.engines import processor as processors
+from bert_embed.engines.choose import check_machine, check_model, weight_files
 from bert_embed.storage.errors import SettingError
 from tests.support.command import embed, rows
 
@@ -18,7 +18,7 @@ def processor(tmp_path, monkeypatch):
 
     def has(line):
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t: none\n", "ascii")
-        monkeypatch.setattr(engine, "CPUINFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(processors, "CPUINFO", tmp_path / "cpuinfo")
 
     return has
 
@@ -52,16 +52,16 @@ def test_bfloat16_is_refused_where_it_would_be_slower(
 
 
 def test_a_machine_that_does_not_tell_its_processor_has_no_bfloat16(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(processors, "CPUINFO", tmp_path / "none")
     with pytest.raises(ValueError, match="requires a processor"):
         check_machine("bfloat16")
 
 
 def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    assert engine.weight_files(bundle, "float32", None) == [LITERT["float32"]]
+    assert weight_files(bundle, "float32", None) == [LITERT["float32"]]
     with pytest.raises(SettingError, match="device must be one of"):
-        engine.weight_files(bundle, "float32", "gpuu")
+        weight_files(bundle, "float32", "gpuu")
 
 
 def test_bfloat16_runs_from_text_to_files(processor, tmp_path, tiny_bundle):

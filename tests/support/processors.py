@@ -1,0 +1,166 @@
+"""Runs tests as on other processors than this machine's: `make test-processors`.
+
+Three things depend on the processor, and each is steered by itself:
+
+- The product reads /proc/cpuinfo (`bert_embed.engines.processor`). In a mount namespace of its own
+  a process sees another one: that of a processor with AVX2 alone, with AVX-512 and VNNI, or with
+  bfloat16 too. The tests of engines, and of what the commands say of them, run so.
+- LiteRT asks the processor itself. Where qemu-user-static is installed, the numeric tests of the
+  default engine run on an emulated Haswell, which has AVX2 and FMA and nothing newer.
+- TensorFlow's oneDNN takes a variable, so the numeric tests run with each of its instruction sets
+  that this processor has, and without oneDNN; not with the one of `make test`.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tensorflow.python.util import _pywrap_util_port
+
+from bert_embed.engines import processor
+
+# Those of engines, slow ones as well; XLA's programs do not ask Linux about the processor.
+_ENGINES = ("tests/bert_embed/engines", "--ignore", "tests/bert_embed/engines/test_xla.py")
+# Those that compare what a command says with what it should.
+_MESSAGES = (
+    "tests/pipeline/estimate",
+    "tests/pipeline/runners",
+    "tests/pipeline/test_errors.py",
+    "tests/pipeline/test_shown.py",
+    "tests/pipeline/test_usage_errors.py",
+)
+_NEWER = r" (?:avx512\w*|avx_vnni\w*|avx_ne_convert|amx_\w+)\b"
+_AVX512 = "avx512f avx512bw avx512dq avx512vl"
+# What each kind of processor has above AVX2.
+_KINDS = {
+    "avx2": "",
+    "vnni": f"{_AVX512} avx512_vnni",
+    "bfloat16": f"{_AVX512} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16",
+}
+# What the default engine promises in numbers; none of them loads TensorFlow.
+_PROMISES = (
+    "tests/bert_embed/engines/test_litert_reference.py",
+    "tests/bert_embed/engines/test_litert_shapes.py",
+    "tests/bert_embed/test_calls.py",
+    "tests/bert_embed/test_granularity.py",
+)
+_QEMU = "qemu-x86_64-static"
+# oneDNN's names, lowest first, and the flag by which Linux says that a processor has it. Those that
+# differ from the one below in whole numbers alone, which no graph here holds, are left out.
+_SETS = {
+    "SSE41": "sse4_1",
+    "AVX2": "avx2",
+    "AVX512_CORE": "avx512bw",
+    "AVX512_CORE_BF16": "avx512_bf16",
+    "AVX512_CORE_AMX": "amx_bf16",
+}
+_NUMERIC = ("tests/bert_embed", "tests/support")  # all others load Beam, and have no numeric test
+_AT_ONCE = 2  # processes, each on one core
+# TensorFlow asks the processor, not oneDNN, whether there are products in bfloat16, and aborts
+# where oneDNN is kept from them.
+_BFLOAT16 = "tests/bert_embed/engines/test_bfloat16.py"
+_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of tests as on some processor: its name, what precedes Python, pytest's words."""
+
+    name: str
+    words: Sequence[str]
+    prefix: Sequence[str] = ()
+    python: str = sys.executable
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self) -> subprocess.CompletedProcess[str]:
+        """Runs the tests."""
+        return subprocess.run(
+            [*self.prefix, self.python, *_PYTEST, *self.words],
+            env={**os.environ, **self.variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def cpuinfo_of(kind: str, text: str) -> str:
+    """Returns Linux' words on this processor, changed to those on one of `_KINDS`."""
+    less = re.sub(_NEWER, "", text)
+    return re.sub(r"^(flags\s*:.*)$", rf"\1 {_KINDS[kind]}", less, flags=re.MULTILINE)
+
+
+def seen_as(kind: str, folder: Path) -> list[str]:
+    """Returns the words before a command that let it see another kind of processor.
+
+    Args:
+        kind: One of `_KINDS`.
+        folder: A file is written there, and must stay while the command runs.
+    """
+    file = folder / kind
+    file.write_text(cpuinfo_of(kind, processor.CPUINFO.read_text("utf-8")), "utf-8")
+    bound = f'mount --bind {shlex.quote(str(file))} {processor.CPUINFO} && exec "$@"'
+    # Root needs no user namespace, and many machines forbid them to others.
+    own = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", "--mount", *own, "sh", "-c", bound, "sh"]
+
+
+def other_kinds(folder: Path) -> Iterator[Run]:
+    """Gives the runs that see another kind of processor; none elsewhere than on x86 Linux."""
+    if "avx2" in processor.flags() and shutil.which("unshare"):
+        for kind in _KINDS:
+            prefix, name = seen_as(kind, folder), f"/proc/cpuinfo of {kind}"
+            yield Run(name, ["-m", "not numeric", "--ignore", _BFLOAT16, *_ENGINES], prefix)
+            yield Run(name, ["-m", "not numeric and not slow", *_MESSAGES], prefix)
+
+
+def haswell() -> Iterator[Run]:
+    """Gives the run of the default engine's promises on an emulated Haswell, where qemu is."""
+    program = shutil.which(_QEMU)
+    if not program:
+        sys.stdout.write(f"{_QEMU} is not installed (Debian: qemu-user-static): no run on it\n")
+        return
+    # The emulator does not follow a virtual environment's link to its interpreter.
+    path = os.pathsep.join([".", *(each for each in sys.path if each.endswith("site-packages"))])
+    prefix = [program, "-cpu", "Haswell", "-E", f"PYTHONPATH={path}"]
+    words = ["-m", "numeric and not slow", *_PROMISES]
+    yield Run(f"{_QEMU} -cpu Haswell", words, prefix, os.path.realpath(sys.executable))
+
+
+def kernels_of_onednn() -> Iterator[Run]:
+    """Gives the runs of TensorFlow with other kernels; elsewhere than on x86 there is one set."""
+    flags = processor.flags()
+    sets = [{"ONEDNN_MAX_CPU_ISA": name} for name, flag in _SETS.items() if flag in flags]
+    on = [{"TF_ENABLE_ONEDNN_OPTS": "1", **each} for each in sets or [{}]]
+    off = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    for variables in [*on[:-1], off] if _pywrap_util_port.IsMklEnabled() else on:
+        words = ["-m", "numeric and not slow", *_NUMERIC]
+        if "ONEDNN_MAX_CPU_ISA" in variables and {"avx512_bf16", "amx_bf16"} & flags:
+            words += ["--ignore", _BFLOAT16]
+        name = " ".join(f"{key}={value}" for key, value in variables.items())
+        yield Run(name, words, variables=variables)
+
+
+def main() -> int:
+    """Returns 0 if the tests pass in every run."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
+        os.chmod(folder, 0o755)
+        runs = [*haswell(), *other_kinds(Path(folder)), *kernels_of_onednn()]
+        for run, done in zip(runs, pool.map(Run.__call__, runs), strict=True):
+            # The emulator warns of each instruction set that Haswell has and it has not.
+            sys.stdout.write(f"{run.name}\n{done.stdout}{done.stderr if done.returncode else ''}")
+            sys.stdout.flush()
+            failed += done.returncode != 0
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""The reasons for which a test may be skipped where everything should run: `--listed-skips`.
+
+A test that is skipped for a reason nobody wrote down here fails the run: it may have been skipped
+for months because a tool went missing.
+"""
+
+import re
+from collections.abc import Iterable
+
+# Each names what the machine lacks and no target of the Makefile brings, or has and tests do
+# without.
+LISTED = (
+    r"needs root, exfatprogs and exfat-fuse",  # a file system without hard links
+    r"no loop device: .*",
+    r"FUSE is not available",
+    r"needs root, for unshare",
+    r"needs two file systems",
+    r"no Chromium here: `make chromium` installs it",  # 400 MB, from a host of Playwright's
+    r"systemd is not installed",
+    r"terraform is not installed",
+    r"gcloud is not installed",
+    r"uv is not installed",
+    r"there is no Python 3\.\d+(\.\d+)? here",
+    r"no PostgreSQL with pgvector",
+    r"openTSNE is installed",
+    r"glibc's allocator",
+    r"this machine has one( that it sees)?",  # a GPU
+    r"this Arrow writes no such file: .*",
+)
+
+
+def unlisted(reasons: Iterable[str]) -> list[str]:
+    """Returns the reasons that `LISTED` does not have, each once, in their order."""
+    found = (reason.removeprefix("Skipped: ") for reason in reasons)
+    return [
+        reason
+        for reason in dict.fromkeys(found)
+        if not any(re.fullmatch(pattern, reason) for pattern in LISTED)
+    ]
