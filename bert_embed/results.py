@@ -19,6 +19,7 @@ from bert_embed.formats.output_files import (
     REPORT_FOLDER,
     RUN_FILE,
     VECTOR_ENDINGS,
+    by_number,
     parse_name,
     report_name,
     vector_kinds,
@@ -246,13 +247,13 @@ def _files_of_kind(
     if not is_remote(folder):
         sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
         for name in _vector_names(place, kind, sizes, record):
-            if name >= first:
+            if by_number(name) >= by_number(first):
                 yield name, Path(folder, name)
         return
     listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
     sizes = {name: file.size for name, file in listed.items()}
     for name in _vector_names(place, kind, sizes, record):
-        if name < first:
+        if by_number(name) < by_number(first):
             continue
         with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
             copy = Path(temporary, name)
@@ -263,7 +264,7 @@ def _files_of_kind(
 def _vector_names(
     place: str, kind: str, sizes: dict[str, int], record: RunRecord | None
 ) -> list[str]:
-    """Returns the names of the files of vectors, sorted.
+    """Returns the names of the files of vectors, in the order of blocks and parts.
 
     Raises:
         InputError: The run is complete and wrote other files.
@@ -278,7 +279,7 @@ def _vector_names(
                 f"wrote {written.files} of {written.bytes}: `bert-embed verify` lists what is "
                 "missing or extra"
             )
-    return sorted(found)
+    return sorted(found, key=by_number)
 
 
 def _holds_vectors(name: str) -> bool:

@@ -13,6 +13,7 @@ from bert_embed.formats.output_files import (
     REPORT_FOLDER,
     RUN_FILE,
     VECTOR_ENDINGS,
+    by_number,
     file_name,
     parse_name,
     part_name,
@@ -222,9 +223,9 @@ class OutputFolder:
         self._remove_empty([_TEXTS])
 
     def data_files(self) -> dict[str, int]:
-        """Names and sizes of all files of this layout, sorted by name."""
-        found = [(name, size) for name, size in self._listed() if _is_ours(name)]
-        return dict(sorted(found))
+        """Names and sizes of all files of this layout, by folder, block and part."""
+        found = {name: size for name, size in self._listed() if _is_ours(name)}
+        return {name: found[name] for name in sorted(found, key=by_number)}
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""

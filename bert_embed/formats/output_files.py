@@ -66,6 +66,15 @@ def parse_name(name: str) -> OutputName | None:
     return found and OutputName(found[1], int(found[2]), int(found[3]), found[4])
 
 
+def by_number(name: str) -> tuple[str, int, int, str]:
+    """Returns what sorts files by folder, block and part: names have digits of no fixed number.
+
+    >>> by_number("tokens/part-9999999-00000.jsonl") < by_number("tokens/part-10000000-00000.jsonl")
+    True
+    """
+    return parse_name(name) or (name, 0, 0, "")
+
+
 def vector_kinds(granularity: str) -> tuple[str, ...]:
     """Returns the folders for vectors of a granularity; a run writes to one of them.
 

@@ -82,6 +82,7 @@ def finished_run(
     kept: bool = True,
     chunks: bool = False,
     extra: bool = True,
+    first_block: int = 0,
     **record: Any,
 ) -> Path:
     """Writes a run with a block for each number of rows; returns its folder.
@@ -95,6 +96,7 @@ def finished_run(
         kept: Whether texts and extra columns are there.
         extra: Whether extra columns are there with the texts, which TFRecord files cannot hold.
         chunks: Whether each document has two chunks.
+        first_block: Number of the first block.
         **record: Further keys of run.json, or others in their place.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,7 @@ def finished_run(
     }
     written: dict[str, dict[str, int]] = {}
     first = 0
-    for number, count in enumerate(rows):
+    for number, count in enumerate(rows, first_block):
         block = block_of(number, first, count, width, kept)
         block = in_chunks(block, width) if chunks else block
         block = block if extra else replace(block, extra=None)
