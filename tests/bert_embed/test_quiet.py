@@ -32,7 +32,7 @@ def test_lines_of_other_threads_are_shown_at_once():
         os.dup2(w, 2)
         from bert_embed.quiet import without_notes
         with without_notes():
-            thread = threading.Thread(target=lambda: sys.stderr.write("from a thread"))
+            thread = threading.Thread(target=os.write, args=(2, b"from a thread"))
             thread.start()
             thread.join()
             ready = select.select([r], [], [], 20)[0]
@@ -40,7 +40,7 @@ def test_lines_of_other_threads_are_shown_at_once():
         print(seen.decode())
     """
     done = subprocess.run(
-        [sys.executable, "-c", f"import os, sys, threading\n{textwrap.dedent(code)}"],
+        [sys.executable, "-c", f"import os, threading\n{textwrap.dedent(code)}"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -24,12 +24,14 @@ _DRIVER = (
 
 
 def copy_tree(dest: Path) -> None:
-    """Copies what git tracks, and what it would, to a folder; links stay links."""
+    """Makes a clone with the files as they are here, those that git does not know yet as well."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, dest], check=True)
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
     for name in map(os.fsdecode, dict.fromkeys(filter(None, names))):
-        if os.path.lexists(ROOT / name):  # not one that was removed and is still tracked
-            (dest / name).parent.mkdir(parents=True, exist_ok=True)
+        (dest / name).parent.mkdir(parents=True, exist_ok=True)
+        (dest / name).unlink(missing_ok=True)
+        if os.path.lexists(ROOT / name):  # not one that was removed here
             shutil.copy2(ROOT / name, dest / name, follow_symlinks=False)
 
 

@@ -12,4 +12,5 @@ def test_blocks_beyond_seven_digits_are_read_behind_the_others(tmp_path):
     names = [file_name("embeddings", block, 0, ".parquet") for block in blocks]
     folder = OutputFolder(str(run))
     assert [name for name in folder.data_files() if name.startswith("embeddings")] == names
-    assert list(bert_embed.read(run).ids) == ["d/0", "d/1", "d/2", "d/3"]
+    ids, _ = bert_embed.read(run)
+    assert list(ids) == ["d/0", "d/1", "d/2", "d/3"]
