@@ -243,18 +243,20 @@ class UnknownInFile:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Tokens that are [UNK].
+    """Tokens that are [UNK], and those that continue a word.
 
     Attributes:
         tokens, share: How many, and their share of the texts' tokens.
         files: Those with most of them.
         scripts: How many of a sample are words of each script.
+        continuing_share: Share of the texts' tokens that continue a word, as `##ding` does.
     """
 
     tokens: int
     share: float
     files: tuple[UnknownInFile, ...]
     scripts: dict[str, int]
+    continuing_share: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Counts the words that a model's vocabulary lacks, by file and by script."""
+"""Counts the words that a model's vocabulary lacks or has in pieces, by file and by script."""
 
 import unicodedata
 from collections import Counter
@@ -25,7 +25,7 @@ def unknown_words(
     texts: list[str] | None = None,
     tokenizer: "Tokenizer | None" = None,
 ) -> UnknownWords:
-    """Counts the [UNK] of documents.
+    """Counts the [UNK] of documents, and the tokens that continue a word.
 
     Args:
         ids: int32 `[tokens]`, of all documents end to end.
@@ -36,8 +36,9 @@ def unknown_words(
         tokenizer: The model's, with `texts`.
     """
     places = np.flatnonzero(ids == unk_id)
+    continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues[ids]))
     if not len(places):
-        return UnknownWords(len(ids))
+        return UnknownWords(len(ids), continuing=continuing)
     lengths = np.diff(splits)
     counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
     paths = pa.compute.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
@@ -53,6 +54,7 @@ def unknown_words(
     return UnknownWords(
         len(ids),
         len(places),
+        continuing,
         {paths.dictionary[row].as_py(): (int(by_file[row]), int(tokens[row])) for row in worst},
         dict(scripts),
     )

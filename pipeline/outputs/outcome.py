@@ -140,12 +140,18 @@ def _surplus(documents: int, found: list[Distinct]) -> Surplus:
 
 
 def _unknown(totals: Totals) -> Unknown:
-    """How many tokens are [UNK], in which files most, and of which scripts."""
+    """How many tokens are [UNK], in which files most, of which scripts; how many continue words."""
     unknown, tokens = totals.counts["unknown_tokens"], totals.counts["text_tokens"]
     worst = sorted(totals.unknown_files.items(), key=lambda item: (-item[1][0], item[0]))
     files = [UnknownInFile(file, of_file[0], _share(*of_file)) for file, of_file in worst]
     scripts = sorted(totals.unknown_scripts.items(), key=lambda item: (-item[1], item[0]))
-    return Unknown(unknown, _share(unknown, tokens), tuple(files[:_MOST_FILES]), dict(scripts))
+    return Unknown(
+        tokens=unknown,
+        share=_share(unknown, tokens),
+        files=tuple(files[:_MOST_FILES]),
+        scripts=dict(scripts),
+        continuing_share=_share(totals.counts["continuing_tokens"], tokens),
+    )
 
 
 def length_statistics(counts: list[int]) -> Lengths:

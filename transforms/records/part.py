@@ -13,12 +13,14 @@ class UnknownWords:
     Attributes:
         tokens: Tokens that were looked at.
         unknown: How many of them are [UNK].
+        continuing: How many of them continue a word, as `##ding` does.
         files: For the files with most [UNK]: how many, and how many tokens.
         scripts: For a sample of the texts: how many [UNK] are words of each script.
     """
 
     tokens: int = 0
     unknown: int = 0
+    continuing: int = 0
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     scripts: dict[str, int] = field(default_factory=dict)
 

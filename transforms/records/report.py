@@ -24,6 +24,7 @@ SUMMED = (
     "full_tokens",
     "text_tokens",
     "unknown_tokens",
+    "continuing_tokens",
     "computed_tokens",
     "padded_tokens",
     "batches",
@@ -49,7 +50,7 @@ class BlockReport:
         tokens: Tokens of the embedded documents, special tokens included.
         full_tokens: The same if no text had been cut.
         text_tokens: Tokens in which [UNK] were counted.
-        unknown_tokens: How many of these are [UNK].
+        unknown_tokens, continuing_tokens: How many of these are [UNK], and continue a word.
         unknown_files, unknown_scripts: As `files` and `scripts` of `UnknownWords`.
         computed_tokens: Tokens the model computed, each distinct row once.
         padded_tokens: The same with padding.
@@ -77,6 +78,7 @@ class BlockReport:
     full_tokens: int = 0
     text_tokens: int = 0
     unknown_tokens: int = 0
+    continuing_tokens: int = 0
     unknown_files: dict[str, tuple[int, int]] = field(default_factory=dict)
     unknown_scripts: dict[str, int] = field(default_factory=dict)
     computed_tokens: int = 0
@@ -131,6 +133,7 @@ def part_report(
         tokens=int(num_tokens.sum()),
         text_tokens=part.unknown.tokens,
         unknown_tokens=part.unknown.unknown,
+        continuing_tokens=part.unknown.continuing,
         unknown_files=part.unknown.files,
         unknown_scripts=part.unknown.scripts,
         lengths=length_histogram(num_tokens),

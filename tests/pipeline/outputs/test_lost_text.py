@@ -77,6 +77,27 @@ def test_unknown_words_are_counted_by_file_and_script(tmp_path, tiny_bundle, cap
     assert "[UNK]" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("Der Steuermann lief bei Sturm über die Hafenmauer und suchte vergeblich Hilfe.", True),
+        ("Штурман бежал по набережной и напрасно искал помощи.", True),
+        (
+            "The helmsman ran over the harbour wall in the storm and searched in vain for help.",
+            False,
+        ),
+        ("for number, block in enumerate(blocks): total += len(block) * width", False),
+    ],
+    ids=["German", "Russian", "English", "code"],
+)
+def test_a_language_that_the_model_splits_into_pieces_is_told(tmp_path, capsys, text, warned):
+    (tmp_path / "in.txt").write_text(text, "utf-8")
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt") == 0
+    assert (record(tmp_path / "out")["unknown"]["continuing_share"] > 0.3) is warned
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert ("of the tokens continue a word" in said) is warned
+
+
 def test_equal_texts_and_ids_are_counted(tmp_path, tiny_bundle, capsys):
     lines = [("a", "the bank"), ("a", "a river"), ("b", "the bank"), ("c", "the bank"), ("a", "")]
     path = tmp_path / "in.jsonl"
