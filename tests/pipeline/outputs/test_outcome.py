@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.outputs.outcome import with_faster_speed
 from bert_embed.run_record import parse_record
 from tests.support.command import embed, record, rows
@@ -44,6 +45,34 @@ def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
     assert len(rows(tmp_path / "out")["id"]) == 30
     # That one is another matter.
     assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+
+
+NAMES = ("README.md", "croissant.json", "report.html")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_corrected_command_leaves_files_of_the_user(
+    tmp_path, tiny_bundle, text, capsys, overwrite
+):
+    output, flags = tmp_path / "out", {"overwrite": True} if overwrite else {}
+    assert embed(output, tiny_bundle, text, report="false") == 3
+    for name in NAMES:
+        (output / name).write_text(f"my own {name}")
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, text, text_column="body", **flags) == 0
+    assert {(output / name).read_text() for name in NAMES} == {f"my own {name}" for name in NAMES}
+    assert "report.html is not a report of this program" in capsys.readouterr().err
+    assert main(["report", str(output)]) == 2
+    assert "give it another name" in capsys.readouterr().err
+
+
+def test_overwrite_removes_what_this_program_wrote(tmp_path, tiny_bundle, text):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, text_column="body") == 0
+    assert main(["card", str(output)]) == 0
+    assert all((output / name).exists() for name in NAMES)
+    assert embed(output, tiny_bundle, text, overwrite=True, report="false") == 3
+    assert not any((output / name).exists() for name in NAMES)
 
 
 def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_bundle, capsys):
