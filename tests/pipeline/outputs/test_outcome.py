@@ -8,6 +8,7 @@ import pytest
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.outputs.outcome import with_faster_speed
 from bert_embed.run_record import parse_record
+from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, record, rows
 from tests.support.records import whole_record
 
@@ -45,6 +46,37 @@ def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
     assert len(rows(tmp_path / "out")["id"]) == 30
     # That one is another matter.
     assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+
+
+def test_what_another_command_may_write_is_not_removed(tmp_path, tiny_bundle, text, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text) == 3
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    with OutputFolder(str(output)).held():
+        assert embed(output, tiny_bundle, text, text_column="body") == 2
+    assert "another command writes to" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
+    assert embed(output, tiny_bundle, text, text_column="body") == 0
+
+
+def test_of_two_corrected_commands_at_once_one_is_refused(
+    tmp_path, tiny_bundle, text, capsys, monkeypatch
+):
+    """The first one runs after the second has read the record, and before it is alone."""
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text) == 3
+    held = OutputFolder.held
+
+    def after_the_first(folder, alone=False):
+        monkeypatch.setattr(OutputFolder, "held", held)
+        assert embed(output, tiny_bundle, text, text_column="body") == 0
+        return held(folder, alone)
+
+    monkeypatch.setattr(OutputFolder, "held", after_the_first)
+    assert embed(output, tiny_bundle, text, text_column="id") == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert len(rows(output)["id"]) == 30
+    assert main(["verify", str(output)]) == 0
 
 
 NAMES = ("README.md", "croissant.json", "report.html")
