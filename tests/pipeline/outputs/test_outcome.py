@@ -39,6 +39,14 @@ def test_it_can_be_allowed(tmp_path, tiny_bundle, text, allowed, code):
     assert embed(tmp_path / "out", tiny_bundle, text, max_rejected=allowed) == code
 
 
+@pytest.mark.parametrize(("allowed", "code"), [("29%", 0), ("28.99%", 3), ("29", 0), ("28", 3)])
+def test_a_share_is_exact(tmp_path, tiny_bundle, allowed, code):
+    path = tmp_path / "in.jsonl"
+    texts = [n if n < 29 else f"the river {n}" for n in range(100)]
+    path.write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in enumerate(texts)))
+    assert embed(tmp_path / "out", tiny_bundle, path, max_rejected=allowed) == code
+
+
 def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
     examples = {"tfrecord_output": tmp_path / "examples"}
     assert embed(tmp_path / "out", tiny_bundle, text, **examples) == 3
