@@ -40,6 +40,19 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 
 
 @dataclass(frozen=True)
+class Documents:
+    """How many documents an input has.
+
+    Attributes:
+        estimated: Probably, by the first lines of the first file.
+        certain: At least.
+    """
+
+    estimated: int
+    certain: int
+
+
+@dataclass(frozen=True)
 class EmbedRun:
     """A run that is checked: what it reads, computes and writes.
 
@@ -55,7 +68,7 @@ class EmbedRun:
         columns: Which fields hold text, id and extra columns.
         part_docs: Maximum number of documents in a part.
         input_bytes: Size of the input as stored; of Parquet, that of its texts.
-        estimated_documents: Estimated from the first lines.
+        documents: How many there are, estimated from the first lines, and at least.
         settings: How the examples of the input were tokenized; None where no file says, and for
             texts.
         reading: How examples are read; None for texts.
@@ -65,6 +78,7 @@ class EmbedRun:
         suffixes: Suffixes of the files that are read: how many of each.
         text_files: How many files are plain text.
         skipped_files: Suffixes of the files that are not text: how many were skipped.
+        disk_note: What to say of a disk that may be too small; None if it is large enough.
         unchecked: Why a dry run could not look at the input and the output; None if it could.
         fingerprint: Of everything that changes rows or how files are cut.
         estimated_bytes: Estimated size of the output.
@@ -84,7 +98,7 @@ class EmbedRun:
     columns: Columns
     part_docs: int
     input_bytes: int
-    estimated_documents: int
+    documents: Documents
     settings: ExampleSettings | None
     reading: ExampleReading | None
     table: TableRequest | None
@@ -98,6 +112,12 @@ class EmbedRun:
     load: TableLoad | None = None
     engine: str | None = None
     unchecked: str | None = None
+    disk_note: str | None = None
+
+    @property
+    def estimated_documents(self) -> int:
+        """How many documents there probably are."""
+        return self.documents.estimated
 
     @property
     def kind(self) -> str:

@@ -8,31 +8,41 @@ from typing import Any
 
 HIDDEN = "***"
 
-_PLAIN_NAME = (
-    r"(?:(?!credentials?(?![\w.-]))[\w.-]*(?:password|passwd|passphrase|secret"
-    r"|private[_-]?key|api[_-]?key|access[_-]?key|account[_-]?key|signature|credentials?)[\w.-]*"
-    r"|[\w.-]*[_-](?:token|key|pwd|sig))"
+_QUERY = ("?", "&", ";")  # before the names in an address or a connection string
+# What a name with one of these in it holds is a secret.
+_OPEN = re.compile(
+    r"(?i)password|passwd|passphrase|secret|private[_-]?key|api[_-]?key|access[_-]?key"
+    r"|account[_-]?key|signature|credential"
 )
-_SECRET_NAME = rf"(?:{_PLAIN_NAME}|credentials?|token|key|pwd|sig)"
+_TOKEN = re.compile(r"(?i)(?:^|[_-])(?:token|pwd|sig)$")
+_KEY = re.compile(r"(?i)(?:^|[_-])key$")
+_CREDENTIALS = ("credential", "credentials")
 # Names of keys and paths of credentials are not secrets.
 _NO_SECRET = re.compile(
-    r"(?i).*(kms[_-]?key|(key|credentials?)[_-]?(name|ring|file|path)|secret[_-]?name).*"
+    r"(?i)kms[_-]?key|(?:key|credentials?)[_-]?(?:name|ring|file|path)|secret[_-]?name"
 )
-_SECRET_FLAG = re.compile(rf"(?i)-*{_SECRET_NAME}")
+# What is a secret by its form, whatever stands before it. All patterns here take linear time: every
+# log line passes them.
 _PATTERNS = (
     # https://user:password@host
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/?#@'\"]+@"), rf"\1{HIDDEN}@"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}"), rf"\1 {HIDDEN}"),
+    (re.compile(r"://[^\s/?#@'\"]++@"), f"://{HIDDEN}@"),
+    (
+        re.compile(
+            r"(?i)(authorization['\"]?\s*+[:=,]\s*+['\"]?(?:bearer|basic|digest|negotiate|token)"
+            r"\s++)[^\s'\",;]++"
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    # Of Google, any JSON Web Token, Hugging Face, GitHub
     (re.compile(r"\bya29\.[\w.-]+"), HIDDEN),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]++\.[\w-]++"), HIDDEN),
+    (re.compile(r"(?<!\w)AIza[\w-]{35}(?![\w-])"), HIDDEN),
+    (re.compile(r"(?<!\w)(?:hf|gh[pousr])_[A-Za-z0-9]{30,}+"), HIDDEN),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|$)", re.S), HIDDEN),
 )
-# In a signed address (?X-Goog-Signature=…), a connection string (AccountKey=…), a header, or JSON
-# in a message ("client_secret": "…"). In a sentence, "key: …" or "credentials: …" may be harmless,
-# and "/key=5/" in a path is a partition.
-_ASSIGNED = re.compile(
-    rf"(?i)(?<![\w./-])(-*{_PLAIN_NAME}(?=['\"]?\s*[=:])|-*{_SECRET_NAME}(?==|['\"]\s*:))"
-    r"(['\"]?\s*[=:]\s*['\"]?)([^\s&;,'\"}\]]+)"
-)
+# "/key=5/" in a path is a partition.
+_ASSIGNED = re.compile(r"(?<![\w./-])([\w.-]++)(['\"]?\s*+[=:]\s*+['\"]?)")
+_VALUE = re.compile(r"[^\s&;,'\"}\]]++")
 
 
 def hide_secrets(text: str) -> str:
@@ -45,12 +55,35 @@ def hide_secrets(text: str) -> str:
     """
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
-    return _ASSIGNED.sub(_hidden_value, text)
+    shown, end = [], 0
+    for name in _ASSIGNED.finditer(text):
+        if name.start() >= end and _opens(
+            name[1], name[2], text[max(name.start() - 1, 0) : name.start()]
+        ):
+            value = _VALUE.match(text, name.end())
+            if value is not None:
+                shown += [text[end : value.start()], HIDDEN]
+                end = value.end()
+    return "".join([*shown, text[end:]])
 
 
-def _hidden_value(found: re.Match[str]) -> str:
-    name, between, _ = found.groups()
-    return found[0] if _NO_SECRET.fullmatch(name) else f"{name}{between}{HIDDEN}"
+def _opens(name: str, between: str, before: str) -> bool:
+    """Whether a value is a secret, by its name, what joins the two, and the character before.
+
+    In a signed address (?X-Goog-Signature=…), a connection string (AccountKey=…), a header, or JSON
+    in a message ("client_secret": "…"). In a sentence, "key: …" or "credentials: …" may be
+    harmless, and in SQL "primary_key = …" is.
+    """
+    bare = name.lstrip("-")
+    if _NO_SECRET.search(bare):
+        return False
+    if bare.lower() not in _CREDENTIALS and _OPEN.search(bare):
+        return True
+    if not between.startswith(("=", "'", '"')):
+        return False
+    if _KEY.search(bare):
+        return name.startswith("--") or before in _QUERY
+    return bare.lower() in _CREDENTIALS or _TOKEN.search(bare) is not None
 
 
 def is_secret_name(name: str) -> bool:
@@ -59,7 +92,9 @@ def is_secret_name(name: str) -> bool:
     >>> [is_secret_name(n) for n in ("--s3_session_token", "--dataflow_kms_key", "--batch_tokens")]
     [True, False, False]
     """
-    return bool(_SECRET_FLAG.fullmatch(name)) and not _NO_SECRET.fullmatch(name)
+    bare = name.lstrip("-")
+    found = any(each.search(bare) for each in (_OPEN, _TOKEN, _KEY))
+    return found and _NO_SECRET.search(bare) is None
 
 
 def hide_in_flags(arguments: Sequence[str]) -> list[str]:

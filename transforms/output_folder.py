@@ -37,11 +37,10 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.storage.parallel import in_parallel
+from bert_embed.transforms.descriptions import CARD, CROISSANT, REPORT_PAGE, is_foreign
 from bert_embed.transforms.output_lock import is_locked, lock_held
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
-CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
-REPORT_PAGE = "report.html"  # shows the run to people
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{STATE}/working"
@@ -317,13 +316,18 @@ class OutputFolder:
         self._remove_empty([_WORKING])
 
     def remove_all(self) -> None:
-        """Removes a run's files and nothing else; its record last."""
+        """Removes a run's files and nothing else; its record last.
+
+        Of a card and the like only what this program wrote: a README.md may be the user's own.
+        """
         self.remove_reports(self.report_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
         self.remove_texts()
         remove([join(root, SETTINGS_FILE) for root in self._roots])
-        remove([join(self.path, name) for name in (CARD, CROISSANT, REPORT_PAGE, RUN_FILE)])
+        described = (CARD, CROISSANT, REPORT_PAGE)
+        names = [name for name in described if not is_foreign(self.path, name)]
+        remove([join(self.path, name) for name in (*names, RUN_FILE)])
 
     def _check_links(self) -> None:
         if links := self.links():

@@ -12,6 +12,7 @@ from bert_embed.pipeline.clusters.prepare import ClusterRun, check_disk, prepare
 from bert_embed.pipeline.clusters.progress import shown_progress
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.outputs.places import check_outside
 from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
 from bert_embed.pipeline.runners.dataflow import completed_flags, run_on_dataflow
 from bert_embed.pipeline.runners.job_errors import (
@@ -46,6 +47,7 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
     """
     run = prepare_clusters(options)
     found = records.record_of_output(run)
+    check_outside("OUT", options.output, run.job.source)
     if found is not None and records.is_done(run, found):
         run.job.folder.remove_work()
         return _report(run, found, started=False)

@@ -10,6 +10,7 @@ from bert_embed.formats.result_files import SentencePlace
 from bert_embed.nearest import Hit
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
+from bert_embed.pipeline.outputs.places import lies_in
 from bert_embed.pipeline.report.content import Shown
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
@@ -34,8 +35,8 @@ def run_report(given: argparse.Namespace) -> int:
         StorageError: A store does not answer.
     """
     check_projection(given.projection)
-    _check_place(given.output)
     path = absolute(given.folder)
+    _check_place(given.output, path)
     with usage_errors():
         record = read_run(path)
         if record is None:
@@ -48,7 +49,7 @@ def run_report(given: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _check_place(file: str | None) -> None:
+def _check_place(file: str | None, run: str) -> None:
     if file is None:
         return
     folder = os.path.dirname(absolute(file))
@@ -57,6 +58,8 @@ def _check_place(file: str | None) -> None:
     with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as there:
         if there.read(len(_PAGE)).lower() != _PAGE:
             raise UsageError(f"--output {file} is there and is no page; give another name")
+    if lies_in(folder, run) and not lies_in(run, folder):
+        raise UsageError(f"--output {file} lies among the files of the run; give another folder")
 
 
 def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[str | None]:

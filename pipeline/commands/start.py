@@ -135,8 +135,12 @@ def run_to_end(
     plan = [*plan_of(run), *earlier_job_lines(found)]
     with ExitStack() as held:
         done = _is_done(run)
-        if not done:
-            held.enter_context(run.folder.held(alone=run.options.overwrite))
+        alone = run.options.overwrite and not done
+        if alone:
+            held.enter_context(run.folder.held(alone=True))
+        run_record.make_room(run, alone)
+        if not (alone or done):
+            held.enter_context(run.folder.held())
         record = run_record.start(run)
         if record.is_done:
             _show(run, record, False, tell)

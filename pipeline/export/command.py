@@ -9,6 +9,7 @@ from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.export.options import ExportOptions
 from bert_embed.pipeline.export.source import Source, open_source
+from bert_embed.pipeline.outputs.places import check_outside
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted
@@ -70,6 +71,5 @@ def _checked_dest(options: ExportOptions) -> str:
         raise UsageError(f"DEST {dest} is a whole bucket; give a folder in it")
     if os.path.exists(dest) and not os.path.isdir(dest):
         raise UsageError(f"DEST {dest} is a file; give a folder")
-    if f"{dest}/".startswith(f"{absolute(options.source).rstrip('/')}/"):
-        raise UsageError(f"DEST {dest} lies in the output itself; choose a folder outside it")
+    check_outside("DEST", dest, options.source)
     return dest

@@ -13,6 +13,7 @@ import yaml
 
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.plurals import counted
+from bert_embed.transforms.descriptions import ABOUT, CARD_BEGINS
 
 _PREFIX = "http://mlcommons.org/croissant/"
 _TERMS = ("column", "extract", "field", "fileSet", "includes", "recordSet", "repeated", "source")
@@ -64,7 +65,7 @@ def card(record: RunRecord, name: str, files: Mapping[str, Any], about: str | No
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     folders = ", ".join(f"`{kind}/`" for kind in files)
     about = about or f"BERT embeddings in {folders}; `run.json` has everything about the run."
-    return f"---\n{front_matter}---\n\n# {name}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
+    return f"{CARD_BEGINS}{front_matter}---\n\n# {name}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"
 
 
 def croissant(
@@ -94,7 +95,7 @@ def croissant(
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "name": name,
-        "description": f"BERT embeddings of {counted(record.numbers.counts.embedded, 'document')}, "
+        "description": f"{ABOUT}{counted(record.numbers.counts.embedded, 'document')}, "
         f"computed with {record.model.source}",
         "conformsTo": f"{_PREFIX}1.0",
         "datePublished": record.ended,

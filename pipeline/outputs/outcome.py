@@ -4,6 +4,7 @@ import bisect
 import itertools
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 
 from bert_embed.run_record import (
     Counts,
@@ -57,7 +58,9 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
         )
     if allowed is None:
         return None
-    most = float(allowed[:-1]) / 100 * records if allowed.endswith("%") else int(allowed)
+    # In binary fractions, 29% of 100 would be less than 29.
+    is_share = allowed.endswith("%")
+    most = Decimal(allowed[:-1]) * records / 100 if is_share else int(allowed)
     if rejected <= most:
         return None
     return f"{share} rejected, --max_rejected allows {allowed}"

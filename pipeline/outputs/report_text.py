@@ -37,12 +37,13 @@ def plan_lines(run: EmbedRun) -> list[str]:
     rows = _rows_text(run.text_spec.to_dict())
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
     written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
+    notes = [] if run.disk_note is None else [run.disk_note]
     if run.unchecked is not None:
         listed, written = f"from {', '.join(run.request.patterns)}", f"to {run.output}"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
-        return [listed, *_file_notes(run), model, written]
+        return [listed, *_file_notes(run), model, written, *notes]
     spec, config = run.vector_spec, run.bundle.config
     earlier = map(_earlier_line, run.earlier)
     vectors: list[str] = []
@@ -57,7 +58,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"model {run.options.model} ({run.bundle.fingerprint[:12]}): layers "
         f"{','.join(map(str, spec.layers))} {spec.layer_combine}, {', '.join(vectors)}, {rows}"
     )
-    return [listed, *_file_notes(run), model + _types_text(run), written, *earlier]
+    return [listed, *_file_notes(run), model + _types_text(run), written, *notes, *earlier]
 
 
 def _types_text(run: EmbedRun) -> str:

@@ -3,8 +3,8 @@
 import importlib.metadata
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from bert_embed.pipeline.errors import UsageError
@@ -80,11 +80,41 @@ def start(run: EmbedRun) -> RunRecord:
             written to.
         StorageError: A store does not answer at this moment.
     """
-    try:
+    with _output_errors(run):
         _refuse_links(run)
-        _forget_empty(run)
         _claim_examples(run)
         return _start(run)
+
+
+def make_room(run: EmbedRun, alone: bool) -> None:
+    """Removes what this command replaces: an empty run, or the reports of blocks it skips no more.
+
+    Args:
+        run: The run that is to start.
+        alone: Whether this command has the output to itself already.
+
+    Raises:
+        InputError: Another command of this machine writes there.
+        UsageError, StorageError: As `start`.
+    """
+    with _output_errors(run):
+        _refuse_links(run)
+        if not _replaces(run, record_of_output(run.options, run.output)):
+            return
+    with nullcontext() if alone else run.folder.held(alone=True), _output_errors(run):
+        found = record_of_output(run.options, run.output)  # another may have made room, and begun
+        if found is not None and _replaces(run, found):
+            if found.run == run.fingerprint:
+                _reset_skipped_blocks(run, found)
+            else:
+                _forget_empty(run, found)
+
+
+@contextmanager
+def _output_errors(run: EmbedRun) -> Iterator[None]:
+    """Raises UsageError for an output that cannot be read or written."""
+    try:
+        yield
     except StorageError:
         raise
     except (OSError, ValueError) as error:
@@ -100,8 +130,6 @@ def _start(run: EmbedRun) -> RunRecord:
         found = None
     if found is not None and _is_done(run, found):
         return found
-    if found is not None:
-        _reset_skipped_blocks(run, found)
     run.folder.prepare()
     _describe_examples(run)
     record = first_record(run)
@@ -162,11 +190,17 @@ def _refuse_links(run: EmbedRun) -> None:
         )
 
 
-def _forget_empty(run: EmbedRun) -> None:
+def _replaces(run: EmbedRun, found: RunRecord | None) -> bool:
+    """Whether files of what a folder holds are removed without --overwrite."""
+    if found is None:
+        return False
+    if found.run == run.fingerprint:
+        return bool(_unskipped_blocks(run, found))
+    return embedded_nothing(found)
+
+
+def _forget_empty(run: EmbedRun, found: RunRecord) -> None:
     """Removes another run that embedded nothing: the corrected command takes its folder."""
-    found = record_of_output(run.options, run.output)
-    if found is None or found.run == run.fingerprint or not embedded_nothing(found):
-        return
     OutputFolder(run.output).remove_all()
     folder = found.files.examples
     if folder is not None and _example_run(folder) == found.run:
@@ -188,7 +222,7 @@ def _unskipped_blocks(run: EmbedRun, found: RunRecord) -> set[int]:
 def _reset_skipped_blocks(run: EmbedRun, found: RunRecord) -> None:
     """Removes the reports of such blocks."""
     again = _unskipped_blocks(run, found)
-    for block, part in run.folder.report_parts() if again else ():
+    for block, part in run.folder.report_parts():
         if block in again:
             report = read_report(run.folder, block, part, run.fingerprint)
             if report is not None and BLOCK_SKIPPED in report.rejected:

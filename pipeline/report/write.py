@@ -11,7 +11,9 @@ from bert_embed.pipeline.report.content import AFTER_A_RUN, Shown, report_conten
 from bert_embed.pipeline.report.page import page
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import RunRecord
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, write_whole
+from bert_embed.transforms.descriptions import REPORT_PAGE, is_foreign
 from bert_embed.transforms.output_folder import OutputFolder
 
 _PRIVATE_MODE = 0o600  # of a page with texts that the output does not hold
@@ -37,10 +39,15 @@ def write_page(
         The path.
 
     Raises:
-        InputError: A file of the run is damaged.
+        InputError: A file of the run is damaged, the projection is not installed, or a report.html
+            of somebody else is there.
         OSError: A file cannot be read, or the page not be written.
-        InputError: The projection is not installed.
     """
+    if path is None and is_foreign(folder.path, REPORT_PAGE):
+        raise InputError(
+            f"{folder.page} is not a report of this program; give it another name, or `report` "
+            "another --output"
+        )
     path = path or folder.page
     data = page(report_content(folder, record, shown))
     mode = _MODE if shown.texts_of is None else _PRIVATE_MODE

@@ -1,10 +1,12 @@
 """Estimates the width of the output and the sizes of blocks, parts and files."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.options import EXAMPLES, Options
+from bert_embed.pipeline.run import Documents
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
@@ -85,21 +87,23 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-def estimated_documents(files: list[InputFile], limit: int | None) -> int:
+def count_documents(files: list[InputFile], limit: int | None) -> Documents:
+    """Counts the documents of an input as far as that is possible without reading it."""
+    most = sys.maxsize if limit is None else limit
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_records(files[0])]
         stored = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
         documents = round(stored * len(sizes) / max(1, sum(sizes)))
-        return documents if limit is None else min(documents, limit)
+        return Documents(min(documents, most), min(len(sizes), most))
     rows = sum(file.stop for file in files if file.footer is not None)
     rows += sum(file.format == WHOLE_FILES for file in files)
     others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
     total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
     first = next((each for each in map(first_lines, others) if each.data), None)
-    documents = rows
-    if first is not None:
-        documents += max(1, round(total / max(1, len(first.data) / first.count)))
-    return documents if limit is None else min(documents, limit)
+    if first is None:
+        return Documents(min(rows, most), min(rows, most))
+    guessed = max(1, round(total / max(1, len(first.data) / first.count)))
+    return Documents(min(rows + guessed, most), min(rows + first.count, most))
 
 
 def estimated_sizes(

@@ -134,10 +134,43 @@ def test_log_lines_show_none(caplog):
         (f'{{"credentials": "{SECRET}"}}', '{"credentials": "***"}'),
         (f"aws_credentials: {SECRET}", "aws_credentials: ***"),
         ("gs://bucket/a@b.txt", "gs://bucket/a@b.txt"),
+        ("basic documents/*.jsonl", "basic documents/*.jsonl"),
+        ("Basic information: ", "Basic information: "),
+        ("bearer documents-of-2024", "bearer documents-of-2024"),
+        ("WHERE primary_key = 'x' AND key='y'", "WHERE primary_key = 'x' AND key='y'"),
+        (f"('authorization', 'Basic {SECRET}==')", "('authorization', 'Basic ***')"),
+        (f"https://host/a?x=1&key={SECRET}", "https://host/a?x=1&key=***"),
+        (f"login: password={SECRET} failed", "login: password=*** failed"),
+        (f"Credentials(session_token='{SECRET}')", "Credentials(session_token='***')"),
+        (f"eyJhbGciOiJIUzI1NiJ9.{SECRET}.{SECRET}", "***"),
+        (f"hf_{SECRET * 2}", "***"),
     ],
 )
 def test_what_is_hidden_and_what_is_not(text, shown):
     assert hide_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    "piece", ["a.", "password", "-", "a://", "eyJ-", "key ", "-----BEGIN ", "authorization ", 'x="']
+)
+def test_long_texts_take_little_time(piece):
+    started = time.monotonic()
+    hide_secrets(piece * 40_000)
+    assert time.monotonic() - started < 1
+
+
+def test_paths_prompts_and_queries_are_stored_as_they_are(tmp_path, texts, tiny_bundle, capsys):
+    (tmp_path / "basic documents").mkdir()
+    texts = texts.rename(tmp_path / "basic documents" / "in.txt")
+    flags = {"prompt": "Basic information: "}
+    assert embed(tmp_path / "out", tiny_bundle, texts, **flags) == 0
+    found = record(tmp_path / "out")
+    assert found["options"]["prompt"] == "Basic information: "
+    assert found["input"]["patterns"] == found["options"]["input"] == [str(texts)]
+    (tmp_path / "out" / "embeddings" / "part-0000000-00000.parquet").unlink()
+    assert main(["verify", str(tmp_path / "out"), "--repair"]) == 0
+    assert embed(tmp_path / "other", tiny_bundle, tmp_path / "basic information") == 2
+    assert f"{tmp_path}/basic information" in capsys.readouterr().err
 
 
 def sentences():

@@ -11,7 +11,7 @@ from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_fil
 from bert_embed.pipeline.export.source import Source
 from bert_embed.pipeline.outputs.card import card
 from bert_embed.storage.files import join, write_bytes, write_whole
-from bert_embed.transforms.output_folder import CARD
+from bert_embed.transforms.descriptions import CARD
 
 _MEGABYTES = 128  # of the vectors of a file
 _SPLIT = "train"

@@ -85,6 +85,18 @@ def test_out_holds_something_else(source, tmp_path, capsys):
     assert (source / "run.json").exists()
 
 
+@pytest.mark.parametrize("command", ["cluster", "dedup"])
+def test_out_lies_in_dir(source, tmp_path, capsys, command):
+    (tmp_path / "link").symlink_to(source)
+    before = set(source.rglob("*"))
+    for out in (source / "embeddings" / "x", tmp_path / "link" / "new"):
+        assert main([command, str(source), str(out)]) == 2
+        told = f"error: OUT {out} lies in the output itself; choose a folder outside it\n"
+        assert capsys.readouterr().err == told
+    assert main([command, str(tmp_path / "link"), str(source / "new")]) == 2
+    assert set(source.rglob("*")) == before
+
+
 def test_a_damaged_file_is_named(tmp_path, capsys):
     source = write_output(tmp_path / "in", clustered_vectors(40, width=8, groups=3))
     path = sorted((source / "embeddings").iterdir())[1]

@@ -214,3 +214,13 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         done = subprocess.run([*command, *targets], cwd=ROOT, env=os.environ, stdout=-1, check=True)
         peaks.append(int(done.stdout.split()[-1]) >> 10)
     assert peaks[1] - peaks[0] < 30, f"{peaks} MiB"
+
+
+def test_dest_leads_into_the_output_through_a_link(tmp_path, capsys):
+    run = finished_run(tmp_path / "run", [10])
+    (tmp_path / "link").symlink_to(run)
+    before = set(run.rglob("*"))
+    for source, dest in ((run, tmp_path / "link" / "embeddings" / "x"), (tmp_path / "link", run)):
+        assert export(source, dest, "npy") == 2
+        assert f"DEST {dest} lies in the output itself" in capsys.readouterr().err
+    assert set(run.rglob("*")) == before

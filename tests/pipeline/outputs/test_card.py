@@ -81,3 +81,27 @@ def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     assert "is not the output of a complete run of `embed`" in capsys.readouterr().err
     assert main(["card", str(tmp_path)]) == 2
     assert "it holds no run.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["README.md", "croissant.json"])
+def test_a_file_of_the_user_is_not_replaced(output, capsys, name):
+    assert main(["card", str(output)]) == 0
+    assert main(["card", str(output)]) == 0  # its own it replaces
+    (output / name).write_text('---\ntags: [bert]\n---\n{"description": "mine"}\n')
+    before = {path: path.read_bytes() for path in output.glob("*.*")}
+    capsys.readouterr()
+    assert main(["card", str(output)]) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        f"error: {output}/{name} is not one that `card` wrote; give it another name, then run "
+        "`card` again\n"
+    )
+    assert {path: path.read_bytes() for path in output.glob("*.*")} == before
+
+
+def test_a_card_whose_first_comment_is_removed_is_the_users(output):
+    assert main(["card", str(output)]) == 0
+    lines = (output / "README.md").read_text("utf-8").splitlines(keepends=True)
+    assert lines[1].startswith("# bert-embed wrote this file")
+    (output / "README.md").write_text("".join([lines[0], *lines[2:]]))
+    assert main(["card", str(output)]) == 2

@@ -82,3 +82,18 @@ def test_examples_have_a_size_of_their_own(tmp_path, tiny_bundle, text, disk, ca
     flags = {"tfrecord_output": tmp_path / "examples", "dry_run": True}
     assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 2
     assert f"--tfrecord_output {tmp_path}/examples has" in capsys.readouterr().err
+
+
+def test_an_estimate_that_is_far_off_only_warns(tmp_path, tiny_bundle, disk, capsys):
+    """Of a file sorted by length the first lines tell nothing of the number of its documents."""
+    path = tmp_path / "sorted.txt"
+    path.write_text("a\n" * 40_000 + ("the river bank " * 13_000 + "\n") * 30)
+    rows = 40_030
+    disk["/"] = rows * (32 * 4 + 60) + 1_000_000
+    assert embed(tmp_path / "out", tiny_bundle, path) == 0
+    assert record(tmp_path / "out")["counts"]["embedded"] == rows
+    told = capsys.readouterr().err
+    assert f"warning: --output {tmp_path}/out has 0.0 GB free, but about 2,9" in told
+    assert "the same command continues once there is room" in told
+    disk["/"] = 30_000 * (32 * 4 + 60)  # less than the lines take that were looked at
+    assert embed(tmp_path / "new", tiny_bundle, path) == 2

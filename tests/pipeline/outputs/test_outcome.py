@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.outputs.outcome import with_faster_speed
 from bert_embed.run_record import parse_record
+from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, record, rows
 from tests.support.records import whole_record
 
@@ -37,6 +39,14 @@ def test_it_can_be_allowed(tmp_path, tiny_bundle, text, allowed, code):
     assert embed(tmp_path / "out", tiny_bundle, text, max_rejected=allowed) == code
 
 
+@pytest.mark.parametrize(("allowed", "code"), [("29%", 0), ("28.99%", 3), ("29", 0), ("28", 3)])
+def test_a_share_is_exact(tmp_path, tiny_bundle, allowed, code):
+    path = tmp_path / "in.jsonl"
+    texts = [n if n < 29 else f"the river {n}" for n in range(100)]
+    path.write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in enumerate(texts)))
+    assert embed(tmp_path / "out", tiny_bundle, path, max_rejected=allowed) == code
+
+
 def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
     examples = {"tfrecord_output": tmp_path / "examples"}
     assert embed(tmp_path / "out", tiny_bundle, text, **examples) == 3
@@ -44,6 +54,65 @@ def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
     assert len(rows(tmp_path / "out")["id"]) == 30
     # That one is another matter.
     assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+
+
+def test_what_another_command_may_write_is_not_removed(tmp_path, tiny_bundle, text, capsys):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text) == 3
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    with OutputFolder(str(output)).held():
+        assert embed(output, tiny_bundle, text, text_column="body") == 2
+    assert "another command writes to" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
+    assert embed(output, tiny_bundle, text, text_column="body") == 0
+
+
+def test_of_two_corrected_commands_at_once_one_is_refused(
+    tmp_path, tiny_bundle, text, capsys, monkeypatch
+):
+    """The first one runs after the second has read the record, and before it is alone."""
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text) == 3
+    held = OutputFolder.held
+
+    def after_the_first(folder, alone=False):
+        monkeypatch.setattr(OutputFolder, "held", held)
+        assert embed(output, tiny_bundle, text, text_column="body") == 0
+        return held(folder, alone)
+
+    monkeypatch.setattr(OutputFolder, "held", after_the_first)
+    assert embed(output, tiny_bundle, text, text_column="id") == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert len(rows(output)["id"]) == 30
+    assert main(["verify", str(output)]) == 0
+
+
+NAMES = ("README.md", "croissant.json", "report.html")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_corrected_command_leaves_files_of_the_user(
+    tmp_path, tiny_bundle, text, capsys, overwrite
+):
+    output, flags = tmp_path / "out", {"overwrite": True} if overwrite else {}
+    assert embed(output, tiny_bundle, text, report="false") == 3
+    for name in NAMES:
+        (output / name).write_text(f"my own {name}")
+    capsys.readouterr()
+    assert embed(output, tiny_bundle, text, text_column="body", **flags) == 0
+    assert {(output / name).read_text() for name in NAMES} == {f"my own {name}" for name in NAMES}
+    assert "report.html is not a report of this program" in capsys.readouterr().err
+    assert main(["report", str(output)]) == 2
+    assert "give it another name" in capsys.readouterr().err
+
+
+def test_overwrite_removes_what_this_program_wrote(tmp_path, tiny_bundle, text):
+    output = tmp_path / "out"
+    assert embed(output, tiny_bundle, text, text_column="body") == 0
+    assert main(["card", str(output)]) == 0
+    assert all((output / name).exists() for name in NAMES)
+    assert embed(output, tiny_bundle, text, overwrite=True, report="false") == 3
+    assert not any((output / name).exists() for name in NAMES)
 
 
 def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_bundle, capsys):

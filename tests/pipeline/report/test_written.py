@@ -130,6 +130,11 @@ def test_a_report_replaces_pages_only(finished, tmp_path, capsys):
         assert main(["report", str(output), f"--output={output / name}"]) == 2
         assert f"{name} is there and is no page; give another name" in capsys.readouterr().err
         assert (output / name).read_bytes() == before
+    before = set(output.rglob("*"))
+    assert main(["report", str(output), f"--output={output}/embeddings/new.html"]) == 2
+    assert "embeddings/new.html lies among the files of the run" in capsys.readouterr().err
+    assert set(output.rglob("*")) == before
+    assert main(["report", str(output), f"--output={output}/new.html"]) == 0
     for _ in range(2):
         assert main(["report", str(output), f"--output={tmp_path / 'shown.html'}"]) == 0
 
