@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Unpack
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints, get_type_hints
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -87,15 +89,21 @@ class EmbedDocuments(beam.PTransform):
 
     def expand(self, elements: PCollection[Any]) -> Embedded:
         column, text_b_column, output_column = self._columns
+        picked = elements | "Pick" >> beam.Map(_picked, column, text_b_column)
+        windowing = elements.windowing
+        # A vector does not depend on a window, and a batch of one window may be a single text.
+        if not windowing.is_default():
+            picked |= "Leave windows" >> beam.WindowInto(GlobalWindows())
         placed = (
-            elements
-            | "Pick" >> beam.Map(_picked, column, text_b_column)
+            picked
             | "Embed" >> EmbedTexts(self._settings)
             | "Place"
             >> beam.ParDo(_Place(column, output_column, self._as_numpy)).with_outputs(
                 "rejected", main="embedded"
             )
         )
+        for given in (placed.embedded, placed.rejected):
+            given._windowing = windowing  # as Beam's Reshuffle does: `_Place` gives it back
         return Embedded(placed.embedded, placed.rejected)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -104,9 +112,15 @@ class EmbedDocuments(beam.PTransform):
 
 
 def _picked(
-    element: Any, column: str, text_b_column: str | None, at: Any = beam.DoFn.TimestampParam
+    element: Any,
+    column: str,
+    text_b_column: str | None,
+    at: Any = beam.DoFn.TimestampParam,
+    window: Any = beam.DoFn.WindowParam,
+    pane: Any = beam.DoFn.PaneInfoParam,
 ) -> Document:
-    return document(element, at, column, text_b_column)
+    found = document(element, at, column, text_b_column)
+    return replace(found, window=window, pane=pane)
 
 
 class _Place(beam.DoFn):
@@ -114,11 +128,11 @@ class _Place(beam.DoFn):
         self._column, self._output_column, self._as_numpy = column, output_column, as_numpy
 
     def process(
-        self, embedded: Document, window: Any = beam.DoFn.WindowParam
+        self, embedded: Document
     ) -> Iterator[Record | beam.pvalue.TaggedOutput[Literal["rejected"], Record]]:
         tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
         # A TimestampedValue would get a new window, which splits merged sessions.
-        there = WindowedValue(row, embedded.timestamp, (window,))
+        there = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
         yield there if tag == "embedded" else beam.pvalue.TaggedOutput(tag, there)
 
 
@@ -181,7 +195,7 @@ def placed(
         return "rejected", {**why, "record": element}
     vector = embedded.vectors[0]
     fields = {column: element} if isinstance(element, str) else record_fields(element) or {}
-    return "embedded", {**fields, output_column: vector if as_numpy else vector.tolist()}
+    return "embedded", {**fields, output_column: vector.copy() if as_numpy else vector.tolist()}
 
 
 def _check_columns(column: str, output_column: str, text_b_column: str | None) -> None:

@@ -1,7 +1,6 @@
 """Embeds the documents of any pipeline, a batch or an element at a time."""
 
 import functools
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.coders import PickleCoder, VarIntCoder
+from apache_beam.coders import PickleCoder, TimestampCoder, VarIntCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
@@ -18,7 +17,9 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
+from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
+from apache_beam.utils.timestamp import Timestamp
 
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
 from bert_embed.transforms.records.step import Step
@@ -56,6 +57,8 @@ class Document:
         texts_b: The second texts of pairs, as many as `texts`; None: no pairs.
         vectors: float32 `[texts, width]`; None before the model, and without vectors.
         rejection: Why there are no vectors, or None.
+        window, pane: The element's own, None where it stays in them: batches are formed in the
+            global window, whatever the windows of their elements.
     """
 
     element: Any
@@ -64,6 +67,8 @@ class Document:
     texts_b: tuple[str, ...] | None = None
     vectors: np.ndarray | None = None
     rejection: Rejection | None = None
+    window: Any = None
+    pane: Any = None
 
 
 class TextModel:
@@ -166,14 +171,15 @@ class EmbedTexts(Step):
         infer = run_inference(self.settings, handler).with_output_types(Document)
         if seconds is None:
             return documents | "Infer" >> infer
-        begin = documents.pipeline | "Begin" >> beam.Impulse()
-        _ = begin | "Load" >> beam.ParDo(_Load(handler))
+        if not self.settings.large_model:  # which is loaded by a process of its own
+            begin = documents.pipeline | "Begin" >> beam.Impulse()
+            _ = begin | "Load" >> beam.ParDo(_Load(handler))
         keyed = documents | "Key" >> beam.Map(_keyed)
         return keyed | "Batch" >> beam.ParDo(_Batch(seconds)) | "Infer" >> infer
 
 
 class _Load(beam.DoFn):
-    """Loads the model when the job begins, so that the first element of a stream does not wait."""
+    """Loads the model in the process that begins the job, while a stream has no element yet."""
 
     def __init__(self, handler: TextModelHandler) -> None:
         self._handler = handler
@@ -198,13 +204,18 @@ def _process_name() -> str:
 class _Batch(beam.DoFn):
     """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
 
-    Beam's own batches that wait count elements, not their size.
+    They are in the global window, so that a batch has documents of many. Beam's own batches that
+    wait count elements, not their size, and hold the watermark for the first element alone: older
+    ones behind it would come late. Here the timer, which holds the watermark at the timestamp of
+    the element that set it, is set again by each element that is older than those before it.
     """
 
     _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)
     _WINDOW_END = TimerSpec("window_end", TimeDomain.WATERMARK)
     _held = beam.DoFn.StateParam(BagStateSpec("held", PickleCoder()))
     _weight = beam.DoFn.StateParam(ReadModifyWriteStateSpec("weight", VarIntCoder()))
+    _oldest = beam.DoFn.StateParam(ReadModifyWriteStateSpec("oldest", TimestampCoder()))
+    _due = beam.DoFn.StateParam(ReadModifyWriteStateSpec("due", TimestampCoder()))
     _waited = beam.DoFn.TimerParam(_WAITED)
     _window_end = beam.DoFn.TimerParam(_WINDOW_END)
 
@@ -217,37 +228,63 @@ class _Batch(beam.DoFn):
         window: Any = beam.DoFn.WindowParam,
         held: Any = _held,
         weight: Any = _weight,
+        oldest: Any = _oldest,
+        due: Any = _due,
         waited: Any = _waited,
         window_end: Any = _window_end,
-    ) -> Iterator[list[Document]]:
+    ) -> Iterator[TimestampedValue]:
         _, document = element
         added, before = batch_weight(document), weight.read() or 0
         if before and before + added > _BATCH_WEIGHT:
-            yield from _release(held, weight, waited)
+            waited.clear()
+            yield from _release(held, weight, oldest, due)
             before = 0
         held.add(document)
         weight.write(before + added)
         window_end.set(window.end)
+        first = oldest.read()
+        if first is None or document.timestamp < first:
+            oldest.write(document.timestamp)
         if before + added >= _BATCH_WEIGHT:
-            yield from _release(held, weight, waited)
-        elif before == 0:
-            waited.set(time.time() + self._seconds)
+            waited.clear()
+            yield from _release(held, weight, oldest, due)
+        elif first is None:
+            due.write(Timestamp.now() + self._seconds)
+            waited.set(due.read())
+        elif document.timestamp < first:
+            waited.set(due.read())
 
     @on_timer(_WAITED)
+    def on_waited(
+        self, held: Any = _held, weight: Any = _weight, oldest: Any = _oldest, due: Any = _due
+    ) -> Iterator[TimestampedValue]:
+        yield from _release(held, weight, oldest, due)
+
     @on_timer(_WINDOW_END)
-    def on_time(
-        self, held: Any = _held, weight: Any = _weight, waited: Any = _waited
-    ) -> Iterator[list[Document]]:
-        yield from _release(held, weight, waited)
+    def on_end(
+        self,
+        held: Any = _held,
+        weight: Any = _weight,
+        oldest: Any = _oldest,
+        due: Any = _due,
+        waited: Any = _waited,
+    ) -> Iterator[TimestampedValue]:
+        yield from _release(held, weight, oldest, due)
+        waited.clear()
 
 
-def _release(held: Any, weight: Any, waited: Any) -> Iterator[list[Document]]:
+def _release(held: Any, weight: Any, oldest: Any, due: Any) -> Iterator[TimestampedValue]:
+    """Gives the held documents at the timestamp of the oldest, for which the watermark was held.
+
+    It leaves an empty state as it is: Prism fires a timer again whose callback changed any, and
+    would never end.
+    """
     documents = list(held.read())
-    held.clear()
-    weight.clear()
-    waited.clear()
-    if documents:
-        yield documents
+    if not documents:
+        return
+    yield TimestampedValue(documents, oldest.read())
+    for state in (held, weight, oldest, due):
+        state.clear()
 
 
 def run_inference(
