@@ -16,6 +16,9 @@ from bert_embed.engines.pooling import combine_layers, counted_tokens, pool, uni
 from bert_embed.quiet import without_notes
 from bert_embed.specs import OutputSpec, VectorSpec
 
+# A run has one, and a caller compares two.
+_HIGHEST_LAYERS = 2
+
 
 class LiteRTEngine:
     """Runs a bundle's file for LiteRT with XNNPACK's kernels, each batch on one core.
@@ -48,7 +51,8 @@ class LiteRTEngine:
         self.config, self.special_ids = bundle.config, special_ids
         self._file = Path(bundle.path, LITERT[precision])
         self._shared = threads > 1
-        # By the highest layer: what models are read from, and those that no thread uses now.
+        # By the highest layer, the latest last: what models are read from, and those that no thread
+        # uses now.
         self._contents: dict[int, bytes | None] = {}
         self._idle: dict[int, list[LiteRTModel]] = {}
         self._lock = threading.Lock()
@@ -66,7 +70,7 @@ class LiteRTEngine:
         layers = np.split(pooled, pooled.shape[1] // spec.pooled_width(self.config), axis=1)
         if spec.dense:
             # Every model has these modules, whatever its highest layer.
-            highest = next(iter(self._idle), self.config.num_hidden_layers)
+            highest = next(iter(tuple(self._idle)), self.config.num_hidden_layers)
             with self.model(highest) as model:
                 layers = [model.call("dense", layer) for layer in layers]
         layers = [layer[:, : spec.dim] for layer in layers]
@@ -79,12 +83,22 @@ class LiteRTEngine:
             if highest not in self._contents:
                 self._contents[highest] = self._content(highest)
             idle = self._idle.setdefault(highest, [])
-            model = idle.pop() if idle else None
-        model = model or LiteRTModel(self._file, self._contents[highest])
+            self._forget_others(highest)
+            model, content = idle.pop() if idle else None, self._contents[highest]
+        model = model or LiteRTModel(self._file, content)
         try:
             yield model
         finally:
             idle.append(model)
+
+    def _forget_others(self, highest: int) -> None:
+        """Forgets all but the latest highest layers: each holds the weights anew, for each thread.
+
+        A thread that computes with one of them keeps its model until it is done.
+        """
+        self._contents[highest] = self._contents.pop(highest)
+        for old in list(self._contents)[:-_HIGHEST_LAYERS]:
+            del self._contents[old], self._idle[old]
 
     def _content(self, highest: int) -> bytes | None:
         """Returns the model up to a layer; None for the file as it is."""

@@ -12,7 +12,7 @@ from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.fixed_shapes import padded_to
 from bert_embed.engines.protocol import Engine, Graph
 from bert_embed.engines.retry_halves import run_halving
-from bert_embed.engines.thread_calls import run_each
+from bert_embed.engines.thread_calls import Places, run_each
 from bert_embed.ragged import places
 from bert_embed.rows.to_documents import EmbeddedRows
 from bert_embed.specs import OutputSpec, VectorSpec
@@ -26,9 +26,10 @@ class BrokenModelError(RuntimeError):
 
 
 class RowRunner:
-    """Runs rows on an engine. Several threads may call it; one call computes at a time.
+    """Runs rows on an engine. Several threads may call it.
 
-    On processors each batch runs on one core, and `threads` batches run at the same time. For a
+    On processors each batch runs on one core, and `threads` batches run at the same time, of one
+    call or of several: small calls, as a stream makes them, run side by side. For a
     device that compiles each shape of a batch, all possible shapes are compiled before the first
     batch, and a few batches run at the same time, so that the device never waits.
     """
@@ -54,6 +55,8 @@ class RowRunner:
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
         self._lock = threading.Lock()
+        self._at_once = engine.at_once or threads
+        self._places = Places(self._at_once)
 
     def run(
         self,
@@ -105,9 +108,11 @@ class RowRunner:
 
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
-        at_once = self._engine.at_once or self._threads
-        with self._lock, self._engine.device:
-            self._compile(key, graph, batching.shapes, done)
+        at_once = max(1, min(self._at_once, len(batches)))
+        with self._places.taken(at_once), self._engine.device:
+            if batching.shapes:
+                with self._lock:
+                    self._compile(key, graph, batching.shapes, done)
             parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
         for part in parts:
             done.failed |= part.failed

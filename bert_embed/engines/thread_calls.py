@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 _Item = TypeVar("_Item")
@@ -11,6 +12,28 @@ _Result = TypeVar("_Result")
 
 class NoProgressError(RuntimeError):
     """No call finished in time."""
+
+
+class Places:
+    """Places for calls at the same time, which several threads share; who came first is first."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._turn = threading.Lock()  # of the one that waits for places
+        self._freed = threading.Condition()
+
+    @contextmanager
+    def taken(self, places: int) -> Iterator[None]:
+        """Holds so many places, at most all of them, and waits until they are free."""
+        with self._turn, self._freed:
+            self._freed.wait_for(lambda: self._free >= places)
+            self._free -= places
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._free += places
+                self._freed.notify_all()
 
 
 def run_each(

@@ -2,7 +2,12 @@
 
 import re
 import shutil
+import subprocess
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pydoc_data.topics import topics
 
 import numpy as np
@@ -15,6 +20,7 @@ from bert_embed.engines.litert import LiteRTEngine
 from bert_embed.specs import POOLINGS, OutputSpec, VectorSpec
 from examples.sts_benchmark import cosines, read_pairs, spearman
 from tests.support.command import ROOT, embed, rows, vectors
+from tests.support.engines import load_watched
 
 pytestmark = pytest.mark.slow
 
@@ -171,3 +177,67 @@ def test_threads_have_an_interpreter_each(tiny_bundle):
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(run, range(200)):
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_small_calls_of_several_threads_run_side_by_side(tiny_bundle):
+    """Each call waits in its batch until the other one is in its own."""
+    met, loaded = threading.Barrier(2, timeout=60), threading.Event()
+
+    def meet(ids):
+        if loaded.is_set():
+            met.wait()
+
+    load = partial(load_watched, meet)
+    encoder = Encoder(read_bundle(tiny_bundle), threads=2, load_engine=load)
+    texts = ["the bank", "a river"]
+    wanted = encoder.encode(texts[:1]), encoder.encode(texts[1:])
+    loaded.set()
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(encoder.encode, [texts[:1], texts[1:]]))
+    np.testing.assert_array_equal(np.stack(found), np.stack(wanted))
+
+
+def test_no_more_batches_run_at_once_than_there_are_threads(tiny_bundle):
+    running, most, lock = set(), [0], threading.Lock()
+
+    def count(ids):
+        with lock:
+            running.add(threading.get_ident())
+            most[0] = max(most[0], len(running))
+        time.sleep(0.01)
+        with lock:
+            running.discard(threading.get_ident())
+
+    load = partial(load_watched, count)
+    encoder = Encoder(read_bundle(tiny_bundle), threads=2, load_engine=load)
+    texts = ["the bank of the river " * count for count in range(1, 9)]
+    encode = partial(encoder.encode, batch_tokens=8)
+    wanted = encode(texts)
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(encode, [texts] * 3 + [[text] for text in texts]))
+    assert most == [2]
+    np.testing.assert_array_equal(found[2], wanted)
+    np.testing.assert_array_equal(np.concatenate(found[3:]), wanted)
+
+
+_SWEEP = """
+import bert_embed
+
+def megabytes():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) // 1024 for line in file if line.startswith("VmRSS"))
+
+encoder = bert_embed.load("minilm", threads=1)
+encoder.encode(["x"])
+before = megabytes()
+for layer in range(6):
+    encoder.encode(["x"], layers=[layer])
+print(megabytes() - before)
+"""
+
+
+def test_a_sweep_over_layers_keeps_no_model_for_each():
+    done = subprocess.run(
+        [sys.executable, "-c", _SWEEP], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 300  # two models of 91 MB, and what was packed of them
