@@ -14,11 +14,20 @@ from bert_embed.storage.errors import InputError
 
 
 def cache_folder() -> Path:
-    """Returns the folder of imported models."""
+    """Returns the folder of imported models.
+
+    Raises:
+        InputError: This user has no home folder, and no other folder is set.
+    """
     chosen = os.environ.get("BERT_EMBED_CACHE")
     if chosen:
         return Path(os.path.expanduser(chosen)).absolute()
-    return Path.home() / ".cache" / "bert-embed"
+    try:
+        return Path.home() / ".cache" / "bert-embed"
+    except RuntimeError as error:
+        raise InputError(
+            "this user has no home folder to keep models in: set BERT_EMBED_CACHE to a folder"
+        ) from error
 
 
 @contextmanager

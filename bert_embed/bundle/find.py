@@ -57,7 +57,7 @@ def local_place(model: str) -> Path | None:
     if model == NAMES[0] or model.startswith((SCHEME, HUB_SCHEME, *HUB_HANDLES)):
         return None
     place = Path(os.path.expanduser(model)).absolute()
-    return place if place.exists() else None
+    return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 
 def _bundle_folder(model: str, allow: bool) -> Path:

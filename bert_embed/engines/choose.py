@@ -65,12 +65,24 @@ def check_machine(precision: str, device: str = "auto") -> None:
 def torch_device(name: str | None) -> Any:
     """Returns one of `DEVICES` for a device that PyTorch names; other values as they are.
 
+    Raises:
+        SettingError: It is a GPU other than the first one, which is the one that computes here.
+
     >>> torch_device("cuda:0"), torch_device(None), torch_device("tpu")
     ('gpu', 'auto', 'tpu')
     """
     if name is None:
         return "auto"
-    return "gpu" if isinstance(name, str) and name.partition(":")[0] == "cuda" else name
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind != "cuda":
+        return name
+    if number not in ("", "0"):
+        raise SettingError(
+            "device",
+            f"{name}: the first visible GPU computes; set CUDA_VISIBLE_DEVICES={number} before the "
+            "program starts, and take gpu",
+        )
+    return "gpu"
 
 
 def find_device(precision: str, device: str) -> str:

@@ -36,7 +36,7 @@ class Tokenizer(TextTokenizer):
         """
         from bert_embed.bundle.find import resolve_model
 
-        return cls.of_bundle(resolve_model(model))
+        return cls.of_bundle(resolve_model(model, needed=lambda bundle: ()))  # no weights
 
     @classmethod
     def of_bundle(cls, bundle: "Bundle") -> Self:

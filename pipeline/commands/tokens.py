@@ -18,7 +18,9 @@ def run_tokens(arguments: Sequence[str]) -> int:
         add_flag(parser, name)
     given = parser.parse_args(arguments)
     model = given.model or DEFAULTS["model"]
-    tokenizer = load_tokenizer(resolve_model(model, bool(given.allow_untrusted_model)))
+    trusted = bool(given.allow_untrusted_model)
+    bundle = resolve_model(model, trusted, needed=lambda bundle: ())  # no weights
+    tokenizer = load_tokenizer(bundle)
     found = tokenizer.encode_with_offsets([given.text])
     rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]
     for token, number, start, stop in zip(

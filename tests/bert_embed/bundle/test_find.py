@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
+from bert_embed.bundle.cache import cache_folder
 from bert_embed.bundle.find import resolve_model
+from bert_embed.storage.errors import InputError
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -108,3 +110,16 @@ def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match="imported models cannot be kept there"):
         resolve_model(str(source))
+
+
+def test_a_name_that_no_file_may_have_is_refused():
+    with pytest.raises(InputError, match="model"):
+        resolve_model("x" * 300)
+
+
+def test_a_user_without_a_home_is_told_where_to_keep_models(monkeypatch):
+    monkeypatch.delenv("BERT_EMBED_CACHE", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_000)  # in no list of users
+    with pytest.raises(InputError, match="set BERT_EMBED_CACHE to a folder"):
+        cache_folder()

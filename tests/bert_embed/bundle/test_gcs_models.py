@@ -147,6 +147,17 @@ def test_a_load_fetches_the_weights_of_its_engine_alone(gcs, cache, tiny_bundle,
     assert LITERT[other] in files_below(bert_embed.Encoder(url, precision=other).bundle.path)
 
 
+def test_a_tokenizer_fetches_no_weights(gcs, cache, tiny_bundle, capsys):
+    url = gcs.put_folder(Path(tiny_bundle), "bundles", "tokenizer")
+    wanted = bert_embed.Tokenizer.from_pretrained(tiny_bundle)("the bank")["input_ids"]
+    assert bert_embed.Tokenizer.from_pretrained(url)("the bank")["input_ids"] == wanted
+    assert main(["tokenize", "--text", "the bank", "--model", url]) == 0
+    assert "bank" in capsys.readouterr().out
+    fetched = files_below(cache)
+    assert any(name.endswith("vocab.txt") for name in fetched)
+    assert not [name for name in fetched if is_weights(Path(name).name)]
+
+
 WRITE = {"huggingface": write_tiny_huggingface, GOOGLE: write_tiny_google, "hub": write_tiny_hub}
 
 

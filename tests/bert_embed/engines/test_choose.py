@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.files import LITERT
 from bert_embed.engines import processor as processors
@@ -104,3 +105,12 @@ def test_int8_that_gains_nothing_is_noted_once(
     assert said.count("--precision int8 is no faster than float32 on this processor") == noted
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", dry_run=True) == 0
     assert "--precision" not in "".join(capsys.readouterr())
+
+
+def test_another_gpu_than_the_first_is_refused(tiny_bundle, tmp_path, capsys):
+    with pytest.raises(SettingError, match=r"cuda:1: .* set CUDA_VISIBLE_DEVICES=1 before"):
+        bert_embed.load(tiny_bundle, device="cuda:1")
+    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", device="cuda:1") == 2
+    assert "set CUDA_VISIBLE_DEVICES=1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
