@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.transforms.records.part import UnknownWords
 
@@ -41,7 +42,7 @@ def unknown_words(
         return UnknownWords(len(ids), continuing=continuing)
     lengths = np.diff(splits)
     counts = np.bincount(np.searchsorted(splits, places, side="right") - 1, minlength=len(lengths))
-    paths = pa.compute.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
+    paths = pc.replace_substring_regex(sources, _OFFSET, "").dictionary_encode()
     file = paths.indices.to_numpy()
     by_file = np.bincount(file, counts).astype(np.int64)
     tokens = np.bincount(file, lengths).astype(np.int64)

@@ -5,6 +5,7 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.documents import Documents
@@ -57,7 +58,7 @@ def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
     if len(offsets) <= _MOST_BY_PYTHON:
         return pa.array([f"{path}:{offset}" for offset in offsets.tolist()], pa.string())
     places = pa.array(offsets, pa.int64()).cast(pa.string())
-    return pa.compute.binary_join_element_wise(path, places, ":")
+    return pc.binary_join_element_wise(path, places, ":")
 
 
 def parse_text(lines: Lines, columns: Columns) -> Documents:

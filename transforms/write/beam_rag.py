@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_embed.transforms.bigquery.schema import RAG_SCHEMA
 from bert_embed.transforms.records.vectors import EmbeddingBlock
@@ -21,7 +22,7 @@ def rag_table(block: EmbeddingBlock) -> pa.Table:
     ids = table["id"].combine_chunks()
     if pieces is not None:
         numbers = pa.array(pieces.window).cast(pa.string())
-        ids = pa.compute.binary_join_element_wise(ids, numbers, ":")
+        ids = pc.binary_join_element_wise(ids, numbers, ":")
     names = [] if pieces is None else [pieces.name, "start", "stop"]
     names += ["text_hash", *(block.extra.column_names if block.extra is not None else ())]
     columns = {"document": table["id"]} | {name: table[name] for name in names}
