@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     """What a command returns; 66, 69 and 75 belong to the daily schedule."""
 
     DONE = 0
-    FAILED = 1  # the job failed, a store did not answer, or `verify` found problems
+    FAILED = 1  # the job failed, a store or job server did not answer, or `verify` found problems
     USAGE = 2  # the command line or configuration is wrong
     TOO_MANY_REJECTED = 3  # done, but more records were rejected than --max_rejected allows
     NO_INPUT = 66  # the day has no input yet
@@ -24,6 +24,10 @@ class ExitCode(IntEnum):
 
 class UsageError(InputError):
     """The command line or configuration is wrong; the message says what to do."""
+
+
+class NoAnswer(StorageError):
+    """A job server or JobManager does not answer: the same command may succeed later."""
 
 
 class RunFailed(RuntimeError):

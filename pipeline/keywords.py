@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from bert_embed.pipeline.beam_words import UnknownFlags, beam_words
 from bert_embed.pipeline.config_file import combined, read_config
-from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.flags import items_of, one_text
 from bert_embed.pipeline.options import FLAGS, Options
 from bert_embed.pipeline.secrets import hide_secrets
@@ -180,6 +180,8 @@ def named_as_in_python() -> Iterator[None]:
         raise SettingError(error.setting, problem, *error.settings[1:]) from None
     except InputError as error:
         raise UsageError(hide_secrets(without_dashes(str(error)))) from None
+    except NoAnswer as error:
+        raise NoAnswer(hide_secrets(without_dashes(str(error)))) from None
 
 
 def without_dashes(message: str) -> str:

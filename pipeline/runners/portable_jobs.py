@@ -16,7 +16,7 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.pipeline.runners.job_errors import (
@@ -35,7 +35,12 @@ _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
 
 
 def check_job_server(job: RunnerOptions, connects: bool) -> None:
-    """Raises UsageError if no flag names the job server, or, if it `connects`, it is silent."""
+    """Checks that a flag names the job server, and, if it `connects`, that it answers.
+
+    Raises:
+        UsageError: No flag does, or its value is no address.
+        NoAnswer: It is silent.
+    """
     if not job.is_portable:
         return
     given = BeamFlags.of(job.beam_args)
@@ -58,7 +63,7 @@ def server_notes(job: RunnerOptions) -> list[str]:
     """Says for a dry run that the job server, or the cluster, does not answer."""
     try:
         check_job_server(job, connects=True)
-    except UsageError as error:
+    except (UsageError, NoAnswer) as error:
         return [f"note: {error}"]
     return []
 
@@ -71,9 +76,11 @@ def _check(flag: str, address: str, what_to_do: str) -> None:
         raise UsageError(f"{flag} must be a host and a port, such as localhost:8099, not {address}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
+    except UnicodeError as error:
+        raise UsageError(f"{flag} {address} does not answer ({error}); {what_to_do}") from error
+    except OSError as error:
+        why = error.strerror or error
+        raise NoAnswer(f"{flag} {address} does not answer ({why}); {what_to_do}") from error
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from bert_embed.pipeline.cli import main
 from tests.support.command import embed
 from tests.support.servers.gcs import free_port
 
@@ -22,11 +23,18 @@ def text(tmp_path):
 )
 def test_nobody_answers(tmp_path, tiny_bundle, text, capsys, runner, flag):
     address = f"localhost:{free_port()}"
-    assert embed(tmp_path / "out", tiny_bundle, text, runner=runner, **{flag: address}) == 2
+    assert embed(tmp_path / "out", tiny_bundle, text, runner=runner, **{flag: address}) == 1
     assert f"error: --{flag} {address} does not answer (Connection refused);" in (
         capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_nobody_answers_dedup(tmp_path, capsys):
+    address = f"localhost:{free_port()}"
+    words = ["--runner=PortableRunner", f"--job_endpoint={address}"]
+    assert main(["dedup", str(tmp_path / "in"), str(tmp_path / "out"), *words]) == 1
+    assert f"error: --job_endpoint {address} does not answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
