@@ -104,6 +104,10 @@ def _read_source(given: str, folder: str) -> RunRecord:
     record = read_run(folder)
     if record is None:
         raise UsageError(f"{given} is not the output of a run: it holds no {RUN_FILE}")
+    if not record.is_done:
+        raise UsageError(
+            f"{given}: the run is not complete (status {record.status}); run its command again"
+        )
     return record
 
 

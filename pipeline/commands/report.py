@@ -15,7 +15,7 @@ from bert_embed.pipeline.report.content import Shown
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
-from bert_embed.results import check_complete, read_run
+from bert_embed.results import read_run
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
@@ -41,7 +41,11 @@ def run_report(given: argparse.Namespace) -> int:
         record = read_run(path)
         if record is None:
             raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
-        check_complete(path)
+        if not record.is_done:
+            raise UsageError(
+                f"{given.folder}: the run is not complete (status {record.status}); run its "
+                "command again"
+            )
         folder = OutputFolder(path, record.files.examples)
         shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
         written = write_page(folder, record, shown, given.output and absolute(given.output))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
@@ -23,7 +24,7 @@ from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.results import granular_settings, read_run
 from bert_embed.run_record import RunRecord
 from bert_embed.specs import VectorSpec
-from bert_embed.storage.files import absolute, is_remote, join, list_files, read_bytes
+from bert_embed.storage.files import absolute, is_remote, join, list_files, open_raw, read_bytes
 from bert_embed.storage.globs import is_glob
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.plan.cut import plan_blocks
@@ -208,7 +209,7 @@ def search(
     for output in outputs:
         own = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
         record = output.record
-        with_text.append(own if record is None else with_texts(own, record, output.folder))
+        with_text.append(own if record is None else _with_texts(own, record, output.folder))
     return _best(with_text, k)
 
 
@@ -340,10 +341,35 @@ def query_prompt(bundle: Bundle, given: str | None) -> str:
     return bundle.prompt_text(given)
 
 
+def _with_texts(found: list[list[Hit]], record: RunRecord, folder: str) -> list[list[Hit]]:
+    """Adds the texts that the output holds (--keep_text), or else those of the run's input."""
+    if not record.options.get("keep_text"):
+        return with_texts(found, record, folder)
+    texts: dict[tuple[str, str, int | None], str | None] = {}
+    for name in {hit.file for hit in itertools.chain.from_iterable(found)}:
+        if not name.endswith(".parquet"):
+            return with_texts(found, record, folder)
+        with open_raw(join(absolute(folder), name)) as file:
+            reader = pq.ParquetFile(file)
+            columns = [
+                each for each in ("id", "start", "text") if each in reader.schema_arrow.names
+            ]
+            if "text" not in columns:
+                return with_texts(found, record, folder)
+            for row in reader.read(columns).to_pylist():
+                key = name, str(row["id"]), row.get("start")
+                # Of several rows with one id, none can be told from the others.
+                texts[key] = row["text"] if texts.get(key, row["text"]) == row["text"] else None
+    return [
+        [replace(hit, text=texts.get((hit.file, str(hit.at.id), hit.at.start))) for hit in hits]
+        for hits in found
+    ]
+
+
 def with_texts(found: list[list[Hit]], record: RunRecord, folder: str) -> list[list[Hit]]:
     """Adds the documents' texts, by planning and reading their blocks again.
 
-    An output holds no text; the plan is the same every time, so a file's name gives its block.
+    The plan is the same every time, so a file's name gives its block.
     If the input has changed or is missing, hits have no texts.
     """
     source, cut = record.input, record.files
@@ -423,5 +449,8 @@ def output_problem(folder: str, hits: Sequence[Hit] = (), has_hits: bool = True)
     if not hits:
         return f"the run in {folder} has no vectors"
     if all(hit.text is None for hit in hits):
-        return f"no texts of {folder} are shown: the run's input has changed or is missing"
+        return (
+            f"no texts of {folder} are shown: the run's input has changed or is missing, or "
+            "several documents of a file have these ids"
+        )
     return None

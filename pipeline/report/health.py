@@ -16,6 +16,7 @@ _UNIT = 0.01  # how far from 1 a norm of normalized vectors may be once stored i
 _ALIKE = 0.7  # mean cosine of random pairs above which vectors hardly tell texts apart
 _NARROW = 0.5  # share of the variance in one direction above which texts differ in little else
 _MANY_EQUAL = 0.1
+_FEW = 10  # vectors, of which the variance by direction tells nothing
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def health(
     if len(cosines):
         findings += [_cosines(cosines), _equal(vectors, repeated)]
     if directions is not None:
-        findings.append(_directions(directions))
+        findings.append(_directions(directions, len(usable)))
     return {
         "rows": len(vectors),
         "findings": [vars(each) for each in findings],
@@ -123,11 +124,14 @@ def _broken(bad: int, zero: int) -> Finding:
 def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
     low, middle, high = (float(each) for each in np.quantile(norms, (0, 0.5, 1)))
     binary = settings["output_dtype"] == "ubinary"
-    unit = settings["normalize"] and not binary
+    # Several layers side by side, each of length 1, are longer.
+    unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary
     if binary:
         normal = "Stored as bits, read back as 1 and -1: all have the same length."
     elif unit:
         normal = "These vectors are normalized: every length is 1, up to rounding."
+    elif settings["normalize"] and not binary:
+        normal = "The vector of each layer is normalized: all have the same length, up to rounding."
     else:
         normal = "Not normalized: lengths within a factor of about two are normal; use cosines."
     healthy = abs(low - 1) < _UNIT and abs(high - 1) < _UNIT if unit else high < 10 * middle
@@ -167,7 +171,7 @@ def _equal(vectors: np.ndarray, repeated: int | None) -> Finding:
     )
 
 
-def _directions(directions: Directions) -> Finding:
+def _directions(directions: Directions, rows: int) -> Finding:
     first, ten = directions.shares[0], sum(directions.shares[:10])
     return Finding(
         "Variance by direction",
@@ -175,5 +179,6 @@ def _directions(directions: Directions) -> Finding:
         "A mixed corpus has 3 to 15% in the first and falls slowly; one subject, or two groups "
         f"far apart, up to {100 * _NARROW:.0f}%. Above that most numbers of the vectors say "
         "nothing.",
-        first <= _NARROW,
+        # So few vectors have few directions, and most of the variance in one of them.
+        first <= _NARROW or rows < _FEW,
     )

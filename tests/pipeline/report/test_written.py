@@ -227,3 +227,27 @@ def test_an_output_in_cloud_storage_has_its_page_there(gcs, finished, tiny_bundl
     assert main(["report", output, f"--output={tmp_path}/page.html"]) == 0
     again = content_of((tmp_path / "page.html").read_text("utf-8"))
     assert {name: again[name] for name in names} == {name: here[name] for name in names}
+
+
+def test_a_first_try_and_stacked_layers_look_healthy(tmp_path, tiny_bundle):
+    path = tmp_path / "in.txt"
+    path.write_text("the bank\nof the red river\nstars\n")
+    flags = {"layers": "1,2", "layer_combine": "stack", "normalize": True}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    found = {each["name"]: each for each in content(tmp_path / "out")["vectors"]["findings"]}
+    assert found["Length (norm)"]["value"] == "all 1.414"
+    assert found["Length (norm)"]["healthy"]
+    assert found["Variance by direction"]["healthy"]
+
+
+@pytest.mark.parametrize("command", ["report", "dedup"])
+def test_what_is_said_of_an_unfinished_run_is_for_the_command_line(
+    finished, tmp_path, capsys, command
+):
+    output = tmp_path / "out"
+    shutil.copytree(finished[0], output)
+    (output / "run.json").write_text(json.dumps(record(output) | {"status": "running"}))
+    words = [command, str(output), *([] if command == "report" else [str(tmp_path / "x")])]
+    assert main(words) == 2
+    told = f"error: {output}: the run is not complete (status running); run its command again\n"
+    assert capsys.readouterr().err == told

@@ -178,3 +178,18 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
 def test_a_folder_within_an_output_is_refused_with_the_right_one(output, capsys):
     assert main(["search", f"{output}/embeddings/", "baking"]) == 2
     assert f"did you mean {output}?" in capsys.readouterr().err
+
+
+def test_kept_texts_are_shown_though_the_input_is_gone(tmp_path, tiny_bundle, capsys):
+    path = tmp_path / "in.txt"
+    path.write_text("the bank\nof the river\n")
+    for name, flags in {"whole": {}, "chunks": {"chunk": "sentence"}}.items():
+        assert embed(tmp_path / name, tiny_bundle, path, keep_text=True, **flags) == 0
+    path.unlink()
+    capsys.readouterr()
+    for name in ("whole", "chunks"):
+        assert main(["search", str(tmp_path / name), "the bank", "--k=2"]) == 0
+        printed = capsys.readouterr()
+        assert "the bank" in printed.out
+        assert "of the river" in printed.out
+        assert "no texts" not in printed.err
