@@ -232,15 +232,17 @@ def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
     assert_one_sentence(capsys.readouterr(), "cannot be written")
 
 
-def test_output_that_will_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
-    """A sparse file of 2 TB of short lines, as far as its first lines tell."""
+def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
+    """A sparse file of 2 TB of short lines, as far as its first lines tell: so that the plan warns."""
     path = tmp_path / "in.txt"
     with path.open("wb") as file:
         file.write(b"ab\n" * 100_000)
         file.truncate(2 << 40)
-    assert embed(tmp_path / "out", tiny_bundle, path, block_bytes=1 << 30) == 2
-    captured = capsys.readouterr()
-    assert_one_sentence(captured, "GB free, but about")
+    flags = {"block_bytes": 1 << 30, "dry_run": True}
+    assert embed(tmp_path / "out", tiny_bundle, path, **flags) == 0
+    warned = [line for line in capsys.readouterr().out.splitlines() if "GB free" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith(f"warning: --output {tmp_path}/out has")
     assert not (tmp_path / "out").exists()
 
 

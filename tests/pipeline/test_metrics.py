@@ -25,6 +25,7 @@ STABLE = {
     "full_tokens",
     "text_tokens",
     "unknown_tokens",
+    "continuing_tokens",
     "computed_tokens",
     "padded_tokens",
     "batches",

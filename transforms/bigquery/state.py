@@ -19,7 +19,6 @@ from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.run_record import Load
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, open_raw
-from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import PATIENCE, TableName, get_table
 from bert_embed.transforms.bigquery.earlier_table import described_settings
 from bert_embed.transforms.bigquery.table_load import KindLoad, TableLoad
@@ -61,10 +60,6 @@ def has_rows_of(target: KindLoad, job_id: str, modified: str | None = None) -> b
     """Whether a table holds the rows that a job loaded now, and with `truncate` no others.
 
     `modified` is when the table was last changed after that, ISO 8601; None if not recorded.
-
-    Raises:
-        InputError: The table holds some of them, which may be what is left of them or another run's
-            rows of the same documents: loading again could double rows, not loading lose some.
     """
     table = get_table(target.client, target.name)
     if table is None:
@@ -82,13 +77,7 @@ def has_rows_of(target: KindLoad, job_id: str, modified: str | None = None) -> b
         return not replaces
     sample = dict(_sample(target))
     found = _found(target, sample) if sample else 0
-    if 0 < found < len(sample) and not replaces:
-        raise InputError(
-            f"--output_table {target.name} holds {found} of {counted(len(sample), 'sampled row')} "
-            "of this run, which has been loaded before: delete its rows there, or choose "
-            "--write_disposition truncate, or another table"
-        )
-    return bool(sample) and found == len(sample)
+    return found == len(sample) if replaces else found > 0
 
 
 def _sample(target: KindLoad) -> Iterator[tuple[str, int]]:
