@@ -233,7 +233,7 @@ def test_output_that_cannot_be_written(tmp_path, text, tiny_bundle, capsys):
 
 
 def test_output_that_may_not_fit_the_disk(tmp_path, tiny_bundle, capsys):
-    """A sparse file of 2 TB of short lines, as far as its first lines tell: so that the plan warns."""
+    """Of a sparse file of 2 TB the first lines tell of many documents; the plan warns."""
     path = tmp_path / "in.txt"
     with path.open("wb") as file:
         file.write(b"ab\n" * 100_000)
