@@ -50,9 +50,7 @@ EXTRAS = {
     "lancedb": Extra(("lancedb",), "`export --to lancedb`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
     "hub": Extra(("huggingface_hub",), "`model import hf://…`"),
-    "langchain": Extra(("langchain_core",), "`EncoderEmbeddings`"),
     "map": Extra(("openTSNE",), "`report --projection tsne`"),
-    "sklearn": Extra(("sklearn",), "`EncoderTransformer`"),
 }
 
 
