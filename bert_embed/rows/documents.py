@@ -48,7 +48,7 @@ class Documents:
         prompt_tokens: Number of tokens of the prompt, the same in each document.
         second: Tokens of the second texts, empty where a document has none; None without pairs.
         words: Words of documents, if some have words of the caller; None where all have those of
-            WordPiece.
+            their texts.
         has_own_words: bool `[documents]`, which documents have words of the caller; None where
             none has.
         spans: Ranges to compute vectors of; None where there are none.
@@ -98,8 +98,12 @@ class Documents:
 
 def _taken(tokens: "TokenizedTexts", rows: np.ndarray) -> "TokenizedTexts":
     at, splits = take_rows(tokens.row_splits, rows)
-    starts, stops = (each[at] if len(each) else each for each in (tokens.starts, tokens.stops))
-    return replace(tokens, ids=tokens.ids[at], row_splits=splits, starts=starts, stops=stops)
+    offsets = {
+        name: column[at] if len(column) else column
+        for name in ("starts", "stops", "continues")
+        for column in (getattr(tokens, name),)
+    }
+    return replace(tokens, ids=tokens.ids[at], row_splits=splits, **offsets)
 
 
 def tokenize_documents(
@@ -143,7 +147,7 @@ def tokenize_documents(
     if words is None or not offsets:
         return documents
     has_own_words = np.array([own is not None for own in words])
-    word_texts = _word_texts(words, documents, tokenizer.continues_word)
+    word_texts = _word_texts(words, documents)
     return replace(documents, words=word_texts, has_own_words=has_own_words)
 
 
@@ -157,18 +161,16 @@ def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> 
     return replace(tokens, starts=starts, stops=stops)
 
 
-def _word_texts(
-    words: Sequence[Sequence[str] | None], documents: Documents, continues_word: np.ndarray
-) -> UnitTexts:
+def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
     """Returns the spans of the caller's words in the text of the words joined by spaces.
 
-    A document without words of the caller has those of WordPiece.
+    A document without words of the caller has those of its text.
     """
     starts: list[np.ndarray] = [np.empty(0, np.int64)]
     stops, texts, counts = [*starts], [], []
     for row, own in enumerate(words):
         if own is None:
-            one = wordpiece_words(documents.take(np.array([row])), continues_word)[0]
+            one = words_of_text(documents.take(np.array([row])))[0]
         else:
             ends = np.cumsum([len(word) + 1 for word in own], dtype=np.int64) - 1
             lengths = np.array([len(word) for word in own], np.int64)
@@ -182,21 +184,15 @@ def _word_texts(
     )
 
 
-def wordpiece_words(
-    documents: Documents, continues_word: np.ndarray
-) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
-    """Returns the words that WordPiece splits: texts are split at white space and punctuation.
-
-    Args:
-        documents: With offsets.
-        continues_word: bool `[vocabulary]`, which entries begin with `##`.
+def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
+    """Returns the words of documents with offsets: texts are split at white space and punctuation.
 
     Returns:
         The words, and int64 `[words]` each: first token and one past the last, among the tokens of
         all texts without the prompts.
     """
     tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
-    splits, first, last = word_ranges(continues_word[tokens.ids[at]], token_splits)
+    splits, first, last = word_ranges(tokens.continues[at], token_splits)
     starts = tokens.starts[at][first].astype(np.int64)
     stops = tokens.stops[at][last - 1].astype(np.int64)
     rows = np.repeat(np.arange(len(documents)), np.diff(splits))

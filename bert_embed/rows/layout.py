@@ -7,7 +7,7 @@ import numpy as np
 from bert_embed.ragged import places, splits_of
 from bert_embed.rows.build import Rows, build_rows
 from bert_embed.rows.chunks import chunk_windows
-from bert_embed.rows.documents import Documents, UnitTexts, wordpiece_words
+from bert_embed.rows.documents import Documents, UnitTexts, words_of_text
 from bert_embed.rows.windows import Windows, build_windows, widest_context, window_rows
 from bert_embed.rows.words_spans import span_ranges
 from bert_embed.specs import SPECIAL_TOKENS, TextSpec
@@ -143,7 +143,7 @@ def _in_windows(
     texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
     chunks = None
     if spec.chunk is not None:
-        chunks = chunk_windows(documents, spec, tokenizer.continues_word)
+        chunks = chunk_windows(documents, spec)
     if chunks is not None and not spec.pools_late:
         windows = chunks
         rows = window_rows(*texts, windows, *special, prompt)
@@ -227,7 +227,7 @@ def widest_tokens(
 
 def _words(documents: Documents, tokens: RowTokens, tokenizer: TextTokenizer) -> Units:
     if documents.words is None:
-        texts, first, last = wordpiece_words(documents, tokenizer.continues_word)
+        texts, first, last = words_of_text(documents)
         units = _cut(documents, tokens, texts, first, last)
     else:
         texts = documents.words

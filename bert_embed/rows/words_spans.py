@@ -10,10 +10,10 @@ _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them m
 def word_ranges(
     continues: np.ndarray, token_splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the words that WordPiece split: a token with `##` continues the word before it.
+    """Finds the tokens of each word.
 
     Args:
-        continues: bool `[tokens]`, whether a token begins with `##`.
+        continues: bool `[tokens]`, whether a token continues the word of the token before it.
         token_splits: int64 `[documents + 1]`.
 
     Returns:

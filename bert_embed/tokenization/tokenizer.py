@@ -16,12 +16,11 @@ from bert_embed.arguments import (
     switch,
     text_list,
     whole_number,
-    whole_numbers,
 )
 from bert_embed.ragged import splits_of, sums_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.normalizer import Normalizer, safe_cut
-from bert_embed.tokenization.protocol import TokenizedTexts
+from bert_embed.tokenization.protocol import TokenizedTexts, entries_of
 from bert_embed.tokenization.wordpiece import WordPiece
 
 if TYPE_CHECKING:
@@ -173,15 +172,10 @@ class Tokenizer:
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
-        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
-        if listed and not 0 <= min(listed) <= max(listed) < len(self):
-            raise SettingError(
-                "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
-            )
-        return [self.vocab[entry] for entry in listed]
+        return entries_of(self.vocab, ids)
 
     def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
-        """Returns what `encode_with_offsets` does; without `offsets` starts and stops are empty."""
+        """Returns what `encode_with_offsets` does; without `offsets` ids and row splits alone."""
         texts = text_list("texts", texts)
         plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
         others = np.flatnonzero(~plain)
@@ -203,7 +197,8 @@ class Tokenizer:
             counts[order] = counts.copy()
             columns = [_in_place(column, tokens, np.repeat(plain, counts)) for column in columns]
         ids, starts, stops = columns
-        return TokenizedTexts(ids, splits_of(counts), starts, stops)
+        continues = self.continues_word[ids if offsets else ids[:0]]
+        return TokenizedTexts(ids, splits_of(counts), starts, stops, continues)
 
     def _tokenize_chunk(
         self, texts: Sequence[str], shift: int, offsets: bool
