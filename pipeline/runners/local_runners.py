@@ -116,7 +116,7 @@ def _run(
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:
             work(pipeline)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001
         done.set_exception(error)
     else:
         done.set_result(None)
