@@ -229,7 +229,7 @@ MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy
 lint-deploy: .venv/dev $(GO_LINTERS)  ## check scripts, Dockerfiles, workflows and manifests
 	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
 	$(BIN)/hadolint $(wildcard deploy/*/Dockerfile)
-	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github deploy mkdocs.yml pipeline/estimate
+	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github deploy mkdocs.yml
 	$(if $(GO_LINTERS),build/actionlint -shellcheck $(BIN)/shellcheck)
 	$(if $(GO_LINTERS),build/kubeconform -strict -schema-location '$(SCHEMAS)' $(MANIFESTS))
 
