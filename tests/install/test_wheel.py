@@ -113,7 +113,6 @@ LACKING = {
     "model import {google} bundle": "pip install tensorflow",
     "model import hf://acme/model bundle": "pip install huggingface-hub",
     "export {output} dest --to faiss": "pip install faiss-cpu",
-    "export {output} dest --to lancedb": "pip install lancedb",
     "export {output} postgresql://me@127.0.0.1/db --to pgvector": (
         "pip install pgvector 'psycopg[binary]'"
     ),
