@@ -35,6 +35,7 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--user",  # docker
     "--format",  # docker
     "--sample",  # embedding-atlas
+    "--vector",
     "--flink_conf_dir",  # Beam's, for Flink's Java side
     "--number_of_execution_retries",
     "--examples",  # examples.train_classifier
