@@ -76,7 +76,7 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
             warn(f"error: {missing(f'{program()} {command} here', package)}")
