@@ -1,8 +1,9 @@
-"""Small random DistilBERT, ELECTRA and MPNet folders, and what transformers makes of them.
+"""Small random models of each architecture but BERT's own, and what transformers makes of them.
 
 `python -m tests.support.models.architectures` writes tests/data/architectures.npz; it needs
 transformers, torch and sentence-transformers (5.23.0, 2.15.0 and 6.2.0 made the file that lies
-there: benchmarks/requirements.txt) beside NumPy and safetensors.
+there: benchmarks/requirements.txt) beside NumPy and safetensors. `multilingual` is a BERT encoder
+with XLM-R's tokenizer, as multilingual-e5-small is.
 """
 
 import json
@@ -19,10 +20,22 @@ from tests.support.models.tiny import WORDS, small_vocabulary
 GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
 # Longer than the distance from which on MPNet knows no differences.
 LONG = " ".join(np.random.default_rng(1).choice(WORDS, 140))
-TEXTS = ("the bank of the river", "a", "people could find, two 北 banks!", "", LONG)
+SCRIPTS = "  Straße  北京大学, привет мир! 🎉 école… naïve"
+TEXTS = ("the bank of the river", "a", "people could find, two 北 banks!", "", LONG, SCRIPTS)
 PAIRS = (("the bank of the river", "money in the vault"), ("a", "b"))
-KINDS = ("distilbert", "electra", "mpnet")
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")
+KINDS = ("distilbert", "electra", "mpnet", *ROBERTAS, "multilingual")
+POOLED = ("mpnet", *ROBERTAS, "multilingual")  # with the dense layer over [CLS]
+_OFFSET = ("mpnet", *ROBERTAS)  # positions are counted from 2
+# Of the kinds whose tokenizer.json is not WordPiece's; json_tokenizers.py made these files.
+_TOKENIZERS = {
+    "roberta": ("byte_level", "RobertaTokenizer"),
+    "xlm-roberta": ("unigram", "XLMRobertaTokenizer"),
+    "camembert": ("unigram", "CamembertTokenizer"),
+    "multilingual": ("unigram", "XLMRobertaTokenizer"),
+}
 _HIDDEN, _INNER, _HEADS, _LAYERS, _POSITIONS, _EMBEDDING = 32, 64, 4, 2, 160, 16
+_MANY_POSITIONS = 512  # their small vocabularies split LONG into more tokens
 _MPNET = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
 _CLASSES = {
     "distilbert": "DistilBertTokenizer",
@@ -41,20 +54,27 @@ def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any
         changes: Of config.json.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = _vocabulary(kind)
-    config = {"model_type": kind, "vocab_size": len(vocabulary), **_config(kind), **changes}
+    if kind in _TOKENIZERS:
+        entries = _copy_tokenizer(folder, kind)
+    else:
+        entries = len(vocabulary := _vocabulary(kind))
+        _write_tokenizer(folder, kind, vocabulary)
+    model_type = "bert" if kind == "multilingual" else kind
+    config = {"model_type": model_type, "vocab_size": entries, **_config(kind), **changes}
     _write_json(folder / "config.json", config)
-    tensors = _tensors(kind, len(vocabulary))
+    tensors = _tensors(kind, entries)
     save_file(
         {prefix + name: array for name, array in tensors.items()}, folder / "model.safetensors"
     )
-    _write_tokenizer(folder, kind, vocabulary)
     kinds = ["Transformer", "Pooling", "Normalize"]
     write_modules(folder, kinds)
     (folder / "1_Pooling").mkdir(exist_ok=True)
     pooling = {"word_embedding_dimension": _HIDDEN, "pooling_mode_mean_tokens": True}
     _write_json(folder / "1_Pooling" / "config.json", pooling)
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": _POSITIONS})
+    _write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": _positions(kind) - 2 * (kind in _OFFSET)},
+    )
 
 
 def _vocabulary(kind: str) -> list[str]:
@@ -75,25 +95,35 @@ def _config(kind: str) -> dict[str, Any]:
         "intermediate_size": _INNER,
         "num_attention_heads": _HEADS,
         "num_hidden_layers": _LAYERS,
-        "max_position_embeddings": _POSITIONS + 2 * (kind == "mpnet"),
+        "max_position_embeddings": _positions(kind),
         "hidden_act": "gelu",
     }
     if kind == "electra":
         return config | {"embedding_size": _EMBEDDING, "type_vocab_size": 2, "pad_token_id": 0}
+    if kind == "multilingual":
+        return config | {"type_vocab_size": 2, "pad_token_id": 0}
     tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-    return config | tokens | {"layer_norm_eps": 1e-05, "relative_attention_num_buckets": 32}
+    config |= tokens | {"layer_norm_eps": 1e-05}
+    other = {"relative_attention_num_buckets": 32} if kind == "mpnet" else {"type_vocab_size": 1}
+    return config | other
+
+
+def _positions(kind: str) -> int:
+    rows = _MANY_POSITIONS if kind in _TOKENIZERS else _POSITIONS
+    return rows + 2 * (kind in _OFFSET)
 
 
 def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(7)
     width = _EMBEDDING if kind == "electra" else _HIDDEN
-    tables = {"word_embeddings": entries, "position_embeddings": _POSITIONS + 2 * (kind == "mpnet")}
-    tables |= {"token_type_embeddings": 2} if kind == "electra" else {}
+    tables = {"word_embeddings": entries, "position_embeddings": _positions(kind)}
+    if kind not in ("distilbert", "mpnet"):
+        tables["token_type_embeddings"] = 1 if kind in ROBERTAS else 2
     shapes = {f"embeddings.{name}.weight": (rows, width) for name, rows in tables.items()}
     if kind == "mpnet":
         shapes["encoder.relative_attention_bias.weight"] = (32, _HEADS)
     denses = {"embeddings_project": (_HIDDEN, width)} if kind == "electra" else {}
-    denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind == "mpnet" else {}
+    denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind in POOLED else {}
     norms = {"embeddings.LayerNorm": width}
     inner, outer = (_INNER, _HIDDEN), (_HIDDEN, _INNER)
     for number in range(_LAYERS):
@@ -165,6 +195,15 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
     _write_json(folder / "tokenizer.json", tokenizer)
 
 
+def _copy_tokenizer(folder: Path, kind: str) -> int:
+    """Writes the tokenizer of a kind, and returns how many entries it has."""
+    name, tokenizer_class = _TOKENIZERS[kind]
+    text = (GOLDEN.parent / "tokenizers" / f"{name}.json").read_text("utf-8")
+    (folder / "tokenizer.json").write_text(text, "utf-8")
+    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": tokenizer_class})
+    return len(json.loads(text)["model"]["vocab"])
+
+
 def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
 
@@ -189,7 +228,7 @@ def main() -> None:
                 golden[f"{kind}/ids/{number}"] = encoded["input_ids"][0].numpy().astype(np.int32)
                 states = torch.stack(outputs.hidden_states, dim=2)[0]  # [tokens, layers, hidden]
                 golden[f"{kind}/states/{number}"] = states.numpy()
-                if kind == "mpnet":
+                if kind in POOLED:
                     golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
             vectors = SentenceTransformer(folder, device="cpu").encode(list(TEXTS))
             golden[f"{kind}/vectors"] = vectors
