@@ -72,8 +72,7 @@ class Encoder(RowEncoder):
     @functools.cached_property
     def device(self) -> str:
         """What computes: "cpu", "gpu" or "tpu"."""
-        of_processor = self.bundle.kind == "saved_model"
-        return find_device(self.precision, "cpu" if of_processor else self._device)
+        return find_device(self.precision, self._device)
 
     @property
     def max_seq_length(self) -> int:

@@ -154,7 +154,7 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
             raise
         source, unchecked = _Source([], [], named_columns(options)), str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
-    bundle = resolve_model(options.model, options.allow_untrusted_model)
+    bundle = resolve_model(options.model)
     check_precision(job, bundle)
     if source.examples:
         check_examples(job)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_embed.arguments import one_of
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import LITERT
+from bert_embed.bundle.files import LITERT, WEIGHTS
 from bert_embed.engines import processor
 from bert_embed.engines.protocol import Engine
 from bert_embed.quiet import quiet_start
@@ -39,13 +39,6 @@ def check_model(precision: str, bundle: Bundle, device: str = "auto") -> None:
     if precision == "float16" and device in ("cpu", "tpu"):
         raise SettingError(
             "precision", f"float16 is for GPUs, for device {device} take bfloat16", "device"
-        )
-    if bundle.kind == "saved_model" and (precision != "float32" or device not in ("auto", "cpu")):
-        name, value = ("precision", precision) if precision != "float32" else ("device", device)
-        raise SettingError(
-            name,
-            f"{value} requires the model's weights, and this one is a SavedModel that is used as "
-            f"it is: {bundle.path}",
         )
 
 
@@ -172,7 +165,7 @@ def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
     """
     if device != "cpu":
         return "xla"
-    return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
+    return "litert" if precision in LITERT else "tensorflow"
 
 
 def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
@@ -183,10 +176,10 @@ def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str
     """
     device = torch_device(device)
     check_model(precision, bundle, device)  # before anything is fetched
-    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    found = find_device(precision, device)
     if choose_engine(bundle, precision, found) == "litert":
         return [LITERT[precision]]
-    return bundle.tensorflow_weights
+    return [WEIGHTS]
 
 
 def load_engine(
@@ -203,7 +196,7 @@ def load_engine(
         special_ids: Ids of [CLS] and [SEP].
         precision: One of `PRECISIONS`.
         device: One of `DEVICES`; "auto" is a GPU if TensorFlow finds one, else the processor; for
-            int8 and for SavedModels that are used as they are it is the processor.
+            int8 it is the processor.
         threads: How many threads will compute at once.
 
     Raises:
@@ -211,7 +204,7 @@ def load_engine(
         InputError: The bundle's files are damaged, or it needs TensorFlow, which is not installed.
     """
     check_model(precision, bundle, device)
-    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
+    found = find_device(precision, device)
     name = choose_engine(bundle, precision, found)
     if name == "litert":
         from bert_embed.engines.litert import LiteRTEngine
@@ -219,7 +212,6 @@ def load_engine(
         return LiteRTEngine(bundle, special_ids, precision, threads)
     if not _has_tensorflow():
         raise InputError(missing(f"{bundle.path} in {precision}", "tensorflow"))
-    bundle.verify_files(bundle.tensorflow_weights)
     with quiet_start():
         if name == "tensorflow":
             from bert_embed.engines.tensorflow import TensorFlowEngine

@@ -36,7 +36,7 @@ class LiteRTEngine:
         """Checks the model's file, which is loaded at the first call of `graph`.
 
         Args:
-            bundle: The model, not one of kind "saved_model".
+            bundle: The model.
             special_ids: Ids of [CLS] and [SEP].
             precision: "float32" or "int8".
             threads: How many threads will compute at once. One maps the file, which then is in

@@ -37,7 +37,7 @@ class TensorFlowEngine:
         _one_core_a_batch()
         self._special = special_ids
         self._model = load_encoder(bundle)
-        if bundle.kind == "bert" and _has_onednn():
+        if _has_onednn():
             self._model.suit_onednn()
         if precision == "bfloat16":
             self._model.compute_in(tf.bfloat16)

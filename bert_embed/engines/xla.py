@@ -33,7 +33,7 @@ class XLAEngine:
         """Loads the weights onto the device.
 
         Args:
-            bundle: The model, not one of kind "saved_model".
+            bundle: The model.
             special_ids: Ids of [CLS] and [SEP].
             precision: "float32", "bfloat16" or "float16"; float32 products are exact, without the
                 shorter numbers (TF32) that these devices use by default.

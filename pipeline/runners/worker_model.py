@@ -32,8 +32,7 @@ def engine_of(job: RunnerOptions, bundle: Bundle) -> str | None:
     """Name of the engine that computes; None for workers, which choose it by their devices."""
     if not job.runs_here:
         return None
-    device = "cpu" if bundle.kind == "saved_model" else job.device
-    return choose_engine(bundle, job.precision, find_device(job.precision, device))
+    return choose_engine(bundle, job.precision, find_device(job.precision, job.device))
 
 
 def precision_lines(job: RunnerOptions) -> list[str]:

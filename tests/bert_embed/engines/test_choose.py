@@ -1,7 +1,5 @@
 """What a precision asks of the model and of the machine."""
 
-from dataclasses import replace
-
 import pytest
 
 import bert_embed
@@ -70,14 +68,6 @@ def test_bfloat16_runs_from_text_to_files(processor, tmp_path, tiny_bundle):
     (tmp_path / "in.txt").write_text("a bank\nthe river\n", "utf-8")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 0
     assert len(rows(tmp_path / "out")["id"]) == 2
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_a_saved_model_used_as_it_is_has_no_weights_to_store_otherwise(tiny_bundle, precision):
-    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
-    with pytest.raises(ValueError, match=f"precision {precision} requires the model's weights"):
-        check_model(precision, bundle)
-    check_model("float32", bundle)
 
 
 def test_an_unknown_precision_is_refused(tiny_bundle):
