@@ -117,7 +117,7 @@ test: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## 
 test-quick: .venv/dev model  ## run the tests that need neither servers nor long runs
 	$(BIN)/python -m pytest $(PARALLEL) $(CHECKED) -m "not slow"
 
-test-processors: .venv/dev model  ## run tests as on other processors: AVX2, VNNI, bfloat16
+test-processors: .venv/dev model  ## run tests as on other processors: AVX2, VNNI
 	$(BIN)/python -m tests.support.processors
 
 test-elsewhere: .venv/dev model  ## run the quick tests as another user, on one core, in the C locale

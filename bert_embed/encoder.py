@@ -1,6 +1,5 @@
 """Encodes texts as vectors, for users of the Python API and for the pipeline's workers."""
 
-import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +17,6 @@ from bert_embed.calls.settings import (
 )
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import find_device
 from bert_embed.graph.load import fit_texts
 from bert_embed.habits import missing_attribute
 from bert_embed.row_encoder import RowEncoder
@@ -68,11 +66,6 @@ class Encoder(RowEncoder):
     def get_embedding_dimension(self) -> int:
         """Returns `dimension`, under its name in sentence-transformers since version 6."""
         return self.dimension
-
-    @functools.cached_property
-    def device(self) -> str:
-        """What computes: "cpu", "gpu" or "tpu"."""
-        return find_device(self.precision, self._device)
 
     @property
     def max_seq_length(self) -> int:

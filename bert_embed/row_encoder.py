@@ -10,7 +10,7 @@ import numpy as np
 from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
-from bert_embed.engines.choose import EngineLoader, load_engine, torch_device, weight_files
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine, weight_files
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
 from bert_embed.graph.load import load_tokenizer
@@ -37,6 +37,7 @@ class RowEncoder:
         device: str = "auto",
         inference_timeout: float | None = None,
         load_engine: EngineLoader = load_engine,
+        compile_ahead: bool = False,
         **others: Never,
     ) -> None:
         """Loads the weights.
@@ -53,6 +54,8 @@ class RowEncoder:
             inference_timeout: Seconds without a finished batch after which a call raises
                 NoProgressError; None waits for ever.
             load_engine: Loads the engine that runs the batches.
+            compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch
+                before the first one, as workers do; otherwise each when it occurs.
             **others: None; the error names who takes them.
 
         Raises:
@@ -62,7 +65,10 @@ class RowEncoder:
         """
         for name in others:
             raise SettingError(name, "is for bert_embed.load, or for a call such as encode")
-        self._given = (spec, threads, prompt, precision, device, inference_timeout, load_engine)
+        self._given = (
+            *(spec, threads, prompt, precision, device),
+            *(inference_timeout, load_engine, compile_ahead),
+        )
         needed = partial(weight_files, precision=precision, device=device)
         if not isinstance(model, Bundle):
             model = resolve_model(model, needed=needed)
@@ -77,13 +83,15 @@ class RowEncoder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        device = torch_device(device)
-        self.precision, self._device = precision, device
+        #: What computes: "cpu", "gpu" or "tpu".
+        self.precision, self.device = precision, find_device(precision, device)
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, device, self.threads)
-        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+        engine = load_engine(bundle, special, precision, self.device, self.threads)
+        self._runner = RowRunner(
+            bundle.config, engine, self.threads, inference_timeout, compile_ahead
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model anew."""

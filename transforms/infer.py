@@ -76,7 +76,9 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     def load_model(self) -> "Encoder":
         from bert_embed.encoder import Encoder
         from bert_embed.engines.choose import load_engine, weight_files
+        from bert_embed.engines.own_process import set_up_process
 
+        set_up_process()
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
                 needed = partial(weight_files, precision=self.precision, device=self.device)
@@ -92,6 +94,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
                 device=self.device,
                 inference_timeout=self.inference_timeout,
                 load_engine=self.load_engine or load_engine,
+                compile_ahead=True,
             )
 
     def run_inference(

@@ -41,18 +41,17 @@ class NullEngine:
 
     def __init__(self, engine: Engine, bundle: Bundle) -> None:
         self.at_once, self.device = engine.at_once, engine.device
-        self.batching, self.finish = engine.batching, engine.finish
+        self.batching, self.dense = engine.batching, engine.dense
         self._config = bundle.config
 
     def graph(self, spec: VectorSpec, wanted: OutputSpec, prompt_tokens: int) -> "NullGraph":
-        return NullGraph(spec.width(self._config))
+        return NullGraph(spec.pooled_width(self._config))
 
 
 class NullGraph:
     """Gives noise."""
 
     def __init__(self, width: int) -> None:
-        self.widths = {"sentences": width}
         self._vectors = noise(_MOST_ROWS, width)
 
     def __call__(

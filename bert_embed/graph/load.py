@@ -33,7 +33,7 @@ def load_encoder(bundle: Bundle) -> Any:
     """
     from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
 
-    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.dense)
+    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:

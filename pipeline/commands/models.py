@@ -15,7 +15,6 @@ from bert_embed.graph.weight_names import parameter_count
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.parser import Parser
-from bert_embed.quiet import quiet_start
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted
@@ -93,8 +92,7 @@ def _import(given: argparse.Namespace) -> int:
     from bert_embed.importers import import_model
 
     settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
-    with quiet_start():
-        bundle = import_model(given.source, given.dest, **settings)
+    bundle = import_model(given.source, given.dest, **settings)
     config = bundle.config
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
@@ -108,7 +106,7 @@ def _export(given: argparse.Namespace) -> int:
     bundle = resolve_model(given.model)
     if os.path.lexists(given.dest):
         raise UsageError(f"{given.dest} exists, name a new folder for the SavedModel")
-    with requires("a SavedModel", "tensorflow"), quiet_start():
+    with requires("a SavedModel", "tensorflow"):
         from bert_embed.graph.export import save
 
         save(load_encoder(bundle), given.dest)
@@ -126,10 +124,9 @@ def _inspect(given: argparse.Namespace) -> int:
 def _verify(given: argparse.Namespace) -> int:
     try:
         bundle = resolve_model(given.model)
-        with quiet_start():
-            from bert_embed.self_test import verify
+        from bert_embed.self_test import verify
 
-            found = verify(bundle)
+        found = verify(bundle)
     except InputError as error:
         if not Path(given.model, METADATA).is_file():
             raise
