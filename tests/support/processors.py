@@ -3,7 +3,8 @@
 Two things depend on the processor, and each is steered by itself:
 
 - The product reads /proc/cpuinfo (`bert_embed.engines.processor`). In a mount namespace of its own
-  a process sees another one: that of a processor with AVX2 alone, or with AVX-512 and VNNI. The tests of engines, and of what the commands say of them, run so.
+  a process sees another one: that of a processor with AVX2 alone, or with AVX-512 and VNNI. The
+  tests of engines, and of what the commands say of them, run so.
 - LiteRT asks the processor itself. Where qemu-user-static is installed, the numeric tests of the
   default engine run on an emulated Haswell, which has AVX2 and FMA and nothing newer.
 """

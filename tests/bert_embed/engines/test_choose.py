@@ -34,7 +34,7 @@ def test_bfloat16_on_a_processor_is_refused_before_the_run(tmp_path, tiny_bundle
     flags = {"precision": "bfloat16", "device": "cpu"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
     said = capsys.readouterr().err
-    assert "--precision bfloat16 is for GPUs and TPUs, for device cpu take int8" in said
+    assert "--precision bfloat16 is for GPUs and TPUs, for --device cpu take int8" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
