@@ -26,7 +26,7 @@ encoder = bert_embed.load("minilm", threads=2, normalize=True)
 assert_type(encoder, bert_embed.Encoder)
 vectors = encoder.encode(["one", "two"], layers=[-1, -2], layer_combine="sum")
 assert_type(vectors, Floats)
-assert_type(encoder.encode("one", "two", normalize_embeddings=True, batch_size=8), Floats)
+assert_type(encoder.encode(["one"], ["two"], show_progress_bar=True), Floats)
 spans = encoder.encode_spans(["one two"], [[(0, 3)]], recipe="cls", long_text="window")
 assert_type(spans, list[bert_embed.TextVectors])
 assert_type(spans[0].vectors, Floats)
@@ -51,8 +51,7 @@ assert_type(encoder.encode_tokens("a b"), bert_embed.TextVectors)
 tokenizer = bert_embed.Tokenizer("vocab.txt", lower_case=True)
 assert_type(tokenizer.tokens([1]), list[str])
 assert_type(tokenizer.encode("a"), list[int])
-assert_type(tokenizer.encode(["a"], padding=True), list[list[int]])
-assert_type(tokenizer(["a"]), bert_embed.EncodedTexts)
+assert_type(tokenizer.encode_with_offsets(["a"]), bert_embed.TokenizedTexts)
 try:
     encoder.encode(["a"], pooling="median")
     bert_embed.embed("texts", "vectors")
@@ -141,7 +140,7 @@ def mypy_errors(folder):
 def pyright_errors(folder):
     node = shutil.which("node")
     if node is None or not PYRIGHT.exists():
-        pytest.skip("pyright is not installed: make pyright (needs npm)")
+        pytest.skip("pyright is not installed: make build/pyright/node_modules (needs npm)")
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
     return _errors([node, str(PYRIGHT), "--pythonpath", sys.executable], folder)
 

@@ -46,12 +46,9 @@ EXTRAS = {
         "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
-    "lancedb": Extra(("lancedb",), "`export --to lancedb`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
     "hub": Extra(("huggingface_hub",), "`model import hf://…`"),
-    "langchain": Extra(("langchain_core",), "`EncoderEmbeddings`"),
     "map": Extra(("openTSNE",), "`report --projection tsne`"),
-    "sklearn": Extra(("sklearn",), "`EncoderTransformer`"),
 }
 
 
