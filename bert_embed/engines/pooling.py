@@ -57,6 +57,32 @@ def pool(states: np.ndarray, counted: np.ndarray | None, pooling: str) -> np.nda
     return _POOLINGS[pooling](states, weights)
 
 
+def finish(
+    spec: VectorSpec,
+    pooled: np.ndarray,
+    pooled_width: int,
+    dense: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Applies Dense modules, then `dim`, then unit length.
+
+    Args:
+        spec: Which of these to apply.
+        pooled: float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
+            itself.
+        pooled_width: What `spec.pooled_width` gives.
+        dense: The Dense modules.
+
+    Returns:
+        float32 `[rows, spec.width]`.
+    """
+    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
+    layers = [dense(layer) for layer in layers] if spec.dense else layers
+    layers = [layer[:, : spec.dim] for layer in layers]
+    return np.concatenate(
+        [unit_length(layer) if spec.normalize else layer for layer in layers], axis=1
+    )
+
+
 def unit_length(vectors: np.ndarray) -> np.ndarray:
     """Returns vectors of length 1; vectors of zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
