@@ -20,13 +20,17 @@ _REQUIRED = (
     "intermediate_size",
     "max_position_embeddings",
 )
-# The encoders with BERT's layers and WordPiece, by the model_type of config.json.
+# The encoders with BERT's layers, by the model_type of config.json.
 ARCHITECTURES = {
     "bert": "a BERT encoder",
     "distilbert": "a DistilBERT encoder",
     "electra": "an ELECTRA encoder",
     "mpnet": "an MPNet encoder",
+    "roberta": "a RoBERTa encoder",
+    "xlm-roberta": "an XLM-RoBERTa encoder",
+    "camembert": "a CamemBERT encoder",
 }
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")  # one encoder, with different tokenizers
 _DISTILBERT_FIELDS = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -35,20 +39,18 @@ _DISTILBERT_FIELDS = {
     "hidden_act": "activation",
 }
 MPNET_BUCKETS = 32
-_MPNET_UNUSED_POSITIONS = 2  # of padding and before it
-_BYTES, _PIECES = "a byte-level BPE tokenizer", "a SentencePiece tokenizer"
+_DECODER = "a decoder"
 _ROTARY = "rotary positions"
 # Why other models that people name are refused.
 _REFUSED = {
-    **dict.fromkeys(("roberta", "longformer", "bart", "gpt2", "gpt_neo", "gpt_neox"), _BYTES),
-    **dict.fromkeys(("xlm-roberta", "camembert", "deberta-v2", "xlnet"), _PIECES),
-    **dict.fromkeys(("t5", "mt5", "llama", "mistral", "gemma", "gemma3_text"), _PIECES),
-    "deberta": f"disentangled attention and {_BYTES}",
-    "albert": f"layers that share weights and {_PIECES}",
-    "modernbert": f"{_ROTARY}, layers of another form and {_BYTES}",
+    **dict.fromkeys(("bart", "gpt2", "gpt_neo", "gpt_neox", "t5", "mt5"), _DECODER),
+    **dict.fromkeys(("llama", "mistral", "gemma", "gemma3_text", "qwen2", "qwen3"), _DECODER),
+    "longformer": "attention of another form",
+    **dict.fromkeys(("deberta", "deberta-v2"), "disentangled attention"),
+    "xlnet": "attention of another form",
+    "albert": "layers that share weights",
+    "modernbert": f"{_ROTARY} and layers of another form",
     "nomic_bert": f"{_ROTARY} and gated layers",
-    "qwen2": f"{_ROTARY} and {_BYTES}",
-    "qwen3": f"{_ROTARY} and {_BYTES}",
     "new": f"{_ROTARY} and gated layers",
 }
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
@@ -226,21 +228,24 @@ def _peculiarities(
     if model_type == "electra":
         width = values.get("embedding_size", 128)  # transformers' default
         return {"embedding_size": 0 if width == sizes["hidden_size"] else width}
-    if model_type == "mpnet":
-        positions = sizes["max_position_embeddings"]
-        if isinstance(positions, int):
-            positions -= _MPNET_UNUSED_POSITIONS
-        return {
-            "max_position_embeddings": positions,
-            "type_vocab_size": 0,
-            "relative_buckets": values.get("relative_attention_num_buckets", MPNET_BUCKETS),
-        }
-    return {}
+    if model_type not in ("mpnet", *ROBERTAS):
+        return {}
+    positions, padding = sizes["max_position_embeddings"], values.get("pad_token_id", 1)
+    if isinstance(positions, int) and isinstance(padding, int):
+        positions -= padding + 1  # those before a text's first token are never used
+    if model_type != "mpnet":
+        return {"max_position_embeddings": positions}
+    buckets = values.get("relative_attention_num_buckets", MPNET_BUCKETS)
+    return {
+        "max_position_embeddings": positions,
+        "type_vocab_size": 0,
+        "relative_buckets": buckets,
+    }
 
 
 def _refusal(model_type: Any) -> str:
     reason = _REFUSED.get(model_type) if isinstance(model_type, str) else None
-    why = f"its models have {reason}" if reason else "other models have other layers or tokenizers"
+    why = f"its models have {reason}" if reason else "other models have other layers"
     return (
         f"config.json: model_type must be one of {', '.join(ARCHITECTURES)}, got {model_type!r}: "
         f"{why}; take a model of one of these kinds"

@@ -34,7 +34,7 @@ from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted, counted_of
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 
 class TruncationWarning(UserWarning):
@@ -93,7 +93,7 @@ class Encoder:
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
         self.precision, self.device = precision, find_device(precision, device)
-        self.tokenizer: Tokenizer = load_tokenizer(bundle)
+        self.tokenizer: TextTokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
         engine = load_engine(bundle, special, precision, self.device, self.threads)

@@ -97,7 +97,12 @@ MODEL_CONFIG = Keys(
     present=("embedding_size", "relative_buckets"),
     new={},
 )
-MODEL_TOKENIZER = Keys(always=("lower_case", "max_word_chars"), present=("special_tokens",), new={})
+# WordPiece has the first two; another tokenizer its kind and the hash of its file.
+MODEL_TOKENIZER = Keys(
+    always=(),
+    present=("lower_case", "max_word_chars", "special_tokens", "kind", "sha256"),
+    new={},
+)
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
 COMPATIBLE = ("model_source", "compression", "keep_text")

@@ -19,7 +19,7 @@ from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 PROBE = "probe.npz"
 # Rounding on other processors changes a hidden state by about 1e-5; another activation, layer or
@@ -118,7 +118,7 @@ class _LiteRTEncoder:
         return self._model.call("dense", vectors)
 
 
-def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]:
+def probe_outputs(encoder: Any, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
     """Runs the fixed sentences.
 
     Args:
@@ -151,7 +151,9 @@ def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]
     return outputs
 
 
-def _probe_rows(config: Any, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _probe_rows(
+    config: Any, tokenizer: "TextTokenizer"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids, types and mask, int32 `[rows, length]` each."""
     first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
     if config.segments < 2:

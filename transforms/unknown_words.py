@@ -22,7 +22,7 @@ def unknown_words(
     ids: np.ndarray,
     splits: np.ndarray,
     sources: pa.StringArray,
-    unk_id: int,
+    unk_id: int | None,
     texts: list[str] | None = None,
     tokenizer: "TextTokenizer | None" = None,
 ) -> UnknownWords:
@@ -32,11 +32,11 @@ def unknown_words(
         ids: int32 `[tokens]`, of all documents end to end.
         splits: int64 `[documents + 1]`, their borders.
         sources: Arrow strings `[documents]`, file and position of each.
-        unk_id: Id of [UNK].
+        unk_id: Id of [UNK]; None where the tokenizer can write every text.
         texts: The documents, None where only tokens are there; their scripts are then not known.
         tokenizer: The model's, with `texts`.
     """
-    places = np.flatnonzero(ids == unk_id)
+    places = np.flatnonzero(ids == unk_id) if unk_id is not None else ids[:0]
     continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
     if not len(places):
         return UnknownWords(len(ids), continuing=continuing)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.arguments import one_text
-from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, file_sha256
+from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
 from bert_embed.config import BertConfig, DenseModule
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
@@ -33,13 +33,12 @@ class Bundle:
     """The description of a model, without its weights.
 
     Attributes:
-        path: The folder: the files of `LITERT`, `vocab.txt`, `probe.npz` and `bundle.json`.
+        path: The folder: the files of `LITERT`, `vocab.txt` or `tokenizer.json`, `probe.npz` and
+            `bundle.json`.
         fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
         config: Sizes and activation of the encoder.
-        lower_case: Whether the tokenizer converts to lower case and strips accents.
-        max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
-        special_tokens: "bert" or "mpnet", see `tokenization.tokenizer.SPECIAL_TOKENS`.
         max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
+        tokenizer_settings: Those of the model's tokenizer, see `TextTokenizer.settings`.
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
         dense: The model's own layers over pooled vectors, in order.
@@ -53,10 +52,8 @@ class Bundle:
     path: str
     fingerprint: str
     config: BertConfig
-    lower_case: bool
-    max_word_chars: int
     max_seq_length: int
-    special_tokens: str = "bert"
+    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
     dense: tuple[DenseModule, ...] = ()
@@ -73,16 +70,14 @@ class Bundle:
             )
 
     @property
-    def tokenizer_settings(self) -> dict[str, Any]:
-        """The tokenizer's arguments beside the vocabulary, as JSON-able values."""
-        settings = {"lower_case": self.lower_case, "max_word_chars": self.max_word_chars}
-        usual = self.special_tokens == "bert"  # models with these keep their fingerprint
-        return settings if usual else settings | {"special_tokens": self.special_tokens}
+    def tokenizer_file(self) -> str:
+        """The name of the file with the tokenizer's vocabulary."""
+        return TOKENIZER_JSON if "sha256" in self.tokenizer_settings else VOCABULARY
 
     @property
     def tokenizer_fingerprint(self) -> str:
         """Hash of all that decides the ids of a text; models with the same hash share tokens."""
-        decisive = [self.files[VOCABULARY], *self.tokenizer_settings.values()]
+        decisive = [self.files[self.tokenizer_file], *self.tokenizer_settings.values()]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
     def check(self, spec: VectorSpec) -> None:
@@ -183,14 +178,11 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
     folder = os.path.abspath(path)
     metadata = _read_metadata(folder)
     try:
-        tokenizer = metadata["tokenizer"]
         bundle = Bundle(
             path=folder,
             **{name: metadata[name] for name in _PLAIN},
             config=BertConfig.from_dict(metadata["config"]),
-            lower_case=tokenizer["lower_case"],
-            max_word_chars=tokenizer["max_word_chars"],
-            special_tokens=tokenizer.get("special_tokens", "bert"),
+            tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),
             prompts=dict(metadata["prompts"]),
@@ -237,7 +229,7 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
         "format": FORMAT,
         **{name: getattr(bundle, name) for name in _PLAIN},
         "config": bundle.config.to_dict(),
-        "tokenizer": bundle.tokenizer_settings,
+        "tokenizer": dict(bundle.tokenizer_settings),
         "defaults": bundle.defaults.to_dict(),
         "dense": [module.to_dict() for module in bundle.dense],
         "prompts": dict(bundle.prompts),

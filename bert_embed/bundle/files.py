@@ -9,7 +9,7 @@ ARCHIVES = (".tar.gz", ".tgz")
 HUB_HANDLES = ("https://tfhub.dev/", "https://www.kaggle.com/models/")
 METADATA = "bundle.json"
 MARKERS = (METADATA, "config.json", "modules.json", "bert_config.json", SAVED_MODEL, TF1_HUB)
-VOCABULARY = "vocab.txt"
+VOCABULARY, TOKENIZER_JSON = "vocab.txt", "tokenizer.json"
 # The encoder for LiteRT, by the precision of its products.
 LITERT = {"float32": "float32.tflite", "int8": "int8.tflite"}
 WEIGHTS = LITERT["float32"]  # holds the float32 tensors by name, which TensorFlow reads, too

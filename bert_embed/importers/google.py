@@ -16,6 +16,7 @@ from bert_embed.importers.weights import check_layer_count, check_shapes
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.packages import requires
+from bert_embed.tokenization.tokenizer import Tokenizer
 
 CONFIG = "bert_config.json"
 _MAX_WORD_CHARS = 200  # of google-research's WordpieceTokenizer
@@ -64,14 +65,14 @@ def import_google(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
-        lower_case=casing_of(root) if lower_case is None else lower_case,
-        max_word_chars=_MAX_WORD_CHARS,
         max_seq_length=config.max_position_embeddings,
         has_pooler="pooler/kernel" in tensors,
         source=name or str(root),
         licence=licence or "",
     )
-    return write_bundle(bundle, tensors, read_vocabulary(root / VOCABULARY, config, CONFIG))
+    vocabulary = read_vocabulary(root / VOCABULARY, config, CONFIG)
+    casing = casing_of(root) if lower_case is None else lower_case
+    return write_bundle(bundle, tensors, Tokenizer(vocabulary, casing, _MAX_WORD_CHARS))
 
 
 def read_config(path: Path, activation: str | None = None) -> BertConfig:

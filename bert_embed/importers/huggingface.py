@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.config import ARCHITECTURES, BertConfig
+from bert_embed.config import ARCHITECTURES, ROBERTAS, BertConfig
 from bert_embed.graph.weight_names import huggingface_layers, huggingface_name, tensor_shapes
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
@@ -33,14 +34,14 @@ _IGNORED = re.compile(
     r"cls\.|classifier\.|qa_outputs\.|embeddings\.(position_ids|token_type_ids)$"
     r"|pre_classifier\.|vocab_(transform|layer_norm|projector)\."  # of DistilBERT
     r"|(discriminator|generator)_predictions\.|generator_lm_head\.|sequence_summary\."  # ELECTRA
-    r"|lm_head\."  # of MPNet
+    r"|lm_head\."  # of MPNet and RoBERTa
 )
 
 
 def import_huggingface(
     source: str, dest: str, name: str | None = None, licence: str | None = None
 ) -> Bundle:
-    """Imports `config.json`, `model.safetensors` and `vocab.txt` into a bundle at `dest`.
+    """Imports `config.json`, `model.safetensors` and the tokenizer into a bundle at `dest`.
 
     Pooling, Dense modules, normalisation, prompts and length come from the sentence-transformers
     files, if there are any.
@@ -63,17 +64,16 @@ def import_huggingface(
     values = read_json(folder / "config.json")
     config = BertConfig.from_huggingface(values)
     check_widths(settings, config, root)
-    tokenizer = read_tokenizer(folder, config, settings.do_lower_case)
+    tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case)
+    if config.type_vocab_size and not tokenizer.has_segments:
+        config = replace(config, type_vocab_size=1)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
     tensors = read_tensors(folder, config, values, convert)
-    length = settings.max_seq_length or tokenizer.max_length or config.max_position_embeddings
+    length = settings.max_seq_length or max_length or config.max_position_embeddings
     bundle = Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
-        lower_case=tokenizer.lower_case,
-        max_word_chars=tokenizer.max_word_chars,
-        special_tokens=tokenizer.special_tokens,
         max_seq_length=min(length, config.max_position_embeddings),
         defaults=settings.defaults,
         has_pooler="pooler/kernel" in tensors,
@@ -83,7 +83,7 @@ def import_huggingface(
         source=name or str(root),
         licence=_card_licence(root) if licence is None else licence,
     )
-    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer.vocabulary)
+    return write_bundle(bundle, {**tensors, **settings.tensors}, tokenizer)
 
 
 def read_tensors(
@@ -113,13 +113,18 @@ def read_tensors(
         key: shapes[name][::-1] if turned else shapes[name]
         for name, (key, turned) in theirs.items()
     }
-    # The first positions of MPNet are never a text's.
+    # The first positions of MPNet and RoBERTa are never a text's, nor are types that no token has.
     unused = values["max_position_embeddings"] - config.max_position_embeddings
-    positions = theirs["embeddings/position"][0]
-    expected[positions] = (expected[positions][0] + unused, *expected[positions][1:])
-    found = {key: array.shape for key, array in arrays.items()}
-    check_shapes(folder, found, expected, ARCHITECTURES[kind])
+    positions, types = (huggingface_name(f"embeddings/{name}")[0] for name in ("position", "type"))
+    width = expected[positions][1:]
+    expected[positions] = (expected[positions][0] + unused, *width)
+    if types in expected:
+        expected[types] = (values.get("type_vocab_size", 2), *width)
+    shapes_read = {key: array.shape for key, array in arrays.items()}
+    check_shapes(folder, shapes_read, expected, ARCHITECTURES[kind])
     arrays[positions] = arrays[positions][unused:]
+    if types in expected:
+        arrays[types] = arrays[types][: config.type_vocab_size]
     return {
         name: arrays[key].T if turned else arrays[key] for name, (key, turned) in theirs.items()
     }
@@ -127,7 +132,7 @@ def read_tensors(
 
 def _plain_name(key: str, kind: str) -> str:
     """Returns the name without the kind before it, and with today's names of layer norms."""
-    name = key.removeprefix(f"{kind}.")
+    name = key.removeprefix("roberta." if kind in ROBERTAS else f"{kind}.")
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 

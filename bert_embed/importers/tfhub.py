@@ -15,6 +15,7 @@ from bert_embed.importers.tokenizer_files import read_vocabulary
 from bert_embed.importers.weights import check_shapes
 from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.tokenizer import Tokenizer
 
 _MAX_WORD_CHARS = 200  # of the FullTokenizer that these encoders were trained with
 # What a graph computes with each activation and with no other; its pooler has a Tanh, too.
@@ -73,14 +74,12 @@ def import_tfhub(
         path=str(Path(dest).absolute()),
         fingerprint="",
         config=config,
-        lower_case=uncased,
-        max_word_chars=_MAX_WORD_CHARS,
         max_seq_length=config.max_position_embeddings,
         has_pooler="pooler/kernel" in tensors,
         source=name or str(root),
         licence=licence or "",
     )
-    return write_bundle(bundle, tensors, vocabulary)
+    return write_bundle(bundle, tensors, Tokenizer(vocabulary, uncased, _MAX_WORD_CHARS))
 
 
 def _contents(saved: SavedModel) -> str:

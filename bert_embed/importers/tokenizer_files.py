@@ -1,7 +1,6 @@
 """Reads vocabulary and settings of the tokenizer of a Hugging Face folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,9 @@ from bert_embed.bundle.files import VOCABULARY
 from bert_embed.config import BertConfig
 from bert_embed.importers.json_files import object_in, optional_object, read_object
 from bert_embed.storage.errors import InputError
-from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS
+from bert_embed.tokenization.json_tokenizer import JsonTokenizer
+from bert_embed.tokenization.protocol import TextTokenizer
+from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"
@@ -18,6 +19,7 @@ _MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
 # Classes with BERT's tokenizer, and classes that only mean "see tokenizer.json".
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_OF_LIBRARY = ("Unigram", "BPE")  # kinds of pieces that the tokenizers library splits texts into
 _OTHER_FILES = (
     "sentencepiece.bpe.model",
     "spiece.model",
@@ -37,26 +39,9 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class TokenizerFiles:
-    """The tokenizer of a folder.
-
-    Attributes:
-        vocabulary: The entries, in order of their ids.
-        lower_case: Whether it converts to lower case and strips accents.
-        max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
-        max_length: Maximum number of tokens of a row; None where no file says.
-        special_tokens: As `bert_embed.tokenization.tokenizer.Tokenizer` takes them.
-    """
-
-    vocabulary: list[str]
-    lower_case: bool
-    max_word_chars: int
-    max_length: int | None
-    special_tokens: str
-
-
-def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> TokenizerFiles:
+def read_tokenizer(
+    folder: Path, config: BertConfig, lowered: bool
+) -> tuple[TextTokenizer, int | None]:
     """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
 
     Args:
@@ -64,11 +49,76 @@ def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> Tokenizer
         config: Says how many entries there must be.
         lowered: Whether texts are converted to lower case before the tokenizer.
 
+    Returns:
+        The tokenizer, and the maximum number of tokens of a row; None where no file says.
+
     Raises:
-        InputError: A tokenizer that is not BERT's, or that would give other ids than ours.
+        InputError: A tokenizer that is not supported, or that would give other ids than here.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     values = read_object(folder / _CONFIG)
+    kind = object_in(folder / _FAST, fast, "model").get("type", "WordPiece")
+    if fast and kind in _OF_LIBRARY:
+        tokenizer = _json_tokenizer(folder, slow, config, lowered)
+    else:
+        tokenizer = _word_piece(folder, slow, fast, config, values, lowered)
+    return tokenizer, _max_length(folder / _SLOW, slow, config)
+
+
+def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int | None:
+    length = slow.get("model_max_length")
+    if length is None:
+        return None
+    if isinstance(length, bool) or not isinstance(length, int | float):
+        raise InputError(f"{path}: model_max_length must be a number, got {length!r}")
+    if not length >= 3:
+        raise InputError(f"{path}: model_max_length must be at least 3, got {length!r}")
+    # transformers writes 1e30 for an unknown length.
+    return int(min(length, config.max_position_embeddings))
+
+
+def _json_tokenizer(
+    folder: Path, slow: Mapping[str, Any], config: BertConfig, lowered: bool
+) -> TextTokenizer:
+    """Returns the tokenizer of a tokenizer.json that is not WordPiece's."""
+    path = folder / _FAST
+    if lowered:
+        raise InputError(
+            f"{folder}: do_lower_case of sentence-transformers with {_FAST} is not supported; "
+            "lower the texts before, and set it to false"
+        )
+    try:
+        tokenizer = JsonTokenizer(path.read_text("utf-8"))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"{path}: must have at most {config.vocab_size} entries as {_CONFIG} says, has "
+            f"{len(tokenizer)}"
+        )
+    placed = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}
+    for name, number in placed.items():
+        if (token := _content(slow.get(name))) not in (None, tokenizer.vocab[number]):
+            raise InputError(
+                f"{folder}: {_SLOW} says that {name} is {token!r}, {_FAST} puts "
+                f"{tokenizer.vocab[number]!r} there; remove what is wrong"
+            )
+    return tokenizer
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _word_piece(
+    folder: Path,
+    slow: Mapping[str, Any],
+    fast: Mapping[str, Any],
+    config: BertConfig,
+    values: Mapping[str, Any],
+    lowered: bool,
+) -> TextTokenizer:
+    """Returns BERT's own tokenizer, if the files describe that."""
     special = "mpnet" if values["model_type"] == "mpnet" else "bert"
     _refuse_other_tokenizers(folder, slow, fast, values)
     _refuse_other_special_tokens(folder / _SLOW, slow, special)
@@ -90,25 +140,13 @@ def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> Tokenizer
         raise InputError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
     if not said.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
         raise InputError(f"{folder}: tokenize_chinese_chars must be true, is false")
-    length = slow.get("model_max_length")
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int | float)):
-        raise InputError(f"{folder / _SLOW}: model_max_length must be a number, got {length!r}")
-    if length is not None and not length >= 3:
-        raise InputError(f"{folder / _SLOW}: model_max_length must be at least 3, got {length!r}")
     longest = model.get("max_input_chars_per_word", _MAX_WORD_CHARS)
     if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
         raise InputError(
             f"{folder / _FAST}: max_input_chars_per_word must be a positive integer, "
             f"got {longest!r}"
         )
-    return TokenizerFiles(
-        vocabulary=_vocabulary(folder, config, fast),
-        lower_case=lower_case,
-        max_word_chars=longest,
-        # transformers writes 1e30 for an unknown length.
-        max_length=None if length is None else int(min(length, config.max_position_embeddings)),
-        special_tokens=special,
-    )
+    return Tokenizer(_vocabulary(folder, config, fast), lower_case, longest, special)
 
 
 def _refuse_other_tokenizers(
@@ -117,8 +155,8 @@ def _refuse_other_tokenizers(
     for name in _OTHER_FILES:
         if (folder / name).is_file():
             raise InputError(
-                f"{folder / name}: only BERT's WordPiece tokenizers are supported, take a model "
-                f"with {VOCABULARY}"
+                f"{folder / name}: only {_FAST} is read of such tokenizers; write one with "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers"
             )
     for path, values in ((folder / _SLOW, slow), (folder / _CONFIG, config)):
         kind = values.get("tokenizer_class")
@@ -137,8 +175,7 @@ def _refuse_other_special_tokens(path: Path, slow: Mapping[str, Any], special: s
     tokens = SPECIAL_TOKENS[special]
     usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
     for name, wanted in usual.items():
-        token = slow.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
+        token = _content(slow.get(name))
         if token not in (None, wanted):
             raise InputError(f"{path}: {name} must be {wanted}, got {token!r}")
 

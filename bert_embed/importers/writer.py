@@ -3,24 +3,24 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
-from bert_embed.bundle.files import VOCABULARY
 from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.litert_model import write_litert
 from bert_embed.self_test import probe_outputs, probed_encoder, write_probe
 from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.protocol import TextTokenizer
 
 
 def write_bundle(
     bundle: Bundle,
     tensors: Mapping[str, np.ndarray],
-    vocabulary: Sequence[str],
+    tokenizer: TextTokenizer,
 ) -> Bundle:
     """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
 
@@ -28,32 +28,30 @@ def write_bundle(
     same bundle meanwhile, that one stays.
 
     Args:
-        bundle: The description; fingerprint and files are still empty.
+        bundle: The description; fingerprint, tokenizer_settings and files are still empty.
         tensors: float32 arrays in the names and shapes of `tensor_shapes`.
-        vocabulary: The entries of vocab.txt, in order.
+        tokenizer: The model's.
 
     Raises:
-        InputError: `bundle.path` holds something else, or the vocabulary lacks special tokens.
+        InputError: `bundle.path` holds something else.
     """
-    from bert_embed.tokenization.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer(vocabulary, **bundle.tokenizer_settings)
     dest = Path(bundle.path)
     fingerprint = model_fingerprint(
         tensors,
-        vocabulary,
+        tokenizer.vocab,
         bundle.config.to_dict(),
-        bundle.tokenizer_settings,
+        tokenizer.settings,
         [module.to_dict() for module in bundle.dense],
     )
-    bundle = replace(bundle, fingerprint=fingerprint)
+    settings = tokenizer.settings
+    bundle = replace(bundle, fingerprint=fingerprint, tokenizer_settings=settings)
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
         write_litert(temporary, bundle.config, tensors, bundle.dense)
         encoder = probed_encoder(replace(bundle, path=temporary))
-        text = "".join(f"{token}\n" for token in vocabulary)
-        Path(temporary, VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
+        vocabulary = Path(temporary, bundle.tokenizer_file)
+        vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
         write_probe(temporary, probe_outputs(encoder, tokenizer))
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only

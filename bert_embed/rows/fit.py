@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bert_embed.graph.load import load_tokenizer
 from bert_embed.rows.windows import default_stride, window_tokens
 from bert_embed.specs import TextSpec, text_room
 from bert_embed.storage.errors import SettingError
-from bert_embed.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
@@ -34,7 +34,7 @@ def fit_texts(
         )
     prompt_tokens = 0
     if text_spec.prompt:
-        tokenizer = tokenizer or Tokenizer.of_bundle(bundle)
+        tokenizer = tokenizer or load_tokenizer(bundle)
         prompt_tokens = tokenizer.prompt_length(text_spec.prompt)
     room = text_room(length, prompt_tokens)
     if room < 1:

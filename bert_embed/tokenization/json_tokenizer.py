@@ -1,8 +1,8 @@
 """Tokenizes texts as a tokenizer.json says, with the `tokenizers` library."""
 
 import functools
+import hashlib
 import json
-import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from bert_embed.arguments import text_list
 from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.normalizer import Normalizer
-from bert_embed.tokenization.protocol import TokenizedTexts, entries_of
+from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,74 +24,65 @@ _NEVER = "\U0010ffff "  # no tokenizer leaves a space in what it looks up
 _SPACES = ("▁", "Ġ")  # how entries of Metaspace and of byte-level BPE write a space before a word
 
 
-class JsonTokenizer:
+class JsonTokenizer(TextTokenizer):
     """A tokenizer of Hugging Face's: Unigram, byte-level BPE, or another WordPiece than BERT's.
 
     Ids equal those of the library, but special tokens in a text are text: "</s>" becomes several
     tokens, never the one that ends a row. A lone surrogate, which no UTF-8 has, is read as U+FFFD.
 
     Args:
-        settings: The text of a tokenizer.json.
+        text: That of a tokenizer.json.
+
+    Attributes:
+        kind: "Unigram", "BPE" or "WordPiece".
 
     Raises:
         InputError: It cannot be read, or does not put one token before and one after a text.
     """
 
-    def __init__(self, settings: str) -> None:
-        self._settings = settings
-        whole = _read(settings)
+    def __init__(self, text: str) -> None:
+        self._text = text
+        whole = _read(text)
         numbers = whole.get_vocab(with_added_tokens=True)
         entries = {number: entry for entry, number in numbers.items()}
         self.vocab = tuple(entries.get(number, "") for number in range(max(entries) + 1))
-        self.cls_id, self.sep_id, self.separators = _special_ids(whole)
-        values = json.loads(settings)
+        pair = whole.encode(_WORD, _WORD)
+        self.cls_id, self.sep_id, self.separators = _special_ids(pair)
+        self.has_segments = any(pair.type_ids)
+        values = json.loads(text)
+        self.kind: str = values["model"]["type"]
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
         self._tokenizer = _read(json.dumps(_without_special_entries(values)))
         self._words = Normalizer(lower_case=False)
         self._prompt_lengths: dict[str, int] = {}
 
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> "JsonTokenizer":
-        """Returns the tokenizer of a tokenizer.json; InputError if it cannot be read."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                return cls(file.read())
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{os.fspath(path)} cannot be read: {error}") from error
-
     def __repr__(self) -> str:
         return f"JsonTokenizer({len(self)} entries)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._settings,)
+        return type(self), (self._text,)
 
-    def __len__(self) -> int:
-        return len(self.vocab)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As `TextTokenizer.settings`: the kind of its pieces, and the hash of the file."""
+        digest = hashlib.sha256(self._text.encode()).hexdigest()
+        return {"kind": self.kind, "sha256": digest}
+
+    @property
+    def file_text(self) -> str:
+        """The text of tokenizer.json."""
+        return self._text
 
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
-        """bool `[vocabulary]`: whether an entry is written without a space before it.
-
-        Punctuation continues no word. This is for counting; where words are needed, they are found
-        in the text, see `TokenizedTexts.continues`.
-        """
+        """As `TextTokenizer.continues_word`."""
         return np.array(
             [not entry.startswith(_SPACES) and any(map(_is_letter, entry)) for entry in self.vocab]
         )
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
-        return entries_of(self.vocab, ids)
-
     def prompt_length(self, prompt: str) -> int:
-        """Returns the number of tokens of a prompt before every text, and keeps it.
-
-        The space at the end of a prompt belongs to the tokens of the text.
-
-        Raises:
-            SettingError: Its last word and a text's first word would become one token.
-        """
+        """As `TextTokenizer.prompt_length`; a space at its end belongs to the text's tokens."""
         if prompt not in self._prompt_lengths:
             words = prompt.rstrip()
             joined = self.tokenize_texts([prompt + _WORD])
@@ -117,32 +108,36 @@ class JsonTokenizer:
         ids, splits = _flat([one.ids for one in encoded])
         spans = [span for one in encoded for span in one.offsets]
         starts, stops = np.array(spans, np.int32).reshape(-1, 2).T.copy()
-        starts, word = self._trim(texts, splits, starts, stops)
+        starts, stops, word = self._trim(texts, splits, starts, stops)
         continues = np.append(False, word[1:] == word[:-1])[: len(ids)]
         continues[splits[:-1][np.diff(splits) > 0]] = False
         return TokenizedTexts(ids, splits, starts, stops, continues)
 
     def _trim(
         self, texts: Sequence[str], splits: np.ndarray, starts: np.ndarray, stops: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns starts behind white space, and int64 `[tokens]`, the word of all texts' each."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word.
+
+        Words are numbered through all texts. A token that begins in white space belongs to the word
+        behind it; a token of white space alone is moved to where that word begins.
+        """
         words = self._words.words(texts)
-        begins = words.came_from(words.starts)
         ends = words.came_from(words.stops - 1) + 1
-        shift = np.repeat(words.origins, np.diff(splits))
-        at = starts + shift
-        # A token that begins in white space begins with the word after it, if it reaches so far.
-        word = np.searchsorted(ends, at, side="right")
-        following = np.append(begins, np.iinfo(begins.dtype).max)[word]
-        trimmed = np.minimum(np.maximum(at, following), stops + shift)
-        return (trimmed - shift).astype(np.int32), word
+        origins = np.repeat(words.origins, np.diff(splits))
+        word = np.searchsorted(ends, origins + starts, side="right")
+        last = np.repeat(np.cumsum(words.counts), np.diff(splits))
+        behind = np.append(words.came_from(words.starts), 0)[word] - origins
+        moved = np.where(word < last, np.maximum(starts, behind), np.minimum(starts, stops))
+        blank = (word < last) & (behind >= stops)
+        starts = np.where(blank, behind, moved).astype(np.int32)
+        return starts, np.where(blank, behind, stops).astype(np.int32), word
 
 
-def _read(settings: str) -> "tokenizers.Tokenizer":
+def _read(text: str) -> "tokenizers.Tokenizer":
     import tokenizers
 
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(settings)
+        tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises no other
         raise InputError(f"tokenizer.json cannot be read: {error}") from error
     tokenizer.no_truncation()
@@ -173,9 +168,8 @@ def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _special_ids(tokenizer: "tokenizers.Tokenizer") -> tuple[int, int, int]:
+def _special_ids(pair: "tokenizers.Encoding") -> tuple[int, int, int]:
     """Returns the id before a text, the id after it, and how many of these part a pair."""
-    pair = tokenizer.encode(_WORD, _WORD)
     borders = [place for place, text in enumerate(pair.sequence_ids) if text is None]
     ids = [pair.ids[place] for place in borders]
     separators = len(ids) - 2
@@ -190,7 +184,8 @@ def _special_ids(tokenizer: "tokenizers.Tokenizer") -> tuple[int, int, int]:
 def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:
     if model["type"] == "Unigram":
         return model["unk_id"]
-    return numbers.get(model.get("unk_token"))
+    unknown = model.get("unk_token")
+    return None if unknown is None else numbers.get(unknown)
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,12 +1,13 @@
 """Says what the rest of the package asks of a tokenizer, whoever wrote it."""
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from bert_embed.arguments import whole_numbers
+from bert_embed.arguments import one_text, whole_numbers
 from bert_embed.storage.errors import SettingError
 
 
@@ -31,44 +32,82 @@ class TokenizedTexts:
     continues: np.ndarray
 
 
-class TextTokenizer(Protocol):
+class TextTokenizer(ABC):
     """Texts to ids of a vocabulary; several threads may call it.
 
     Attributes:
         vocab: The entries in order of their ids.
-        cls_id, sep_id: What begins a row, and what ends a text of it.
+        cls_id: What begins a row.
+        sep_id: What ends a text of it.
         separators: How many `sep_id` are between the texts of a pair.
+        has_segments: Whether the second text of a pair has a type id of its own.
         unk_id: Stands for a word that the vocabulary lacks; None where it can write every text.
         pad_id: What examples written by other tools are filled up with.
-        continues_word: bool `[vocabulary]`, whether an entry is written without a space before
-            it and is no punctuation.
     """
 
     vocab: tuple[str, ...]
     cls_id: int
     sep_id: int
     separators: int
+    has_segments: bool
     unk_id: int | None
     pad_id: int
 
     @property
-    def continues_word(self) -> np.ndarray: ...
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What decides ids beside the vocabulary, as JSON-able values; bundle.json keeps them."""
 
+    @property
+    @abstractmethod
+    def file_text(self) -> str:
+        """The text of the file in a bundle from which, with `settings`, it is made again."""
+
+    @property
+    @abstractmethod
+    def continues_word(self) -> np.ndarray:
+        """bool `[vocabulary]`: whether an entry is written without a space before it.
+
+        Punctuation continues no word. This is for counting; `TokenizedTexts.continues` is exact.
+        """
+
+    @abstractmethod
     def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
         """Returns the tokens of texts; without `offsets` there are ids and row splits alone."""
 
+    @abstractmethod
     def prompt_length(self, prompt: str) -> int:
-        """Returns how many tokens a prompt before a text has; SettingError if that varies."""
+        """Returns the number of tokens of a prompt before every text, and keeps it.
+
+        Raises:
+            SettingError: Its last word and a text's first word would become one word.
+        """
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one text, with the special tokens of a row around them."""
+        ids, _ = self.encode_flat([one_text("text", text)])
+        return [self.cls_id, *ids.tolist(), self.sep_id]
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
+        tokenized = self.tokenize_texts(texts, offsets=False)
+        return tokenized.ids, tokenized.row_splits
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> TokenizedTexts:
+        """Returns ids without special tokens, and the span of its text that each token is from.
+
+        Where one character becomes several tokens, each of them has the whole character as span.
+        """
+        return self.tokenize_texts(texts, offsets=True)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the entries of ids."""
-
-
-def entries_of(vocab: Sequence[str], ids: Iterable[int]) -> list[str]:
-    """Returns a vocabulary's entries for ids; SettingError for one that it does not have."""
-    listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
-    if listed and not 0 <= min(listed) <= max(listed) < len(vocab):
-        raise SettingError(
-            "ids", f"must be between 0 and {len(vocab) - 1}, got {min(listed)} to {max(listed)}"
-        )
-    return [vocab[entry] for entry in listed]
+        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
+        if listed and not 0 <= min(listed) <= max(listed) < len(self):
+            raise SettingError(
+                "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
+            )
+        return [self.vocab[entry] for entry in listed]

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_embed.arguments import (
     one_of,
-    one_text,
     switch,
     text_list,
     whole_number,
@@ -20,11 +19,8 @@ from bert_embed.arguments import (
 from bert_embed.ragged import splits_of, sums_of
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.tokenization.normalizer import Normalizer, safe_cut
-from bert_embed.tokenization.protocol import TokenizedTexts, entries_of
+from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 from bert_embed.tokenization.wordpiece import WordPiece
-
-if TYPE_CHECKING:
-    from bert_embed.bundle.bundle import Bundle
 
 _CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
 _WORD = "a"  # a text that would continue a word before it
@@ -53,7 +49,7 @@ SPECIAL_TOKENS = {
 }
 
 
-class Tokenizer:
+class Tokenizer(TextTokenizer):
     """BERT's tokenizer for one vocabulary, columns of texts to arrays.
 
     Ids equal those of google-research/bert's FullTokenizer under this Python's `unicodedata`, for
@@ -94,7 +90,7 @@ class Tokenizer:
             raise InputError(f"the vocabulary lacks {', '.join(missing)}")
         self.cls_id, self.sep_id, self.unk_id = (ids[token] for token in needed)
         self.pad_id = ids.get(special.padding, 0)
-        self.separators = special.separators
+        self.separators, self.has_segments = special.separators, True
         self.lower_case = switch("lower_case", lower_case)
         self._normalizer = Normalizer(self.lower_case)
         longest = whole_number("max_word_chars", max_word_chars, least=1)
@@ -103,23 +99,31 @@ class Tokenizer:
         self._prompt_lengths: dict[str, int] = {}
 
     @classmethod
-    def from_pretrained(cls, model: "str | os.PathLike[str]" = "minilm") -> Self:
+    def from_pretrained(cls, model: "str | os.PathLike[str]" = "minilm") -> TextTokenizer:
         """Returns the tokenizer of a model, which is given as to `bert_embed.load`.
 
+        It is of another class where the model's tokenizer is not WordPiece.
+
         Raises:
-            InputError: There is no such model, or it has no such tokenizer.
+            InputError: There is no such model.
         """
         from bert_embed.bundle.find import resolve_model
+        from bert_embed.graph.load import load_tokenizer
 
-        return cls.of_bundle(resolve_model(model, needed=lambda bundle: ()))  # no weights
+        return load_tokenizer(resolve_model(model, needed=lambda bundle: ()))  # no weights
 
-    @classmethod
-    def of_bundle(cls, bundle: "Bundle") -> Self:
-        """Returns the tokenizer of a bundle."""
-        from bert_embed.bundle.files import VOCABULARY
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As `TextTokenizer.settings`: the arguments beside the vocabulary."""
+        settings = {"lower_case": self.lower_case, "max_word_chars": self._settings[1]}
+        special = self._settings[2]
+        # Models with BERT's own tokens keep their fingerprint.
+        return settings if special == "bert" else settings | {"special_tokens": special}
 
-        settings: dict[str, Any] = bundle.tokenizer_settings
-        return cls(os.path.join(bundle.path, VOCABULARY), **settings)
+    @property
+    def file_text(self) -> str:
+        """The text of vocab.txt."""
+        return "".join(f"{entry}\n" for entry in self.vocab)
 
     def __repr__(self) -> str:
         return f"Tokenizer({len(self)} entries, lower_case={self.lower_case})"
@@ -128,37 +132,13 @@ class Tokenizer:
         """Another process makes the tables anew."""
         return type(self), (self.vocab, *self._settings)
 
-    def __len__(self) -> int:
-        return len(self.vocab)
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of one text, [CLS] and [SEP] included."""
-        ids, _ = self.encode_flat([one_text("text", text)])
-        return [self.cls_id, *ids.tolist(), self.sep_id]
-
-    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
-        tokenized = self.tokenize_texts(texts, offsets=False)
-        return tokenized.ids, tokenized.row_splits
-
-    def encode_with_offsets(self, texts: Iterable[str]) -> TokenizedTexts:
-        """Returns ids without special tokens, and the span of its text that each token is from.
-
-        Where one character becomes several tokens, each of them has the whole character as span.
-        """
-        return self.tokenize_texts(texts, offsets=True)
-
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
-        """bool `[vocabulary]`: whether an entry continues a word, because it begins with `##`."""
+        """As `TextTokenizer.continues_word`: the entries that begin with `##`."""
         return np.array([entry.startswith("##") for entry in self.vocab])
 
     def prompt_length(self, prompt: str) -> int:
-        """Returns the number of tokens of a prompt before every text, and keeps it.
-
-        Raises:
-            SettingError: Its last word and a text's first word would become one word.
-        """
+        """As `TextTokenizer.prompt_length`."""
         if prompt not in self._prompt_lengths:
             ids, row_splits = self.encode_flat([prompt, _WORD, prompt + _WORD])
             alone, word, joined = np.split(ids, row_splits[1:-1])
@@ -169,10 +149,6 @@ class Tokenizer:
                 )
             self._prompt_lengths[prompt] = len(alone)
         return self._prompt_lengths[prompt]
-
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
-        return entries_of(self.vocab, ids)
 
     def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
         """Returns what `encode_with_offsets` does; without `offsets` ids and row splits alone."""

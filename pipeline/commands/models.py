@@ -96,7 +96,7 @@ def _import(given: argparse.Namespace) -> int:
     config = bundle.config
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {'lower case' if bundle.lower_case else 'cased'}, "
+        f"{config.hidden_act}, {_tokenizer(bundle)}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
@@ -204,8 +204,7 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
         f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
         "size": f"{facts['parameters']:,} parameters, {facts['weight_bytes'] / 1e6:,.1f} MB",
         "vocabulary": f"{config.vocab_size:,} entries",
-        "tokenizer": f"WordPiece, {'lower case' if bundle.lower_case else 'cased'}, words of up to "
-        f"{bundle.max_word_chars} characters",
+        "tokenizer": _tokenizer(bundle),
         "length": f"{bundle.max_seq_length} tokens, at most {config.max_position_embeddings}",
         "vectors": f"{', '.join(parts)}: {facts['width']} numbers",
         "dense modules": ", ".join(modules) or "none",
@@ -219,3 +218,11 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     }
     width = max(map(len, rows))
     return [f"{name:<{width}}  {value}" for name, value in rows.items()]
+
+
+def _tokenizer(bundle: Bundle) -> str:
+    settings = bundle.tokenizer_settings
+    if "kind" in settings:
+        return f"{settings['kind']} of {bundle.tokenizer_file}"
+    casing = "lower case" if settings["lower_case"] else "cased"
+    return f"WordPiece, {casing}, words of up to {settings['max_word_chars']} characters"

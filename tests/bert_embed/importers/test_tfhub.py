@@ -42,7 +42,11 @@ def test_official_names_are_imported_with_the_activation_of_the_graph(tmp_path, 
     write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act)
     bundle = imported(tmp_path / "hub")
     assert bundle.config.hidden_act == hidden_act
-    assert (bundle.lower_case, bundle.max_word_chars, bundle.max_seq_length) == (True, 200, 64)
+    assert (
+        bundle.tokenizer_settings["lower_case"],
+        bundle.tokenizer_settings["max_word_chars"],
+        bundle.max_seq_length,
+    ) == (True, 200, 64)
     twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "twin"))
     assert bundle.config == twin.config
     for one, other in zip(states_of(bundle), states_of(twin), strict=True):
@@ -96,7 +100,7 @@ def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path):
 
 def test_casing_is_the_models_own_or_what_the_caller_says(tmp_path):
     write_tiny_hub(tmp_path / "a" / "hub", lower_case=False, cased=True)
-    assert imported(tmp_path / "a" / "hub").lower_case is False
+    assert imported(tmp_path / "a" / "hub").tokenizer_settings["lower_case"] is False
     write_tiny_hub(tmp_path / "b" / "hub", lower_case=None)
     with pytest.raises(ValueError, match=r"does not say whether .* lower_case or cased"):
         imported(tmp_path / "b" / "hub")
@@ -185,7 +189,7 @@ def test_an_encoder_needs_a_wordpiece_vocabulary(tmp_path):
         imported(tmp_path / "hub")
     (assets / "30k-clean.model").unlink()
     shutil.copy(tmp_path / "huggingface" / "vocab.txt", assets)
-    assert imported(tmp_path / "hub").lower_case
+    assert imported(tmp_path / "hub").tokenizer_settings["lower_case"]
 
 
 def test_damaged_files_are_named(tmp_path):

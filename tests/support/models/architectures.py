@@ -27,12 +27,13 @@ ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 KINDS = ("distilbert", "electra", "mpnet", *ROBERTAS, "multilingual")
 POOLED = ("mpnet", *ROBERTAS, "multilingual")  # with the dense layer over [CLS]
 _OFFSET = ("mpnet", *ROBERTAS)  # positions are counted from 2
+_GENERIC = "PreTrainedTokenizerFast"  # reads tokenizer.json as it is; others bring a normalizer
 # Of the kinds whose tokenizer.json is not WordPiece's; json_tokenizers.py made these files.
 _TOKENIZERS = {
     "roberta": ("byte_level", "RobertaTokenizer"),
     "xlm-roberta": ("unigram", "XLMRobertaTokenizer"),
     "camembert": ("unigram", "CamembertTokenizer"),
-    "multilingual": ("unigram", "XLMRobertaTokenizer"),
+    "multilingual": ("unigram", _GENERIC),
 }
 _HIDDEN, _INNER, _HEADS, _LAYERS, _POSITIONS, _EMBEDDING = 32, 64, 4, 2, 160, 16
 _MANY_POSITIONS = 512  # their small vocabularies split LONG into more tokens
@@ -198,10 +199,14 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
 def _copy_tokenizer(folder: Path, kind: str) -> int:
     """Writes the tokenizer of a kind, and returns how many entries it has."""
     name, tokenizer_class = _TOKENIZERS[kind]
-    text = (GOLDEN.parent / "tokenizers" / f"{name}.json").read_text("utf-8")
-    (folder / "tokenizer.json").write_text(text, "utf-8")
-    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": tokenizer_class})
-    return len(json.loads(text)["model"]["vocab"])
+    tokenizer = json.loads((GOLDEN.parent / "tokenizers" / f"{name}.json").read_text("utf-8"))
+    if tokenizer_class != _GENERIC:
+        tokenizer["normalizer"] = None
+    _write_json(folder / "tokenizer.json", tokenizer)
+    special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    settings = {"tokenizer_class": tokenizer_class, **special}
+    _write_json(folder / "tokenizer_config.json", settings)
+    return len(tokenizer["model"]["vocab"])
 
 
 def _write_json(path: Path, values: Any) -> None:
