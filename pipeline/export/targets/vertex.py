@@ -34,12 +34,10 @@ class VertexTarget:
 
     def __init__(self, source: Source) -> None:
         dest = source.options.dest
-        least = -(-source.rows // _MOST_OBJECTS)
-        self.rows = max(rows_of_files(source.width, _MEGABYTES), least)
+        self.rows = max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
         self.journal = dest + _JOURNAL
-        self._source, self._dest = source, dest
+        self._dest = dest
         self._removed = _removed_files(source)
-        self.others: tuple[str, ...] = (_DELETE,) if self._removed else ()
         options = source.options
         self._restricts = _columns(source, "restricts", options.restricts, _is_token)
         self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
@@ -47,19 +45,17 @@ class VertexTarget:
         self._part = next((name for name in _PARTS if name in source.schema.names), None)
 
     def names(self, number: int, count: int) -> tuple[str, ...]:
-        """The one file."""
-        return (f"vectors_{number:04d}.json",)
+        """The file of vectors; the last one comes with the list of removed ids, one a line."""
+        removed = (_DELETE,) if self._removed and number == count - 1 else ()
+        return (f"vectors_{number:04d}.json", *removed)
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes one file."""
-        (name,) = self.names(number, count)
+        """Writes one file, and the list with the last."""
+        vectors, *removed = self.names(number, count)
         lines = (line for batch in batches for line in self._lines(batch))
-        write_whole(join(self._dest, name), lambda file: file.writelines(lines))
-
-    def finish(self) -> None:
-        """Writes the list of removed ids, one a line."""
-        if self._removed:
-            write_whole(join(self._dest, _DELETE), self._write_removed)
+        write_whole(join(self._dest, vectors), lambda file: file.writelines(lines))
+        for name in removed:
+            write_whole(join(self._dest, name), self._write_removed)
 
     def _lines(self, batch: Rows) -> Iterator[bytes]:
         parts = () if self._part is None else (self._part,)
