@@ -78,12 +78,12 @@ class VertexTarget:
             if values[name] is not None
         ]
         metadata = {name: values[name] for name in self._metadata}
-        more = {
+        optional = {
             "restricts": restricts,
             "numeric_restricts": numeric,
             "embedding_metadata": metadata,
         }
-        return point | {name: value for name, value in more.items() if value}
+        return point | {name: value for name, value in optional.items() if value}
 
     def _write_removed(self, file: BinaryIO) -> None:
         for path in self._removed:
@@ -137,7 +137,7 @@ def _removed_files(source: Source) -> list[str]:
             f"{source.schema.names[1]}s an index has is not known"
         )
         return []
-    return [each.path for each in list_files(join(source.options.source, REMOVED))]
+    return [file.path for file in list_files(join(source.options.source, REMOVED))]
 
 
 def _columns(
@@ -150,8 +150,8 @@ def _columns(
     fields = {}
     for name in names:
         if name not in source.schema.names:
-            kept = ", ".join(source.schema.names)
-            raise UsageError(f"--{flag} names {name}, but the output has {kept}")
+            columns = ", ".join(source.schema.names)
+            raise UsageError(f"--{flag} names {name}, but the output has {columns}")
         field = field_of(kind := source.schema.field(name).type)
         if field is None:
             raise UsageError(f"--{flag} cannot take {name}, which is {kind}")
@@ -180,5 +180,5 @@ def _tokens(value: Any) -> list[str]:
     >>> _tokens(["a", None]), _tokens(True), _tokens(None)
     (['a'], ['true'], [])
     """
-    found = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return [str(each).lower() if isinstance(each, bool) else str(each) for each in found]
+    values = [one for one in (value if isinstance(value, list) else [value]) if one is not None]
+    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
