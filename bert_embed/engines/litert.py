@@ -86,7 +86,7 @@ class LiteRTEngine:
         if output_spec.sentences and spec.pooling != "pooler":
             counted = counted_tokens(input_ids, self.special_ids, spec, prompt_tokens)
             combined = combine_layers([states[n] for n in layers], spec.layer_combine)
-            pooled = [pool(layer, counted, spec.pooling) for layer in combined]
+            pooled = [pool(layer, counted, spec.poolings) for layer in combined]
             outputs["sentences"] = np.concatenate(pooled, axis=1)
         return outputs
 

@@ -1,6 +1,6 @@
 """Computes vectors of rows and tokens from hidden states, within the graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -55,7 +55,7 @@ def model_outputs(
         counted = counted_tokens(mask, special, spec, prompt_tokens)
         chosen = [states[number] for number in numbers]
         layers = combine_layers(chosen, spec.layer_combine)
-        pooled = [pool(layer, mask, counted, spec.pooling) for layer in layers]
+        pooled = [pool(layer, mask, counted, spec.poolings) for layer in layers]
         outputs["sentences"] = tf.concat(pooled, axis=-1)
     return outputs
 
@@ -87,7 +87,9 @@ def counted_tokens(
     return tf.where(tf.reduce_any(inner > 0, axis=1, keepdims=True), inner, mask)
 
 
-def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -> tf.Tensor:
+def pool(
+    states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, poolings: Sequence[str]
+) -> tf.Tensor:
     """Pools tokens to one vector a row.
 
     "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
@@ -97,18 +99,20 @@ def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -
         states: float32 `[batch, length, width]`.
         mask: int32 `[batch, length]`, 1 for tokens.
         counted: float32 `[batch, length]`, 1 for tokens that count.
-        pooling: Any of `POOLINGS` but "pooler", or several with commas.
+        poolings: As `VectorSpec.poolings` has them, without "pooler".
 
     Returns:
-        float32 `[batch, width]`, twice as wide for "mean_max", and the widths added for several.
+        float32 `[batch, poolings * width]`.
     """
-    if "," in pooling:
-        return tf.concat([pool(states, mask, counted, one) for one in pooling.split(",")], axis=-1)
-    if pooling == "cls":
-        return states[:, 0]
-    if pooling == "sep":
-        return _at_last(states, tf.cast(mask, tf.float32))
-    return _COUNTED[pooling](states, counted)
+    vectors = []
+    for pooling in poolings:
+        if pooling == "cls":
+            vectors.append(states[:, 0])
+        elif pooling == "sep":
+            vectors.append(_at_last(states, tf.cast(mask, tf.float32)))
+        else:
+            vectors.append(_COUNTED[pooling](states, counted))
+    return tf.concat(vectors, axis=-1)
 
 
 def _mean(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -140,14 +144,9 @@ def _places(counted: tf.Tensor) -> tf.Tensor:
     return tf.range(1, tf.shape(counted)[1] + 1)
 
 
-def _mean_max(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
-    return tf.concat([_mean(states, counted), _max(states, counted)], axis=-1)
-
-
 _COUNTED: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "mean": _mean,
     "max": _max,
-    "mean_max": _mean_max,
     "mean_sqrt_len": _mean_sqrt_len,
     "weightedmean": _weighted_mean,
     "lasttoken": _at_last,
