@@ -119,7 +119,8 @@ class JsonTokenizer(TextTokenizer):
         """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word.
 
         Words are numbered through all texts. A token that begins in white space belongs to the word
-        behind it; a token of white space alone is moved to where that word begins.
+        behind it; a token of white space alone is moved to where that word begins, or, at the end
+        of a text, belongs to the last word and has nothing of the text.
         """
         words = self._words.words(texts)
         ends = words.came_from(words.stops - 1) + 1
@@ -127,10 +128,10 @@ class JsonTokenizer(TextTokenizer):
         word = np.searchsorted(ends, origins + starts, side="right")
         last = np.repeat(np.cumsum(words.counts), np.diff(splits))
         behind = np.append(words.came_from(words.starts), 0)[word] - origins
-        moved = np.where(word < last, np.maximum(starts, behind), np.minimum(starts, stops))
-        blank = (word < last) & (behind >= stops)
-        starts = np.where(blank, behind, moved).astype(np.int32)
-        return starts, np.where(blank, behind, stops).astype(np.int32), word
+        followed = word < last
+        stops = np.where(followed & (behind >= stops), behind, stops)
+        starts = np.where(followed, np.maximum(starts, behind), stops)
+        return starts.astype(np.int32), stops.astype(np.int32), np.minimum(word, last - 1)
 
 
 def _read(text: str) -> "tokenizers.Tokenizer":

@@ -1,4 +1,4 @@
-"""DistilBERT, ELECTRA and MPNet: what transformers computes for them, through every engine."""
+"""Encoders beside BERT's own: what transformers computes for them, through every engine."""
 
 import json
 from functools import cache, partial
@@ -15,7 +15,10 @@ from tests.support.engines import ENGINES
 from tests.support.models.architectures import (
     GOLDEN,
     KINDS,
+    LONG,
     PAIRS,
+    POOLED,
+    ROBERTAS,
     TEXTS,
     write_architecture,
 )
@@ -79,10 +82,12 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
 @pytest.mark.numeric
 def test_programs_for_gpus_compute_the_same(encoders, kind):
     # 64 tokens: few shapes, each of which is compiled in a second.
-    found = all_layers(encoders("xla_cpu"), TEXTS[:4], max_seq_length=12, batch_tokens=64)
-    for number, (ids, vectors) in enumerate(found):
-        assert ids == ROWS[f"{kind}/ids/{number}"].tolist()
-        assert np.abs(vectors - states(kind, number)).max() < CLOSE
+    short = {"max_seq_length": 12, "batch_tokens": 64, "long_text": "truncate"}
+    wanted = all_layers(encoders("litert"), TEXTS[:4], **short)
+    found = all_layers(encoders("xla_cpu"), TEXTS[:4], **short)
+    for (ids, vectors), (wanted_ids, wanted_vectors) in zip(found, wanted, strict=True):
+        assert ids == wanted_ids
+        assert np.abs(vectors - wanted_vectors).max() < CLOSE
 
 
 @pytest.mark.numeric
@@ -106,9 +111,9 @@ def test_layers_are_pooled_as_those_of_bert(encoders, kind, pooling):
     assert np.abs(found - wanted).max() < CLOSE
 
 
-def test_only_mpnet_has_a_pooler(encoders, bundle, kind):
-    assert bundle.has_pooler == (kind == "mpnet")
-    if kind == "mpnet":
+def test_the_pooler_is_that_of_the_weights(encoders, bundle, kind):
+    assert bundle.has_pooler == (kind in POOLED)
+    if kind in POOLED:
         wanted = [ROWS[f"{kind}/pooler/{number}"] for number in range(len(TEXTS))]
         found = encoders("litert").encode(TEXTS, pooling="pooler", normalize=False)
         assert np.abs(found - wanted).max() < CLOSE
@@ -118,10 +123,11 @@ def test_only_mpnet_has_a_pooler(encoders, bundle, kind):
 
 
 def test_int8_and_bfloat16_point_where_float32_does(bundle, kind):
-    wanted = ROWS[f"{kind}/vectors"][:4]
+    short = {"max_seq_length": 12, "batch_tokens": 64, "long_text": "truncate"}
+    wanted = Encoder(bundle, threads=1).encode(TEXTS[:4], **short)
     for precision, device in (("int8", "cpu"), ("bfloat16", "xla_cpu")):
         encoder = Encoder(bundle, precision=precision, device=device, threads=1)
-        found = encoder.encode(TEXTS[:4], max_seq_length=12, batch_tokens=64)
+        found = encoder.encode(TEXTS[:4], **short)
         cosines = (found * wanted).sum(axis=1)
         assert 0.98 < cosines.min() < cosines.max() < 1, precision
 
@@ -133,7 +139,7 @@ def test_a_bundle_gives_what_it_gave_at_its_import(bundle):
 
 
 def test_windows_and_words_of_a_long_text_cover_it(encoders):
-    text = TEXTS[-1]
+    text = LONG
     found = encoders("litert").encode([text], max_seq_length=40, long_text="window", stride=8)
     assert np.linalg.norm(found[0]) == pytest.approx(1, abs=1e-5)
     (words,) = encoders("litert").encode_words([text])
@@ -144,12 +150,14 @@ def test_windows_and_words_of_a_long_text_cover_it(encoders):
 def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, kind):
     from safetensors.numpy import load_file, save_file
 
-    write_architecture(tmp_path / "source", kind, prefix=f"{kind}.")
+    prefix = "roberta" if kind in ROBERTAS else "bert" if kind == "multilingual" else kind
+    write_architecture(tmp_path / "source", kind, prefix=f"{prefix}.")
     heads = {
         "distilbert": ["vocab_transform.weight", "vocab_projector.bias", "pre_classifier.bias"],
         "electra": ["discriminator_predictions.dense.bias", "classifier.out_proj.weight"],
         "mpnet": ["lm_head.dense.weight", "mpnet.embeddings.position_ids", "classifier.dense.bias"],
-    }[kind]
+        "multilingual": ["cls.predictions.bias", "classifier.weight"],
+    }.get(kind, ["lm_head.bias", "roberta.embeddings.position_ids", "classifier.out_proj.weight"])
     weights = tmp_path / "source" / "model.safetensors"
     save_file(load_file(weights) | dict.fromkeys(heads, np.zeros(3, np.float32)), weights)
     found = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))

@@ -1,0 +1,145 @@
+"""Tokenizers of a tokenizer.json: Unigram over Metaspace, as XLM-R has, and byte-level BPE."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle
+from bert_embed.encoder import Encoder
+from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.tokenization.json_tokenizer import JsonTokenizer
+from bert_embed.tokenization.tokenizer import Tokenizer
+from tests.support.models.architectures import GOLDEN, write_architecture
+
+TOKENIZERS = GOLDEN.parent / "tokenizers"
+KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta"}
+JOINED = {"unigram": "stand", "byte_level": "cl"}  # with "a" behind it, one entry
+TEXTS = (
+    "The river, banks... don't!",
+    "  two  spaces\tand a tab ",
+    "北京大学 \U0001f389\U0001f389 Straße",
+    "",
+    " ",
+    "12.5% of x_y",
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tokenizer(name):
+    return JsonTokenizer((TOKENIZERS / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, name):
+    folder = tmp_path_factory.mktemp(name)
+    write_architecture(folder / "source", KINDS[name])
+    bundle = import_huggingface(str(folder / "source"), str(folder / "bundle"))
+    return Encoder(read_bundle(bundle.path), threads=1)
+
+
+def tokens_of(tokenizer, texts):
+    """Text, span and `continues` of each token of each text."""
+    found = tokenizer.encode_with_offsets(texts)
+    for row, text in enumerate(texts):
+        tokens = range(found.row_splits[row], found.row_splits[row + 1])
+        yield text, [(found.starts[at], found.stops[at], found.continues[at]) for at in tokens]
+
+
+def test_spans_ascend_and_never_begin_with_white_space(tokenizer):
+    for text, tokens in tokens_of(tokenizer, TEXTS):
+        spans = [(start, stop) for start, stop, _ in tokens]
+        assert spans == sorted(spans)
+        assert not any(text[start:stop][:1].isspace() for start, stop in spans if text.strip())
+
+
+def test_words_begin_where_those_of_bert_begin(tokenizer):
+    bert = Tokenizer(["[CLS]", "[SEP]", "[UNK]"], lower_case=False)  # a token is a word
+    words = list(tokens_of(bert, TEXTS))
+    for (text, tokens), (_, wanted) in zip(tokens_of(tokenizer, TEXTS), words, strict=True):
+        begins = {start for start, _, continues in tokens if not continues and text.strip()}
+        assert begins <= {start for start, _, _ in wanted}
+        # A token may hold several marks, such as "...".
+        letters = {start for start, _, _ in wanted if text[start].isalnum()}
+        inside = {at for start, stop, _ in tokens for at in range(start + 1, stop)}
+        assert letters - inside <= begins
+
+
+def test_offsets_change_no_id_and_a_copy_gives_the_same(tokenizer):
+    found = tokenizer.encode_with_offsets(TEXTS)
+    ids, row_splits = pickle.loads(pickle.dumps(tokenizer)).encode_flat(TEXTS)
+    assert ids.tolist() == found.ids.tolist()
+    assert row_splits.tolist() == found.row_splits.tolist()
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer):
+    special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id}
+    ids, _ = tokenizer.encode_flat(["<s> a </s><pad>", "</s>"])
+    assert not special & set(ids.tolist())
+    assert len(tokenizer.encode("</s>")) > 3
+
+
+def test_lone_surrogates_are_read_as_replacement_characters(tokenizer):
+    assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
+
+
+def test_a_prompt_has_as_many_tokens_before_every_text(tokenizer, name):
+    prompt = "query: "
+    count = tokenizer.prompt_length(prompt)
+    for text in ("river", "北京", "  two", "(x)", "\U0001f389"):
+        found = tokenizer.encode_with_offsets([prompt + text])
+        assert (found.stops <= len("query:")).sum() == count
+        assert found.ids[:count].tolist() == tokenizer.encode_flat(["query:"])[0].tolist()
+    with pytest.raises(ValueError, match="would run into the first word of a text"):
+        tokenizer.prompt_length(f"query {JOINED[name]}")
+
+
+def test_a_prompt_is_text_before_the_text(encoder):
+    texts = ["the bank of the river", "北京", "money"]
+    found = encoder.encode(texts, prompt="query: ")
+    wanted = encoder.encode([f"query: {text}" for text in texts])
+    assert np.abs(found - wanted).max() < 1e-6
+    (tokens,) = encoder.encode_tokens(["the bank"], prompt="query: ")
+    assert [text for text in tokens.texts if "bank" in text or "b" in text]
+
+
+def test_words_and_windows_are_those_of_the_text(encoder):
+    text = "The bank, of the river! It is 12.5 m wide. Is it?"
+    (words,) = encoder.encode_words([text])
+    assert words.texts == [
+        *("The", "bank", ",", "of", "the", "river", "!", "It", "is", "12", ".", "5", "m"),
+        *("wide", ".", "Is", "it", "?"),
+    ]
+    window = encoder.encode([text * 9], max_seq_length=40, long_text="window", stride=8)
+    assert np.linalg.norm(window[0]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "changes", "message"),
+    [
+        ("roberta", "config.json", {"vocab_size": 100}, "at most 100 entries as config.json says"),
+        ("camembert", "tokenizer_config.json", {"cls_token": "[CLS]"}, r"cls_token is '\[CLS\]'"),
+        ("xlm-roberta", "tokenizer.json", {"post_processor": None}, "one token before a text"),
+        ("multilingual", "tokenizer.json", {"model": {"type": "BPE"}}, "cannot be read"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(tmp_path, kind, file, changes, message):
+    import json
+
+    write_architecture(tmp_path / "source", kind)
+    path = tmp_path / "source" / file
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes))
+    with pytest.raises(ValueError, match=message):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
+def test_sentencepiece_without_tokenizer_json_says_how_to_make_one(tmp_path):
+    write_architecture(tmp_path / "source", "xlm-roberta")
+    (tmp_path / "source" / "tokenizer.json").rename(tmp_path / "source" / "sentencepiece.bpe.model")
+    with pytest.raises(ValueError, match=r"write one with .*save_pretrained"):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
