@@ -18,19 +18,17 @@ from bert_embed.formats.output_files import (
     KINDS,
     REPORT_FOLDER,
     RUN_FILE,
-    VECTOR_ENDINGS,
     by_number,
+    holds_vectors,
     parse_name,
     report_name,
     vector_kinds,
 )
 from bert_embed.formats.result_files import (
     METADATA_KEY,
-    SENTENCE_COLUMNS,
     DocumentUnits,
-    read_sentences,
     read_units,
-    sentence_batches,
+    row_batches,
 )
 from bert_embed.run_record import RunRecord, Written, check_settings, parse_record
 from bert_embed.storage.checksums import crc32c_of
@@ -41,6 +39,7 @@ from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 
 _Folder = str | os.PathLike[str]
+_READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
 def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
@@ -64,9 +63,9 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
     ids: list[str | int] = []
     vectors: list[NDArray[np.float32]] = []
     for path in vector_files(folder, partial=partial):
-        part = read_sentences(path, settings)
-        ids += part.ids
-        vectors.append(part.vectors)
+        for batch in row_batches(path, settings, rows=_READ_ROWS):
+            ids += batch.columns["id"].to_pylist()
+            vectors.append(batch.vectors)
     joined = (
         np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), np.float32)
     )
@@ -80,7 +79,7 @@ def read_batches(
 
     Args:
         folder: Output folder of a run, local or gs://.
-        rows: Maximum number of rows of a piece; files other than Parquet come as a whole.
+        rows: Maximum number of rows of a piece.
         partial: Whether to read the finished parts of an incomplete run.
 
     Yields:
@@ -102,9 +101,9 @@ def _read_batches(
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
     check_pages = not has_reports(folder)
     for path in vector_files(folder, partial=partial):
-        for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):
-            vectors = np.require(part.vectors, requirements="W")  # as `read` returns them
-            yield part.ids, vectors.reshape(-1, *settings["shape"])
+        for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
+            vectors = np.require(batch.vectors, requirements="W")  # as `read` returns them
+            yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
 
 
 def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -269,7 +268,7 @@ def _vector_names(
     Raises:
         InputError: The run is complete and wrote other files.
     """
-    found = {name: size for name, size in sizes.items() if _holds_vectors(name)}
+    found = {name: size for name, size in sizes.items() if holds_vectors(name)}
     if record is not None and record.is_done:
         written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
         if (len(found), sum(found.values())) != (written.files, written.bytes):
@@ -280,11 +279,6 @@ def _vector_names(
                 "missing or extra"
             )
     return sorted(found, key=by_number)
-
-
-def _holds_vectors(name: str) -> bool:
-    parsed = parse_name(name)
-    return parsed is not None and parsed.ending in VECTOR_ENDINGS
 
 
 def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:

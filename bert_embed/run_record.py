@@ -275,6 +275,8 @@ class Lengths:
         bin_tokens: Width of a bin.
         counts: `counts[i]` documents have `i * bin_tokens` to `(i + 1) * bin_tokens - 1` tokens.
         p50, p90, p99, max: Upper ends of the percentiles' bins; None without documents.
+        equal_bins: How many bins have this width; each four that follow reach twice as far as all
+            before them. None where all have it.
     """
 
     bin_tokens: int
@@ -283,6 +285,7 @@ class Lengths:
     p90: int | None
     p99: int | None
     max: int | None
+    equal_bins: int | None = None
 
 
 @dataclass(frozen=True)

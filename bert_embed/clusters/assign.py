@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.clusters.cosines import pair_cosines, rounding, unit
 from bert_embed.clusters.kmeans import product_rows
+from bert_embed.vectors import pair_cosines, rounding, unit
 
 MOST_CLUSTERS = 16384  # their distances to each other then take 1 GiB
 

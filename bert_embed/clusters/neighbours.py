@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.clusters.cosines import pair_cosines, rounding, unit
+from bert_embed.vectors import pair_cosines, rounding, unit
 
 TILE = 8192  # vectors of a tile: 12 MiB at 384 numbers
 MOST_NEIGHBOURS = 8  # of a vector in a search; a later search finds the next ones if they matter

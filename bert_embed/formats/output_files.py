@@ -66,6 +66,16 @@ def parse_name(name: str) -> OutputName | None:
     return found and OutputName(found[1], int(found[2]), int(found[3]), found[4])
 
 
+def holds_vectors(name: str) -> bool:
+    """Returns whether a name is that of a file of vectors.
+
+    >>> holds_vectors("tokens/part-0000003-00001.jsonl"), holds_vectors("run.json")
+    (True, False)
+    """
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in VECTOR_ENDINGS
+
+
 def by_number(name: str) -> tuple[str, int, int, str]:
     """Returns what sorts files by folder, block and part: names have digits of no fixed number.
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.number_types import stored, stored_type, stored_width
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 
 _CONVERTED = ("bfloat16", "int8")  # which most programs do not read, or not with a scale a vector
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import START, Position, Source
 from bert_embed.storage.errors import InputError, SettingError

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.outputs.outcome import length_statistics
 from bert_embed.pipeline.parser import as_words
 from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
@@ -24,9 +25,11 @@ from bert_embed.pipeline.report.directions import Directions, main_directions, p
 from bert_embed.pipeline.report.health import health, usable_rows
 from bert_embed.pipeline.report.sample import Sample, spread, take_sample
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
-from bert_embed.run_record import RunRecord
+from bert_embed.run_record import Lengths, RunRecord
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import EQUAL_BINS, from_equal_bins
 from bert_embed.typed_json import to_json
+from bert_embed.vectors import unit
 
 Texts = Callable[[Sample, RunRecord], list[str | None]]
 _MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
@@ -82,7 +85,7 @@ def report_content(
         "rejected": rejected_records(
             folder, reports, record.numbers.rejected, texts=shown.texts_of is not None
         ),
-        "lengths": result["lengths"],
+        "lengths": _lengths(record.numbers.lengths),
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },
@@ -117,6 +120,13 @@ def _run(folder: OutputFolder, record: RunRecord) -> dict[str, Any]:
         "versions": record.versions,
         "command": _command(record.kind, record.options),
     }
+
+
+def _lengths(lengths: Lengths) -> dict[str, Any]:
+    """The histogram, of earlier versions in the bins of this one."""
+    if lengths.equal_bins is None and len(lengths.counts) > EQUAL_BINS:
+        lengths = length_statistics(from_equal_bins(lengths.counts))
+    return to_json(lengths)
 
 
 def _command(kind: str, options: Mapping[str, Any]) -> str:
@@ -200,12 +210,12 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     Of equal vectors one is shown; `equal` says how many other documents have that of the row.
     """
     vectors = sample.vectors[usable]
-    lengths = np.sqrt(np.vecdot(vectors, vectors))
+    scaled = unit(vectors)
     numbers: dict[Any, int] = {}
     ids = np.array([numbers.setdefault(sample.ids[at], at) for at in usable.tolist()])
     found = []
     for row in spread(len(usable), _ASKED):
-        scores = (vectors @ vectors[row]) / (lengths * lengths[row])
+        scores = scaled @ scaled[row]
         scores[ids == ids[row]] = -np.inf
         equal = (vectors == vectors[row]).all(axis=1) & np.isfinite(scores)
         scores[equal] = -np.inf

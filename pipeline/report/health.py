@@ -8,6 +8,7 @@ import numpy as np
 import xxhash
 
 from bert_embed.pipeline.report.directions import Directions
+from bert_embed.vectors import FINE, conditions, pair_cosines
 
 _SEED = 20_000
 _PAIRS = 20_000
@@ -38,7 +39,7 @@ class Finding:
 
 def usable_rows(vectors: np.ndarray) -> np.ndarray:
     """int64 `[rows]`: the numbers of the vectors that are finite and not zero."""
-    return np.flatnonzero(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))
+    return np.flatnonzero(conditions(vectors) == FINE)
 
 
 def health(
@@ -57,7 +58,7 @@ def health(
     """
     usable = vectors[usable_rows(vectors)]
     norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
-    cosines = pair_cosines(usable, norms)
+    cosines = random_cosines(usable)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
     findings = [_broken(bad, zero)]
@@ -80,19 +81,14 @@ def health(
     }
 
 
-def pair_cosines(vectors: np.ndarray, norms: np.ndarray) -> np.ndarray:
+def random_cosines(vectors: np.ndarray) -> np.ndarray:
     """float64 `[pairs]`: cosines of pairs of different rows, drawn with a fixed seed."""
     if len(vectors) < 2:
         return np.empty(0)
     draw = np.random.default_rng(_SEED)
     left = draw.integers(0, len(vectors), _PAIRS)
     right = (left + draw.integers(1, len(vectors), _PAIRS)) % len(vectors)
-    found = np.empty(_PAIRS)
-    for start in range(0, _PAIRS, 1000):  # so that few copies of rows are in memory
-        one, other = left[start : start + 1000], right[start : start + 1000]
-        products = np.vecdot(vectors[one], vectors[other])
-        found[start : start + 1000] = products / (norms[one] * norms[other])
-    return found
+    return pair_cosines(vectors, left, vectors, right)
 
 
 def equal_vectors(vectors: np.ndarray) -> int:

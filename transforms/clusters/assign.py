@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import xxhash
 
 from bert_embed.clusters.assign import Assigned, Assigner
-from bert_embed.clusters.cosines import FINE, NOT_FINITE, ZERO
 from bert_embed.clusters.keep import rank_keys
 from bert_embed.transforms.clusters.centroids import load_centroids
 from bert_embed.transforms.clusters.copies import Copies, sorted_copies
@@ -24,6 +23,7 @@ from bert_embed.transforms.clusters.job import (
 )
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 
 
 @dataclass

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 
-from bert_embed.clusters.cosines import FINE, unit
 from bert_embed.clusters.kmeans import in_sample, sample_share, train
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.transforms.clusters.job import ClusterJob, VectorFile, vector_rows
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
+from bert_embed.vectors import FINE, unit
 
 
 @dataclass

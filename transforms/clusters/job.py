@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_embed.clusters.cosines import conditions
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE
-from bert_embed.formats.result_files import SENTENCE_COLUMNS, output_dtype, sentence_batches
+from bert_embed.formats.number_types import output_dtype
+from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_reports, open_vectors
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.vectors import conditions
 
 _ROWS = 4096  # vectors that are read at a time
 _COPIED = {"float16": "<f2", "ubinary": "<i1"}  # types that hold the vectors, smaller than float32
@@ -142,7 +143,7 @@ class VectorRows:
         ids: The documents' ids.
         rows: int64 `[rows]`, their numbers.
         vectors: float32 `[rows, width]`.
-        conditions: int8 `[rows]`, as `bert_embed.clusters.cosines.conditions` gives them.
+        conditions: int8 `[rows]`, as `bert_embed.vectors.conditions` gives them.
     """
 
     ids: list[Any]
@@ -160,10 +161,11 @@ def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
     first = file.number << _FILE_BITS
     check_pages = not has_reports(job.source)
     with open_vectors(job.source, file.name) as path:
-        for batch in sentence_batches(path, job.vectors, _ROWS, check_pages, SENTENCE_COLUMNS):
-            rows = np.arange(first, first + len(batch.ids))
-            yield VectorRows(batch.ids, rows, batch.vectors, conditions(batch.vectors))
-            first += len(batch.ids)
+        for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
+            ids = batch.columns["id"].to_pylist()
+            rows = np.arange(first, first + len(ids))
+            yield VectorRows(ids, rows, batch.vectors, conditions(batch.vectors))
+            first += len(ids)
 
 
 def place_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

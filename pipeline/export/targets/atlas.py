@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.encode import write_parquet
 from bert_embed.pipeline.export.journal import JOURNAL, write_files
 from bert_embed.pipeline.export.source import Source

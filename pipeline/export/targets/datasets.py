@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.encode import exported_dtype, schema_of, table, write_parquet
 from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files

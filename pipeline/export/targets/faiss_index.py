@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.encode import numbers, numbers_width, unit_length, write_parquet
 from bert_embed.pipeline.export.extras import required

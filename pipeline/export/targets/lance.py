@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.encode import schema_of, table
 from bert_embed.pipeline.export.extras import required

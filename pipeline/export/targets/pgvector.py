@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.encode import exported_dtype, numbers
 from bert_embed.pipeline.export.extras import required

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.journal import JOURNAL, write_files
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import join, write_bytes, write_whole
