@@ -23,27 +23,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Hit:
-    """A document, or a window or chunk of one, that is near a query.
+    """A document, or a window or chunk of one, that is near a query."""
 
-    Attributes:
-        score: Cosine of its vector and the query's.
-        folder: The output that holds it.
-        file: Name of the file that holds its vector, below the folder.
-        row: Its row in the file.
-        id: The document's id.
-        start: Code point of the text where the window begins; None for a whole document.
-        stop: Code point after its last, likewise.
-        text: The document or window; None where it is not known.
-    """
-
-    score: float
-    folder: str
-    file: str
-    row: int
-    id: str | int
+    score: float  # cosine of its vector and the query's
+    folder: str  # the output that holds it
+    file: str  # name of the file that holds its vector, below the folder
+    row: int  # its row in the file
+    id: str | int  # the document's id
+    # Code point of the text where the window begins; None for a whole document
     start: int | None = None
-    stop: int | None = None
-    text: str | None = None
+    stop: int | None = None  # code point after its last, likewise
+    text: str | None = None  # the document or window; None where it is not known
 
     @property
     def place(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
-from bert_embed.bundle.gcs_models import download, list_folder, store_errors
+from bert_embed.bundle.gcs_models import RemoteFile, download, list_folder, store_errors
 from bert_embed.formats.output_files import (
     KINDS,
     REPORT_FOLDER,
@@ -185,9 +185,11 @@ def vector_files(
     check_complete(folder, partial)
     record = read_run(folder)
     for kind in vector_kinds(granularity):
-        for name, path in _files_of_kind(folder, kind, record, first):
-            if record is None or _is_written(folder, record, name, path):
-                yield path
+        for name, size in _vectors_of_kind(folder, kind, record).items():
+            if by_number(name) >= by_number(first):
+                with _local_file(folder, name, size) as path:
+                    if record is None or _is_written(folder, record, name, path):
+                        yield path
 
 
 def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
@@ -200,93 +202,65 @@ def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
     """
     check_complete(folder)
     record = read_run(folder)
-    names: list[str] = []
-    for kind in vector_kinds(granularity):
-        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
-        names += _vector_names(join(os.fspath(folder), kind), kind, sizes, record)
-    return names
+    kinds = vector_kinds(granularity)
+    return [name for kind in kinds for name in _vectors_of_kind(folder, kind, record)]
 
 
 @contextmanager
 def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
-    """Gives the path of a file of vectors; of one in Cloud Storage a copy that lasts so long.
-
-    Args:
-        folder: Output folder of a run.
-        name: As `vector_names` returned it.
+    """Gives the path of a file of vectors, named as `vector_names` does; remote ones are copied.
 
     Raises:
         InputError: It is not the file that the run wrote.
     """
     record = read_run(folder)
-    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
-        path = Path(folder, name)
-        if is_remote(folder):
-            kind, _, file = name.partition("/")
-            path = Path(temporary, name)
-            download(list_folder(join(os.fspath(folder), kind))[file], path)
+    file = _listed(folder, name.partition("/")[0])[name] if is_remote(folder) else 0
+    with _local_file(folder, name, file) as path:
         if record is not None:
             _is_written(folder, record, name, path)
         yield path
 
 
-def _sizes(folder: _Folder, kind: str) -> dict[str, int]:
+def _listed(folder: _Folder, kind: str) -> dict[str, RemoteFile | int]:
+    """The files of a folder by name, as Cloud Storage describes them, or with their size."""
     place = join(os.fspath(folder), kind)
     if is_remote(folder):
-        return {name: file.size for name, file in list_folder(place).items()}
-    entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
-    return {path.name: path.stat().st_size for path in entries}
+        return {f"{kind}/{name}": file for name, file in list_folder(place).items()}
+    entries = Path(place).iterdir() if Path(place).is_dir() else ()
+    return {f"{kind}/{path.name}": path.stat().st_size for path in entries}
 
 
-def _files_of_kind(
-    folder: _Folder, kind: str, record: RunRecord | None, first: str
-) -> Iterator[tuple[str, Path]]:
-    """Yields names and paths from `first` on; a complete run has all files that it wrote."""
-    place = join(os.fspath(folder), kind)
-    if not is_remote(folder):
-        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
-        for name in _vector_names(place, kind, sizes, record):
-            if by_number(name) >= by_number(first):
-                yield name, Path(folder, name)
+@contextmanager
+def _local_file(folder: _Folder, name: str, file: RemoteFile | int) -> Iterator[Path]:
+    """The path of a file, of one in Cloud Storage that of a copy."""
+    if isinstance(file, int):
+        yield Path(folder, name)
         return
-    listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
-    sizes = {name: file.size for name, file in listed.items()}
-    for name in _vector_names(place, kind, sizes, record):
-        if by_number(name) < by_number(first):
-            continue
-        with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
-            copy = Path(temporary, name)
-            download(listed[name], copy)
-            yield name, copy
+    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+        copy = Path(temporary, name)
+        download(file, copy)
+        yield copy
 
 
-def _vector_names(
-    place: str, kind: str, sizes: dict[str, int], record: RunRecord | None
-) -> list[str]:
-    """Returns the names of the files of vectors, in the order of blocks and parts.
-
-    Raises:
-        InputError: The run is complete and wrote other files.
-    """
-    found = {name: size for name, size in sizes.items() if holds_vectors(name)}
+def _vectors_of_kind(
+    folder: _Folder, kind: str, record: RunRecord | None
+) -> dict[str, RemoteFile | int]:
+    """The files of vectors in order; InputError if a complete run wrote others."""
+    files = {name: file for name, file in _listed(folder, kind).items() if holds_vectors(name)}
+    size = sum(file if isinstance(file, int) else file.size for file in files.values())
     if record is not None and record.is_done:
         written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
-        if (len(found), sum(found.values())) != (written.files, written.bytes):
+        if (len(files), size) != (written.files, written.bytes):
             raise InputError(
-                f"{place} holds {counted(len(found), 'file')} of "
-                f"{counted(sum(found.values()), 'byte')}, its run "
-                f"wrote {written.files} of {written.bytes}: `bert-embed verify` lists what is "
-                "missing or extra"
+                f"{join(os.fspath(folder), kind)} holds {counted(len(files), 'file')} of "
+                f"{counted(size, 'byte')}, its run wrote {written.files} of {written.bytes}: "
+                "`bert-embed verify` lists what is missing or extra"
             )
-    return sorted(found, key=by_number)
+    return {name: files[name] for name in sorted(files, key=by_number)}
 
 
 def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
-    """Returns whether a file is finished; files of a run in progress may not be.
-
-    Raises:
-        InputError: No report names the file, or size or checksum are not those of its report.
-    """
+    """Returns whether a file is finished; files of a run in progress may not be."""
     file = _reported(folder, record, name)
     if file is None:
         if not record.is_done:

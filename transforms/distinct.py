@@ -27,15 +27,10 @@ def sample_bits(documents: int) -> int:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Different hashes.
+    """Different hashes."""
 
-    Attributes:
-        hashes: uint64 `[hashes]`, each once, in order.
-        bits: How many leading bits of each are zero.
-    """
-
-    hashes: np.ndarray
-    bits: int = 0
+    hashes: np.ndarray  # uint64 `[hashes]`, each once, in order
+    bits: int = 0  # how many leading bits of each are zero
 
     @property
     def count(self) -> int:

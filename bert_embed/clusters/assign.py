@@ -12,20 +12,14 @@ MOST_CLUSTERS = 16384  # their distances to each other then take 1 GiB
 
 @dataclass(frozen=True)
 class Assigned:
-    """The clusters of some vectors.
+    """The clusters of some vectors."""
 
-    Attributes:
-        cluster: int32 `[rows]`, the cluster of the nearest centroid.
-        distance: float32 `[rows]`, 1 - cosine of the vector and that centroid.
-        visits: int32 `[rows, others]`, further clusters in which to compare a vector, nearest
-            border first, then -1.
-        beyond: bool `[rows]`, whether still more clusters may hold a vector within reach.
-    """
-
-    cluster: np.ndarray
-    distance: np.ndarray
+    cluster: np.ndarray  # int32 `[rows]`, the cluster of the nearest centroid
+    distance: np.ndarray  # float32 `[rows]`, 1 - cosine of the vector and that centroid
+    # int32 `[rows, others]`, further clusters in which to compare a vector, nearest border first,
+    # then -1
     visits: np.ndarray
-    beyond: np.ndarray
+    beyond: np.ndarray  # bool `[rows]`, whether still more clusters may hold a vector within reach
 
 
 class Assigner:
@@ -40,8 +34,6 @@ class Assigner:
 
         Args:
             centroids: float32 `[clusters, width]`, of unit length; none for no vectors.
-            reach: Distance of unit vectors up to which pairs are searched.
-            n_nearest: Most clusters of a vector, its own included.
         """
         self._centroids = centroids
         self._reach, self._others = reach, max(0, min(n_nearest, len(centroids)) - 1)

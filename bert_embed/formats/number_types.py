@@ -26,15 +26,12 @@ _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
 
 @dataclass(frozen=True)
 class Stored:
-    """Vectors as a file holds them.
+    """Vectors as a file holds them."""
 
-    Attributes:
-        values: `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or
-            uint8 (eight numbers a byte, the first in the highest bit).
-        scale: float32 `[n]`, the factor of each int8 vector; None for other types.
-    """
-
+    # `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or uint8 (eight
+    # numbers a byte, the first in the highest bit)
     values: np.ndarray
+    # float32 `[n]`, the factor of each int8 vector; None for other types
     scale: np.ndarray | None = None
 
 

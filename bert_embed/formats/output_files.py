@@ -16,19 +16,12 @@ _FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
 
 
 class OutputName(NamedTuple):
-    """The parts of the name of an output's file.
+    """The parts of the name of an output's file."""
 
-    Attributes:
-        kind: Its folder, such as `embeddings`.
-        block: Number of the block.
-        part: Number of the part in its block.
-        ending: Such as `.parquet`.
-    """
-
-    kind: str
-    block: int
-    part: int
-    ending: str
+    kind: str  # its folder, such as `embeddings`
+    block: int  # number of the block
+    part: int  # number of the part in its block
+    ending: str  # such as `.parquet`
 
 
 def part_name(block: int, part: int) -> str:

@@ -22,15 +22,10 @@ _VALUE, _FLOATS, _INTS = 0x12, 0x12, 0x1A
 
 @dataclass(frozen=True)
 class Ints:
-    """A feature of whole numbers.
+    """A feature of whole numbers."""
 
-    Attributes:
-        values: int64 `[numbers]`, all records end to end.
-        splits: int64 `[records + 1]`.
-    """
-
-    values: np.ndarray
-    splits: np.ndarray
+    values: np.ndarray  # int64 `[numbers]`, all records end to end
+    splits: np.ndarray  # int64 `[records + 1]`
 
 
 @dataclass(frozen=True)
@@ -42,15 +37,10 @@ class Floats:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A feature of strings of bytes.
+    """A feature of strings of bytes."""
 
-    Attributes:
-        values: `[strings]`, all records end to end.
-        splits: int64 `[records + 1]`; None for one string a record.
-    """
-
-    values: Sequence[bytes]
-    splits: np.ndarray | None = None
+    values: Sequence[bytes]  # `[strings]`, all records end to end
+    splits: np.ndarray | None = None  # int64 `[records + 1]`; None for one string a record
 
 
 Feature = Ints | Floats | Bytes
@@ -232,15 +222,10 @@ def _put_varints(out: np.ndarray, at: np.ndarray, numbers: np.ndarray, sizes: np
 
 @dataclass(frozen=True)
 class Column:
-    """A decoded feature, all records end to end.
+    """A decoded feature, all records end to end."""
 
-    Attributes:
-        values: int64, float32, or bytes objects.
-        splits: int64 `[records + 1]`; a record without the feature has no values.
-    """
-
-    values: np.ndarray
-    splits: np.ndarray
+    values: np.ndarray  # int64, float32, or bytes objects
+    splits: np.ndarray  # int64 `[records + 1]`; a record without the feature has no values
 
     @property
     def counts(self) -> np.ndarray:

@@ -19,15 +19,10 @@ _MASK_DELTA = 0xA282EAD8
 
 
 class Record(NamedTuple):
-    """A record of a file.
+    """A record of a file."""
 
-    Attributes:
-        offset: Where its framing begins, in decompressed bytes.
-        data: Its bytes; None where the checksum differs.
-    """
-
-    offset: int
-    data: bytes | None
+    offset: int  # where its framing begins, in decompressed bytes
+    data: bytes | None  # its bytes; None where the checksum differs
 
 
 def masked_crc(data: bytes) -> int:

@@ -1,7 +1,7 @@
 """Claims the output folder of `cluster` or `dedup`, and keeps its run.json."""
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -23,11 +23,7 @@ _PACKAGES = ("apache-beam", "numpy", "pyarrow")
 
 
 def record_of_output(run: ClusterRun) -> ClusterRecord | None:
-    """The record of an earlier job in the folder OUT, None if it has none.
-
-    Raises:
-        UsageError: Something else is there.
-    """
+    """The record of an earlier job in the folder OUT, None if it has none."""
     try:
         return read_cluster_record(run.job.folder)
     except InputError as error:
@@ -47,9 +43,6 @@ def start(run: ClusterRun) -> ClusterRecord:
 
     Returns:
         The record: `status` is `done` if the job is complete already, else `running`.
-
-    Raises:
-        UsageError: The folder holds something else.
     """
     folder = run.job.folder
     found = record_of_output(run)
@@ -99,25 +92,11 @@ def first_record(run: ClusterRun) -> ClusterRecord:
     )
 
 
-def note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
-    """Notes which job computes the result, so that it can be found if this command ends first."""
-    shown = hide_in(job)
-    path, present = run.job.folder.record, _present(run)
-    change_running(path, record, present, lambda running: running.submitted(shown))
-
-
-def stop(run: ClusterRun, record: ClusterRecord, error: str) -> None:
-    """Notes why a job ended; the same command continues it.
-
-    Raises:
-        OSError: The record cannot be written and still says `running`.
-    """
-    path, present = run.job.folder.record, _present(run)
-    change_running(path, record, present, lambda running: running.stopped(error))
-
-
-def _present(run: ClusterRun) -> ClusterRecord | None:
-    """What `run.json` says at this moment; None if it says nothing."""
+def change(
+    run: ClusterRun, record: ClusterRecord, changed: Callable[[ClusterRecord], ClusterRecord]
+) -> None:
+    """Changes the record of a running job, so that its job is found, or says why it ended."""
+    present = None
     with suppress(InputError):
-        return read_cluster_record(run.job.folder)
-    return None
+        present = read_cluster_record(run.job.folder)
+    change_running(run.job.folder.record, record, present, changed)

@@ -23,16 +23,7 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
 def run_report(given: argparse.Namespace) -> int:
-    """Runs `report DIR`.
-
-    Args:
-        given: As `parse_report` gives it.
-
-    Raises:
-        UsageError: The folder is not the output of a complete run, a file of it is damaged, or the
-            package for the map is not installed.
-        StorageError: A store does not answer.
-    """
+    """Runs `report DIR`."""
     check_projection(given.projection)
     path = absolute(given.folder)
     _check_place(given.output, path)

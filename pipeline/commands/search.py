@@ -33,14 +33,7 @@ _EXCERPT = 200  # letters
 
 
 def run_search(given: argparse.Namespace) -> int:
-    """Prints the hits of each query, best first.
-
-    Args:
-        given: As `parse_search` gives it.
-
-    Raises:
-        UsageError: As for `search`, or the file of queries is none.
-    """
+    """Prints the hits of each query, best first."""
     queries = [given.query] if given.queries is None else read_queries(given.queries)
     if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
         raise UsageError(f"{given.query} is a run's output: give a query behind it, in quotes")
@@ -73,11 +66,7 @@ def _json(query: str, hits: Sequence[Hit]) -> str:
 
 
 def output_folders(named: Sequence[str]) -> list[str]:
-    """The outputs that were named: folders of runs, folders above them, and globs; each once.
-
-    Raises:
-        UsageError: One of several names is no output.
-    """
+    """The outputs that were named: folders of runs, folders above them, and globs; each once."""
     folders: dict[str, str] = {}  # by where they are
     for name in named:
         path = name.rstrip("/") or name
@@ -97,11 +86,7 @@ def output_folders(named: Sequence[str]) -> list[str]:
 
 
 def read_queries(path: str) -> list[str]:
-    r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note.
-
-    Raises:
-        UsageError: It cannot be read, or holds no query.
-    """
+    """The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
     with usage_errors():
         data = read_bytes(absolute(path))
     try:
@@ -153,19 +138,6 @@ def search(
     Queries are embedded with the model and options that the outputs record. Of a document in
     several outputs that continue each other (`--skip_existing`) only the newest version is found.
     A note says where a run is not complete, or why no texts are shown.
-
-    Args:
-        folders: Output folder of a run, or of several with vectors of one kind.
-        queries: Texts.
-        k: Number of hits of each.
-        model: Where the model is now; None for its place at the run.
-        prompt: The text before a query, or `name:` and one of the model's prompts; None is the
-            model's prompt called "query", else its default one.
-        allow_untrusted: Whether the model's SavedModel may hold any operation.
-
-    Raises:
-        UsageError: There is no output, it has no vectors of whole texts, they come from another
-            model, or those of several cannot be compared.
     """
     named = [folders] if isinstance(folders, str) else folders
     outputs = [_opened(folder, model, allow_untrusted) for folder in named]

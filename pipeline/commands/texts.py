@@ -27,12 +27,6 @@ def with_texts(
 ) -> tuple[_Hits, str | None]:
     """Adds the texts of documents, or of their windows, to hits in one output.
 
-    Args:
-        hits: For any number of queries.
-        settings: What the output says of its vectors.
-        record: Its run, None if it is not known.
-        folder: The output.
-
     Returns:
         The hits, and why none of them has a text; None if one has, or there are no hits.
     """

@@ -65,8 +65,6 @@ def describe(
     Args:
         places: float32 `[rows, directions]`.
         of: int64 `[rows]`, their clusters.
-        texts: Their texts; None where they must not be shown.
-        unread: The scripts that the model does not read.
     """
     words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
     everywhere = Counter(word for some in words for word in some)

@@ -45,15 +45,11 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What a report shows beside the facts that every report has.
+    """What a report shows beside the facts that every report has."""
 
-    Attributes:
-        projection: One of `PROJECTIONS`.
-        texts_of: Finds the texts of a sample in the run's input, to be shown; None shows only
-            those that the output holds.
-    """
-
-    projection: str = PCA
+    projection: str = PCA  # one of `PROJECTIONS`
+    # Finds the texts of a sample in the run's input, to be shown; None shows only those that the
+    # output holds
     texts_of: Texts | None = None
 
 
@@ -63,18 +59,7 @@ AFTER_A_RUN = Shown()
 def report_content(
     folder: OutputFolder, record: RunRecord, shown: Shown = AFTER_A_RUN
 ) -> dict[str, Any]:
-    """Returns the content of a report; equal for equal runs, but for `timings`.
-
-    Args:
-        folder: The output.
-        record: Of a finished run.
-        shown: What to show.
-
-    Raises:
-        InputError: A file of the run is damaged.
-        OSError: A file cannot be read.
-        InputError: The projection is not installed.
-    """
+    """Returns the content of a report; equal for equal runs, but for `timings`."""
     reports, result = read_reports(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
         "run": _run(folder, record),

@@ -30,15 +30,11 @@ _MOST_NAMED = 3  # files of a group
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of a run's parts.
+    """Reports of a run's parts."""
 
-    Attributes:
-        read: Those that were read, in order, each with the time at which it was written.
-        parts: How many there are.
-    """
-
+    # Those that were read, in order, each with the time at which it was written
     read: list[tuple[float, BlockReport]]
-    parts: int
+    parts: int  # how many there are
 
 
 def read_reports(folder: OutputFolder, run: str) -> Reports:
@@ -55,12 +51,7 @@ def read_reports(folder: OutputFolder, run: str) -> Reports:
 
 
 def counts_by_file(reports: Reports, paths: Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Counts of each file, or of the files that share a block; None where they are too many.
-
-    Args:
-        reports: All reports of the run.
-        paths: The input's files; None if `run.json` does not list them.
-    """
+    """Counts of each file, or of the files that share a block; None where they are too many."""
     if len(reports.read) < reports.parts:
         return None
     blocks: dict[int, set[int]] = {}

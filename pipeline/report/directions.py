@@ -23,15 +23,10 @@ _PERPLEXITY = 30
 
 @dataclass(frozen=True)
 class Directions:
-    """The main directions of vectors.
+    """The main directions of vectors."""
 
-    Attributes:
-        places: float32 `[rows, directions]`, where each vector is along them, at most 50.
-        shares: The share of the variance in each, most first.
-    """
-
-    places: np.ndarray
-    shares: list[float]
+    places: np.ndarray  # float32 `[rows, directions]`, where each vector is along them, at most 50
+    shares: list[float]  # the share of the variance in each, most first
 
 
 def main_directions(vectors: np.ndarray) -> Directions | None:
@@ -78,11 +73,7 @@ def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
-    """The maps of a page: that of `chosen` first, and always that of PCA.
-
-    Raises:
-        InputError: The package that `chosen` needs is not installed.
-    """
+    """The maps of a page: that of `chosen` first, and always that of PCA."""
     plane = directions.places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
         plane = np.pad(plane, ((0, 0), (0, 1)))
@@ -93,11 +84,7 @@ def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
 
 
 def check_projection(chosen: str) -> None:
-    """Checks that what computes a map is installed.
-
-    Raises:
-        InputError: It is not.
-    """
+    """Checks that what computes a map is installed; InputError if it is not."""
     if chosen == TSNE:
         _tsne_function()
 

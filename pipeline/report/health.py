@@ -22,19 +22,12 @@ _FEW = 10  # vectors, of which the variance by direction tells nothing
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about the vectors.
+    """One fact about the vectors."""
 
-    Attributes:
-        name: What was looked at.
-        value: What was found, for people.
-        normal: What is normal, in one sentence.
-        healthy: Whether it is.
-    """
-
-    name: str
-    value: str
-    normal: str
-    healthy: bool
+    name: str  # what was looked at
+    value: str  # what was found, for people
+    normal: str  # what is normal, in one sentence
+    healthy: bool  # whether it is
 
 
 def usable_rows(vectors: np.ndarray) -> np.ndarray:
@@ -52,9 +45,6 @@ def health(
 
     Args:
         vectors: float32 `[rows, width]`, all that were sampled.
-        settings: The run's settings of its vectors.
-        directions: The main directions of the usable ones; None if there are too few.
-        repeated: How many of them are of a text that an earlier one has; None if nobody knows.
     """
     usable = vectors[usable_rows(vectors)]
     norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)

@@ -26,28 +26,20 @@ _PLACES = ("id", "start", "stop", "num_tokens_full")
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents of a run, or their windows or chunks, with their vectors.
+    """Documents of a run, or their windows or chunks, with their vectors."""
 
-    Attributes:
-        vectors: float32 `[rows, width]`.
-        ids: The documents' ids.
-        files: The name of the file that holds each row, relative to the output.
-        starts, stops: The code points of windows and chunks; None for whole documents.
-        texts: The beginning of each text; None where the output holds none.
-        full_lengths: Tokens of each document if nothing had been cut; None for pieces.
-        extra: The extra columns, by name.
-        total: Rows in the output, sampled or not.
-    """
-
-    vectors: np.ndarray
-    ids: list[Any]
-    files: list[str]
+    vectors: np.ndarray  # float32 `[rows, width]`
+    ids: list[Any]  # the documents' ids
+    files: list[str]  # the name of the file that holds each row, relative to the output
+    # starts, stops: The code points of windows and chunks; None for whole documents
     starts: list[int] | None = None
     stops: list[int] | None = None
+    # The beginning of each text; None where the output holds none
     texts: list[str | None] | None = None
+    # Tokens of each document if nothing had been cut; None for pieces
     full_lengths: list[int] | None = None
-    extra: dict[str, list[Any]] = field(default_factory=dict)
-    total: int = 0
+    extra: dict[str, list[Any]] = field(default_factory=dict)  # the extra columns, by name
+    total: int = 0  # rows in the output, sampled or not
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,10 +52,6 @@ def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
 
     Returns:
         The sample; None where the run wrote no vectors of texts.
-
-    Raises:
-        InputError: A file is damaged.
-        OSError: A file cannot be read.
     """
     settings = record.vectors
     if settings is None or "sentence" not in settings["granularity"]:

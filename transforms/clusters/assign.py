@@ -1,10 +1,8 @@
 """Assigns the vectors of a run to clusters and writes which cluster each document is in."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +10,6 @@ import xxhash
 
 from bert_embed.clusters.assign import Assigned, Assigner
 from bert_embed.clusters.keep import rank_keys
-from bert_embed.transforms.clusters.centroids import load_centroids
 from bert_embed.transforms.clusters.copies import Copies, sorted_copies
 from bert_embed.transforms.clusters.job import (
     ClusterJob,
@@ -21,46 +18,7 @@ from bert_embed.transforms.clusters.job import (
     VectorRows,
     vector_rows,
 )
-from bert_embed.transforms.records.step import Step
-from bert_embed.transforms.redact import RedactErrors
 from bert_embed.vectors import FINE, NOT_FINITE, ZERO
-
-
-@dataclass
-class AssignClusters(Step):
-    """Assigns VectorFiles to clusters; returns their FileReports.
-
-    Writes a file of `clusters/` for each, and for duplicates copies of the vectors. What an earlier
-    attempt finished is not done again.
-
-    Attributes:
-        job: What to do.
-        centroids: What `ComputeCentroids` returned.
-    """
-
-    job: ClusterJob
-    centroids: beam.PCollection[str]
-
-    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[FileReport]:
-        ready = beam.pvalue.AsSingleton(self.centroids)
-        return files | "Assign" >> beam.ParDo(_Assign(self.job), ready)
-
-
-class _Assign(beam.DoFn):
-    def __init__(self, job: ClusterJob) -> None:
-        self._job = job
-        self._assigner: Assigner | None = None
-
-    def process(self, file: VectorFile, centroids: str) -> Iterator[FileReport]:
-        with RedactErrors("assign"):
-            file = VectorFile(*file)
-            report = FileReport.load(self._job.folder, file.number)
-            if report is None:
-                if self._assigner is None:
-                    found = load_centroids(self._job.folder)
-                    self._assigner = Assigner(found, self._job.reach, self._job.n_nearest)
-                report = assign_file(self._job, file, self._assigner)
-            yield report
 
 
 def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:

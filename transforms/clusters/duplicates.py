@@ -18,17 +18,11 @@ from bert_embed.transforms.clusters.pairs import load_found, range_pairs, ranges
 
 @dataclass(frozen=True)
 class Removal:
-    """What was decided.
+    """What was decided."""
 
-    Attributes:
-        decided: The rows that are removed.
-        pairs: How many different pairs were looked at.
-        searches: How often pairs were searched.
-    """
-
-    decided: Decided
-    pairs: int
-    searches: int
+    decided: Decided  # the rows that are removed
+    pairs: int  # how many different pairs were looked at
+    searches: int  # how often pairs were searched
 
 
 def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal:

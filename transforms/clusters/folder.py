@@ -39,13 +39,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterFolder:
-    """The files of `cluster` or `dedup`.
+    """The files of `cluster` or `dedup`."""
 
-    Attributes:
-        path: The folder, local or remote.
-    """
-
-    path: str
+    path: str  # the folder, local or remote
 
     @property
     def record(self) -> str:

@@ -30,31 +30,18 @@ class VectorFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """What to cluster, and how.
+    """What to cluster, and how."""
 
-    Attributes:
-        source: Output folder of a run.
-        vectors: The run's description of its vectors.
-        output: Folder to write to.
-        rows: Number of vectors.
-        n_clusters: How many clusters to make.
-        seed: Of the sample, the first centroids and `random`.
-        threshold: Least cosine of duplicates; None to make clusters only.
-        which_to_keep: `hard`, `easy` or `random`.
-        n_nearest: In how many clusters, at most, a vector is compared.
-        memory: Bytes of vectors that a step holds at a time, about.
-    """
-
-    source: str
-    vectors: dict[str, Any]
-    output: str
-    rows: int
-    n_clusters: int
-    seed: int = 0
-    threshold: float | None = None
-    which_to_keep: str = WHICH_TO_KEEP[0]
-    n_nearest: int = 1
-    memory: int = 128 << 20
+    source: str  # output folder of a run
+    vectors: dict[str, Any]  # the run's description of its vectors
+    output: str  # folder to write to
+    rows: int  # number of vectors
+    n_clusters: int  # how many clusters to make
+    seed: int = 0  # of the sample, the first centroids and `random`
+    threshold: float | None = None  # least cosine of duplicates; None to make clusters only
+    which_to_keep: str = WHICH_TO_KEEP[0]  # `hard`, `easy` or `random`
+    n_nearest: int = 1  # in how many clusters, at most, a vector is compared
+    memory: int = 128 << 20  # bytes of vectors that a step holds at a time, about
 
     @property
     def folder(self) -> ClusterFolder:
@@ -90,29 +77,17 @@ class ClusterJob:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What became of a file of vectors.
+    """What became of a file of vectors."""
 
-    Attributes:
-        number: Of the file.
-        name: Of the file.
-        rows: Vectors in it.
-        zero: How many are zeros.
-        not_finite: How many hold a number that is not finite, or are missing.
-        inertia: Sum of the distances to the centroids.
-        beyond: Vectors with more clusters within reach than they are compared in.
-        sizes: int64 `[clusters]`, vectors of each cluster.
-        copies: int64 `[segments, clusters]`, copies in each file of copies.
-    """
-
-    number: int
-    name: str
-    rows: int
-    zero: int
-    not_finite: int
-    inertia: float
-    beyond: int
-    sizes: np.ndarray
-    copies: np.ndarray
+    number: int  # of the file
+    name: str  # of the file
+    rows: int  # vectors in it
+    zero: int  # how many are zeros
+    not_finite: int  # how many hold a number that is not finite, or are missing
+    inertia: float  # sum of the distances to the centroids
+    beyond: int  # vectors with more clusters within reach than they are compared in
+    sizes: np.ndarray  # int64 `[clusters]`, vectors of each cluster
+    copies: np.ndarray  # int64 `[segments, clusters]`, copies in each file of copies
 
     @property
     def clustered(self) -> int:
@@ -137,27 +112,16 @@ class FileReport:
 
 @dataclass(frozen=True)
 class VectorRows:
-    """Some rows of a file of vectors.
+    """Some rows of a file of vectors."""
 
-    Attributes:
-        ids: The documents' ids.
-        rows: int64 `[rows]`, their numbers.
-        vectors: float32 `[rows, width]`.
-        conditions: int8 `[rows]`, as `bert_embed.vectors.conditions` gives them.
-    """
-
-    ids: list[Any]
-    rows: np.ndarray
-    vectors: np.ndarray
-    conditions: np.ndarray
+    ids: list[Any]  # the documents' ids
+    rows: np.ndarray  # int64 `[rows]`, their numbers
+    vectors: np.ndarray  # float32 `[rows, width]`
+    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.vectors.conditions` gives them
 
 
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
-    """Reads a file of vectors in batches.
-
-    Raises:
-        InputError: It is not the file that the run wrote.
-    """
+    """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
     first = file.number << _FILE_BITS
     check_pages = not has_reports(job.source)
     with open_vectors(job.source, file.name) as path:
