@@ -359,8 +359,12 @@ def parse_record(data: bytes, path: str) -> RunRecord:
     """
     values = json_object(data, path)
     folder = path.removesuffix(f"/{RUN_FILE}")
-    if isinstance(values.get("command"), str):
-        raise InputError(f"{folder} is the output of `{values['command']}`, not of `embed`")
+    command = values.get("command")
+    if isinstance(command, str):
+        raise InputError(
+            f"{folder} is the output of `{command}`, not of `embed` (the same `{command}` again "
+            "checks it and writes what is missing)"
+        )
     version = values.get("format")
     if type(version) is int and version > FORMAT:
         raise InputError(

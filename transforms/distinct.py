@@ -62,9 +62,9 @@ def distinct(hashes: np.ndarray, bits: int) -> Distinct:
 def joined(several: Iterable[Distinct]) -> Distinct:
     """The different hashes of several, at most 131,072: of more, a smaller sample."""
     listed = list(several)
-    bits = max((each.bits for each in listed), default=0)
-    parts = [each.sampled(bits).hashes for each in listed]
-    found = Distinct(np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bits)
-    while len(found.hashes) > _MOST:
-        found = found.sampled(found.bits + 1)
-    return found
+    bits = max((hashes.bits for hashes in listed), default=0)
+    parts = [hashes.sampled(bits).hashes for hashes in listed]
+    different = Distinct(np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bits)
+    while len(different.hashes) > _MOST:
+        different = different.sampled(different.bits + 1)
+    return different

@@ -58,7 +58,7 @@ class Assigner:
             for at in range(0, len(vectors), rows)
         ]
         cluster, distance, visits, beyond = (
-            np.concatenate(each) for each in zip(*parts, strict=True)
+            np.concatenate(column) for column in zip(*parts, strict=True)
         )
         return Assigned(cluster, distance, visits, beyond)
 
@@ -93,9 +93,9 @@ class Assigner:
         self, products: np.ndarray, cluster: np.ndarray, visits: np.ndarray, beyond: np.ndarray
     ) -> None:
         """Fills `visits` and `beyond` by the distances to the borders with other clusters."""
-        own = np.arange(len(products)), cluster
-        gaps = (products[own][:, None] - products) * self._factors[cluster]
-        gaps[own] = np.inf
+        nearest_centroids = np.arange(len(products)), cluster
+        gaps = (products[nearest_centroids][:, None] - products) * self._factors[cluster]
+        gaps[nearest_centroids] = np.inf
         within = np.count_nonzero(gaps <= self._reach + self._margin, axis=1)
         some = np.flatnonzero(within)
         if not len(some):

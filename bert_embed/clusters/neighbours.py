@@ -49,10 +49,10 @@ def join_pairs(several: Sequence[Pairs]) -> Pairs:
     """All pairs of several."""
     whole, number = np.empty(0, np.int64), np.empty(0)
     rows, others = (
-        [whole, *(getattr(each, name) for each in several)] for name in ("rows", "others")
+        [whole, *(getattr(pairs, name) for pairs in several)] for name in ("rows", "others")
     )
     keys, other_keys, scores = (
-        [number, *(getattr(each, name) for each in several)]
+        [number, *(getattr(pairs, name) for pairs in several)]
         for name in ("keys", "other_keys", "scores")
     )
     return Pairs(*map(np.concatenate, (rows, keys, others, other_keys, scores)))

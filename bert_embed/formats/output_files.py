@@ -55,8 +55,8 @@ def parse_name(name: str) -> OutputName | None:
     >>> parse_name("tokens/../tokens/part-0000003-00001.jsonl") is None
     True
     """
-    found = _FILE.fullmatch(name)
-    return found and OutputName(found[1], int(found[2]), int(found[3]), found[4])
+    match = _FILE.fullmatch(name)
+    return match and OutputName(match[1], int(match[2]), int(match[3]), match[4])
 
 
 def holds_vectors(name: str) -> bool:

@@ -177,8 +177,8 @@ def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> I
     """
     id_type = settings.get("id_type", "string")
     documents = iter(read_units(path, granularity, settings))
-    while some := list(islice(documents, _UNIT_DOCUMENTS)):
-        batch = _unit_rows(some, granularity, id_type)
+    while few := list(islice(documents, _UNIT_DOCUMENTS)):
+        batch = _unit_rows(few, granularity, id_type)
         if len(batch):
             yield batch
 
@@ -302,13 +302,13 @@ def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Ite
 
     with _opened(source) as file:
         lines = _json_lines(file)
-        while some := list(islice(lines, wanted.rows)):
-            vectors = wanted.without_vectors(len(some))
+        while batch := list(islice(lines, wanted.rows)):
+            vectors = wanted.without_vectors(len(batch))
             if wanted.vectors:
-                vectors = wanted.coding.of_lists(some)
+                vectors = wanted.coding.of_lists(batch)
             columns = {
-                name: pa.array([row[name] for row in some], _type_in_json(name, wanted.types))
-                for name in some[0]
+                name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
+                for name in batch[0]
                 if wanted.has(name)
             }
             yield Rows(vectors, pa.table(columns))
@@ -341,20 +341,20 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
     with _opened(source) as file:
         data: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
         records = chain.from_iterable(unframed(iter(lambda: data.read(_BUFFER), b"")))
-        while some := [record.data for record in islice(records, wanted.rows)]:
-            whole = [record for record in some if record is not None]
-            found, readable = decode_records(whole, kinds | numbers)
-            if len(readable) < len(some):
+        while batch := [record.data for record in islice(records, wanted.rows)]:
+            whole = [record for record in batch if record is not None]
+            features, readable = decode_records(whole, kinds | numbers)
+            if len(readable) < len(batch):
                 raise InputError("a record's checksum differs, or it is not a tf.train.Example")
-            values = found["embedding"].values
+            values = features["embedding"].values
             if not floats:
                 stored = stored_type(coding.dtype).newbyteorder("<")
                 values = np.frombuffer(b"".join(values.tolist()), stored)
-            scale = found["scale"].values if len(found["scale"].values) else None
-            vectors = coding.vectors(values, scale, np.ones(len(some), bool))
+            scale = features["scale"].values if len(features["scale"].values) else None
+            vectors = coding.vectors(values, scale, np.ones(len(batch), bool))
             columns = {}
             for feature, kind in kinds.items():
-                column = found[feature].values
+                column = features[feature].values
                 if len(column) and kind is int:
                     columns[feature] = pa.array(column, pa.int32())
                 elif len(column):

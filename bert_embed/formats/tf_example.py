@@ -234,10 +234,10 @@ class Column:
 
     def first(self, default: Any) -> np.ndarray:
         """Returns the first value of each record, `default` where it has none."""
-        found = np.full(len(self.splits) - 1, default, self.values.dtype)
+        values = np.full(len(self.splits) - 1, default, self.values.dtype)
         has = self.counts > 0
-        found[has] = self.values[self.splits[:-1][has]]
-        return found
+        values[has] = self.values[self.splits[:-1][has]]
+        return values
 
 
 def decode_records(
@@ -253,12 +253,12 @@ def decode_records(
         The columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
     """
     readable = np.arange(len(records))
-    found = _parsed(records, kinds)
-    if found is None:
+    columns = _parsed(records, kinds)
+    if columns is None:
         readable = np.array(_readable(records, 0, kinds), np.int64)
-        found = _parsed([records[row] for row in readable.tolist()], kinds)
-        assert found is not None
-    return found, readable
+        columns = _parsed([records[row] for row in readable.tolist()], kinds)
+        assert columns is not None
+    return columns, readable
 
 
 def decode_with_ids(
@@ -296,12 +296,12 @@ def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Co
         for name, kind in kinds.items()
     }
     try:
-        found = tf.io.parse_example(tf.constant(list(records), tf.string), features)
+        parsed = tf.io.parse_example(tf.constant(list(records), tf.string), features)
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes
         return None
     return {
         name: Column(ragged.values.numpy(), ragged.row_splits.numpy())
-        for name, ragged in found.items()
+        for name, ragged in parsed.items()
     }
 
 

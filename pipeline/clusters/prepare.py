@@ -87,13 +87,13 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     return ClusterRun(options, job, files, source, _fingerprint(job, source))
 
 
-def _read_source(given: str, folder: str) -> RunRecord:
+def _read_source(embeddings: str, folder: str) -> RunRecord:
     record = read_run(folder)
     if record is None:
-        raise UsageError(f"{given} is not the output of a run: it holds no {RUN_FILE}")
+        raise UsageError(f"{embeddings} is not the output of a run: it holds no {RUN_FILE}")
     if not record.is_done:
         raise UsageError(
-            f"{given}: the run is not complete (status {record.status}); run its command again"
+            f"{embeddings}: the run is not complete (status {record.status}); run its command again"
         )
     return record
 

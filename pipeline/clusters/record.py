@@ -30,12 +30,12 @@ def record_of_output(run: ClusterRun) -> ClusterRecord | None:
         raise UsageError(f"{error}; choose another folder as OUT") from error
 
 
-def is_done(run: ClusterRun, found: ClusterRecord) -> bool:
+def is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
     """Whether this job is complete, and its files are as many and as large as it wrote."""
-    if found.run != run.fingerprint or not found.is_done:
+    if earlier.run != run.fingerprint or not earlier.is_done:
         return False
-    there = {kind: WrittenFiles(**sizes) for kind, sizes in run.job.folder.written().items()}
-    return there == found.written
+    present = {kind: WrittenFiles(**sizes) for kind, sizes in run.job.folder.written().items()}
+    return present == earlier.written
 
 
 def start(run: ClusterRun) -> ClusterRecord:
@@ -45,31 +45,31 @@ def start(run: ClusterRun) -> ClusterRecord:
         The record: `status` is `done` if the job is complete already, else `running`.
     """
     folder = run.job.folder
-    found = record_of_output(run)
-    if found is not None and found.run != run.fingerprint:
+    earlier = record_of_output(run)
+    if earlier is not None and earlier.run != run.fingerprint:
         if not run.options.overwrite:
             raise UsageError(
-                f"{run.options.output} holds another {found.command} (status "
-                f"{found.status}); choose another folder, or --overwrite to remove it"
+                f"{run.options.output} holds another {earlier.command} (status "
+                f"{earlier.status}); choose another folder, or --overwrite to remove it"
             )
         folder.remove_all()
-        found = None
-    if found is None:
+        earlier = None
+    if earlier is None:
         if stray := folder.other_file():
             raise UsageError(
                 f"{run.options.output} holds {stray} but no record of cluster or dedup; "
                 "choose an empty folder as OUT"
             )
-    elif is_done(run, found):
+    elif is_done(run, earlier):
         folder.remove_work()
-        return found
+        return earlier
     folder.prepare()
     record = first_record(run)
-    if found is None:
+    if earlier is None:
         if not create_exclusive(folder.record, record.to_json()):
             return start(run)  # another job was first: check what it wrote
         return record
-    record = replace(record, job=found.job)
+    record = replace(record, job=earlier.job)
     write_bytes(folder.record, record.to_json())
     return record
 

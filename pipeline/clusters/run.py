@@ -71,8 +71,8 @@ def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
         say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
         return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a runner raises
-        found = read_cluster_record(run.job.folder)
-        if found is None or not records.is_done(run, found):
+        written = read_cluster_record(run.job.folder)
+        if written is None or not records.is_done(run, written):
             return _report_failure(run, record, error)
         # The runner lost the connection to a job that wrote its whole output.
     return _report(run, read_cluster_record(run.job.folder) or record, started=True)
@@ -97,17 +97,17 @@ def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
     work = partial(build_clusters, run=run, record=record)
-    given = pipeline_options(job, flags.words)
+    beam_options = pipeline_options(job, flags.words)
     wait = not flags["no_wait_until_finish"]
     if job.is_portable:
         note = partial(_note_job, run, record)
-        run_on_job_server(given, work, PortableJob.of(job, flags), note, wait)
+        run_on_job_server(beam_options, work, PortableJob.of(job, flags), note, wait)
     elif job.is_dataflow:
-        pipeline = beam.Pipeline(options=given)
+        pipeline = beam.Pipeline(options=beam_options)
         work(pipeline)
         run_on_dataflow(pipeline, flags)
     else:
-        run_pipeline(given, work)
+        run_pipeline(beam_options, work)
 
 
 def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:

@@ -42,7 +42,7 @@ def clusters(places: np.ndarray) -> np.ndarray:
 
 def unread_scripts(unknown: Unknown) -> list[str]:
     """The scripts whose words a run's model mostly does not know."""
-    shares = [unknown.share, *(each.share for each in unknown.files)]
+    shares = [unknown.share, *(file.share for file in unknown.files)]
     least = _OFTEN * sum(unknown.scripts.values())
     return [
         name
@@ -68,18 +68,18 @@ def describe(
     """
     words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
     everywhere = Counter(word for some in words for word in some)
-    found = []
+    rows = []
     for number in range(int(of.max(initial=-1)) + 1):
-        own = np.flatnonzero(of == number)
-        [middle] = unit(places[own].mean(axis=0, keepdims=True))
-        near = own[np.argsort(-cosines(places[own], middle), kind="stable")[:_CENTRAL]]
-        row: dict[str, Any] = {"size": len(own), "central": near.tolist()}
+        members = np.flatnonzero(of == number)
+        [middle] = unit(places[members].mean(axis=0, keepdims=True))
+        near = members[np.argsort(-cosines(places[members], middle), kind="stable")[:_CENTRAL]]
+        row: dict[str, Any] = {"size": len(members), "central": near.tolist()}
         if texts is not None:
-            counts = Counter(word for at in own.tolist() for word in words[at])
-            row["words"] = _telling(counts, len(own), everywhere, len(places))
-            row["unread"] = _script_of_most([texts[at] or "" for at in own.tolist()], unread)
-        found.append(row)
-    return found
+            counts = Counter(word for at in members.tolist() for word in words[at])
+            row["words"] = _telling(counts, len(members), everywhere, len(places))
+            row["unread"] = _script_of_most([texts[at] or "" for at in members.tolist()], unread)
+        rows.append(row)
+    return rows
 
 
 def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | None:

@@ -130,7 +130,7 @@ def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, An
         texts = shown.texts_of(sample, record)
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "vectors": health(sample.vectors, record.settings, directions, _repeated(sample, record)),
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
@@ -138,9 +138,9 @@ def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, An
         "neighbours": _neighbours(sample, usable),
     }
     if directions is not None:
-        own = None if texts is None else [texts[at] for at in usable.tolist()]
-        found |= _map(directions, own, record, shown)
-    return found
+        usable_texts = None if texts is None else [texts[at] for at in usable.tolist()]
+        content |= _map(directions, usable_texts, record, shown)
+    return content
 
 
 def _repeated(sample: Sample, record: RunRecord) -> int | None:
@@ -198,7 +198,7 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     scaled = unit(vectors)
     numbers: dict[Any, int] = {}
     ids = np.array([numbers.setdefault(sample.ids[at], at) for at in usable.tolist()])
-    found = []
+    neighbours = []
     for row in spread(len(usable), _ASKED):
         scores = scaled @ scaled[row]
         scores[ids == ids[row]] = -np.inf
@@ -212,8 +212,8 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
                 hits.append(at)
         near = [[at, round(float(scores[at]), 4)] for at in hits]
         if near:
-            found.append({"row": row, "near": near, "equal": int(equal.sum())})
-    return found
+            neighbours.append({"row": row, "near": near, "equal": int(equal.sum())})
+    return neighbours
 
 
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def health(
         findings.append(_directions(directions, len(usable)))
     return {
         "rows": len(vectors),
-        "findings": [vars(each) for each in findings],
+        "findings": [vars(finding) for finding in findings],
         "norms": histogram(norms[:0] if _are_one(norms) else norms),
         "cosines": histogram(cosines),
         "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
@@ -108,7 +108,7 @@ def _broken(bad: int, zero: int) -> Finding:
 
 
 def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
-    low, middle, high = (float(each) for each in np.quantile(norms, (0, 0.5, 1)))
+    low, middle, high = (float(norm) for norm in np.quantile(norms, (0, 0.5, 1)))
     binary = settings["output_dtype"] == "ubinary"
     # Several layers side by side, each of length 1, are longer.
     unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary

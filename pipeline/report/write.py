@@ -71,7 +71,7 @@ def report_after_run(
 
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
-    rows = max((each.rows for each in record.numbers.written.values()), default=0)
+    rows = max((kind.rows for kind in record.numbers.written.values()), default=0)
     try:
         if started or not folder.has_page:
             if rows > _MANY and not is_remote(folder.path):

@@ -38,16 +38,16 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
     path = job.folder.clusters(file.name)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
-    found = table["cluster"].to_numpy()
+    cluster = table["cluster"].to_numpy()
     report = FileReport(
         number=file.number,
         name=file.name,
-        rows=len(found),
+        rows=len(cluster),
         zero=columns.zero,
         not_finite=columns.not_finite,
         inertia=inertia,
         beyond=beyond,
-        sizes=np.bincount(found[found >= 0], minlength=clusters),
+        sizes=np.bincount(cluster[cluster >= 0], minlength=clusters),
         copies=copies.finish(),
     )
     report.save(job.folder)
@@ -124,7 +124,7 @@ class _CopyWriter:
 
     def _write(self) -> None:
         names = ("rows", "keys", "vectors", "clusters")
-        columns = [np.concatenate([getattr(each, name) for each in self._held]) for name in names]
+        columns = [np.concatenate([getattr(batch, name) for batch in self._held]) for name in names]
         copies = Copies(*columns)
         folder = self._job.folder
         path = folder.copies(self._file.number, len(self._counts))

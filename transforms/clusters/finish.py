@@ -117,7 +117,7 @@ def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) ->
 
 def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
-    totals = {name: sum(getattr(each, name) for each in reports) for name in summed}
+    totals = {name: sum(getattr(report, name) for report in reports) for name in summed}
     clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
     return ClusterCounts(
         vectors=totals["rows"],

@@ -96,7 +96,9 @@ class FileReport:
 
     def save(self, folder: ClusterFolder) -> None:
         """Writes it, which says that the file is assigned."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        values: dict[str, Any] = {
+            column.name: getattr(self, column.name) for column in fields(self)
+        }
         folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
 
     @classmethod

@@ -43,7 +43,7 @@ def range_pairs(
 ) -> Found:
     """The pairs of each cluster of a range."""
     assert job.threshold is not None
-    found = [
+    of_clusters = [
         find_pairs(
             tiles.count,
             tiles.tile,
@@ -53,8 +53,10 @@ def range_pairs(
         )
         for tiles in cluster_tiles(job, some)
     ]
-    full = [np.empty(0, np.int64), *(each.full for each in found)]
-    return Found(join_pairs([each.pairs for each in found]), np.unique(np.concatenate(full)))
+    full = [np.empty(0, np.int64), *(pairs.full for pairs in of_clusters)]
+    return Found(
+        join_pairs([pairs.pairs for pairs in of_clusters]), np.unique(np.concatenate(full))
+    )
 
 
 def load_found(folder: ClusterFolder, number: int) -> Found:
