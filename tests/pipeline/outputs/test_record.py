@@ -44,8 +44,8 @@ def change(folder, keys, value):
     [
         (
             CLUSTERED,
-            "{output} is the output of `dedup`, not of `embed` (the same `dedup` again checks it and "
-            "writes what is missing)",
+            "{output} is the output of `dedup`, not of `embed` (the same `dedup` again checks it "
+            "and writes what is missing)",
         ),
         (
             whole_record({}, format=3),
