@@ -38,8 +38,7 @@ def run_search(given: argparse.Namespace) -> int:
     if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
         raise UsageError(f"{given.query} is a run's output: give a query behind it, in quotes")
     folders = output_folders(given.folders)
-    trusted = bool(given.allow_untrusted_model)
-    hits_of_queries = search(folders, queries, given.k, given.model, given.prompt, trusted)
+    hits_of_queries = search(folders, queries, given.k, given.model, given.prompt)
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
         if given.json:
             say(_json(query, hits))
@@ -131,7 +130,6 @@ def search(
     k: int,
     model: str | None = None,
     prompt: str | None = None,
-    allow_untrusted: bool = False,
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
@@ -140,7 +138,7 @@ def search(
     A note says where a run is not complete, or why no texts are shown.
     """
     named = [folders] if isinstance(folders, str) else folders
-    outputs = [_opened(folder, model, allow_untrusted) for folder in named]
+    outputs = [_opened(folder, model) for folder in named]
     _check_comparable(outputs)
     vectors: dict[tuple[int, bool], np.ndarray] = {}
     of_output = []
@@ -230,7 +228,7 @@ def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
     ]
 
 
-def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
+def _opened(folder: str, model: str | None) -> _Output:
     """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
         record = read_run(folder)
@@ -240,7 +238,7 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
         settings = granular_settings(folder, "sentence")
         place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=_query_precision(settings), device="cpu")
-        bundle = resolve_model(place, allow_untrusted, needed)
+        bundle = resolve_model(place, needed)
     if bundle.fingerprint != settings["model"]:
         raise UsageError(
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "
