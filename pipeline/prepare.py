@@ -7,7 +7,7 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.outputs.disk import Sizes, check_output
+from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.progress.metrics_file import check_metrics_file
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
 from bert_embed.pipeline.resolve.earlier import check_formats, earlier_outputs
@@ -29,7 +29,7 @@ from bert_embed.pipeline.resolve.sizes import (
 )
 from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
 from bert_embed.pipeline.resolve.tables import TableInput, find_input
-from bert_embed.pipeline.run import Documents, EmbedRun
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
@@ -79,10 +79,7 @@ def prepare(options: Options) -> EmbedRun:
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            # So many bytes even if every text were empty.
-            least = estimated_sizes(run.documents.certain, 0, options, widths, tokens=0)
-            note = check_output(run, Sizes(output_bytes, least[0]), Sizes(example_bytes, least[1]))
-            run = replace(run, disk_note=note)
+            run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
         return run
 
 
@@ -193,7 +190,7 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         columns=source.columns,
         part_docs=options.block_docs or part_docs(widths),
         input_bytes=total,
-        documents=Documents(table.rows, table.rows)
+        estimated_documents=table.rows
         if table
         else count_documents(source.files, options.limit),
         table=table,
