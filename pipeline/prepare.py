@@ -177,7 +177,7 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         text_column=options.text_column or "text",
         whole_files=whole,
     )
-    table = source.table.dealt(request.block_bytes) if source.table else None
+    table = source.table.request.divided(request.block_bytes) if source.table else None
     return EmbedRun(
         options=options,
         job=job,
@@ -190,11 +190,9 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         columns=source.columns,
         part_docs=options.block_docs or part_docs(widths),
         input_bytes=total,
-        estimated_documents=table.rows
-        if table
-        else count_documents(source.files, options.limit),
+        estimated_documents=table.rows if table else count_documents(source.files, options.limit),
         table=table,
-        query_rows=source.table.kept if source.table else None,
+        query_rows=source.table.query_rows if source.table else None,
         suffixes=source.listing.suffixes,
         text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
         skipped_files=source.listing.skipped,

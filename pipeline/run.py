@@ -11,7 +11,7 @@ from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.bigquery.table_load import TableLoad
+from bert_embed.transforms.bigquery.tables import TableLoad
 from bert_embed.transforms.distinct import sample_bits
 from bert_embed.transforms.examples.check import ExampleReading
 from bert_embed.transforms.examples.settings import ExampleSettings

@@ -109,12 +109,6 @@ def _type(name: str, kind: pa.DataType) -> str:
     raise InputError(f"column {name}: BigQuery has no column for values of type {kind}")
 
 
-def with_modes(fields: Sequence[Field], there: Sequence[Field]) -> list[Field]:
-    """Our fields with the modes of the columns that are `there`, which may allow nulls."""
-    modes = {each["name"].lower(): _mode(each) for each in there}
-    return [each | {"mode": modes.get(each["name"].lower(), each["mode"])} for each in fields]
-
-
 def mismatch(fields: Sequence[Field], there: Sequence[Field]) -> str | None:
     """Why rows of our fields cannot go into a table with those that are `there`, or None.
 
