@@ -38,7 +38,7 @@ from bert_embed.transforms.records.report import BlockReport, ReconcileError
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.write.writer import WriteBlocks
+from bert_embed.transforms.write.writer import WriteParts, write_vectors
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def build(
     """
     handler = handler or model_handler(run)
     read = job_input(pipeline, run)
-    write = WriteBlocks(
+    write = write_vectors(
         run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
     )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
@@ -107,10 +107,10 @@ class EmbedToFiles(Step):
     """
 
     embed: EmbedBlocks
-    write: WriteBlocks
+    write: WriteParts
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
-        return blocks | "Infer" >> self.embed | "Write" >> self.write
+        return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
 
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:

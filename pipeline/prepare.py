@@ -10,7 +10,7 @@ from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.progress.metrics_file import check_metrics_file
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
-from bert_embed.pipeline.resolve.earlier import check_formats, earlier_outputs
+from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
     are_examples,
     example_settings,
@@ -119,13 +119,11 @@ class _Source:
 def _source(options: Options, output: str) -> _Source:
     table = find_input(options, output)
     if table is not None:
-        check_formats(options, {table.file.format})
         return _Source([table.file], [table.file], table.request.columns, table)
     whole = options.document == "file"
     listing = list_input(options.input, options.input_format, output, whole_files=whole)
     listed = listing.files
     formats = {file.format for file in listed}
-    check_formats(options, formats)
     if whole and WHOLE_FILES not in formats:
         raise UsageError("--document file is for text files, and --input names none")
     files = files_to_read(listed, options.text_column or "text", options.limit)

@@ -11,7 +11,6 @@ from bert_embed.rows.documents import Documents, UnitTexts, wordpiece_words
 from bert_embed.rows.windows import (
     Windows,
     build_windows,
-    default_stride,
     widest_context,
     window_rows,
 )
@@ -146,10 +145,8 @@ def _in_windows(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> t
         windows = chunks
         rows = window_rows(*texts, windows, *special, prompt)
     else:
-        stride = spec.stride
-        if stride is None:
-            stride = default_stride(spec.max_seq_length, prompt)
-        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
+        assert spec.stride is not None  # `fit_texts` sets the default
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, spec.stride, prompt)
     num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
     layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
     if chunks is not None and spec.pools_late:

@@ -292,7 +292,8 @@ def _path(table: dict[str, str]) -> str:
 
 def _with_facts(body: bytes, changed: dict[str, int]) -> bytes:
     table = json.loads(body)
-    if (change := changed.get(_path(table["tableReference"]))) is not None:
+    name = table.get("tableReference")  # of the table itself, not of its rows
+    if name is not None and (change := changed.get(_path(name))) is not None:
         table["lastModifiedTime"] = str(max(change, int(table.get("lastModifiedTime") or 0)))
     if not int(table.get("numBytes") or 0):
         table["numBytes"] = str(int(table.get("numRows") or 0) * _ROW_BYTES)
