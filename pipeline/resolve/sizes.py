@@ -30,12 +30,11 @@ _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide the output is.
+    """How wide the output is, in numbers.
 
     Attributes:
-        document: Numbers in the vectors of a document.
-        token: Numbers in the vectors of each of its tokens, or words.
-        held: Numbers of each token that are computed, and so held in memory.
+        document, token: In the vectors of a document, and of each of its tokens, or words.
+        held: Of each token that are computed, and so held in memory.
         step: Tokens of a text for each of its vectors; 0: a document has one.
     """
 
