@@ -93,13 +93,13 @@ def table_name(text: str, flag: str) -> TableName:
     >>> table_name("my-project:texts.news$20260131", "--output_table").destination
     'my-project.texts.news$20260131'
     """
-    found = _NAME.fullmatch(text.removeprefix(SCHEME))
-    if found is None:
+    match = _NAME.fullmatch(text.removeprefix(SCHEME))
+    if match is None:
         raise InputError(
             f"{flag} {text!r} is not a table: write project:dataset.table, letters, digits and _ "
             "only (a project and a table may hold dashes)"
         )
-    return TableName(*(part or "" for part in found.groups()))
+    return TableName(*(part or "" for part in match.groups()))
 
 
 def looks_like_table(text: str) -> bool:

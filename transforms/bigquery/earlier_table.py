@@ -72,10 +72,10 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
     ({'dim': 3}, None)
     """
     try:
-        found = json.loads(description or "")
+        described = json.loads(description or "")
     except ValueError:
         return None
-    return found.get(METADATA_KEY) if isinstance(found, dict) else None
+    return described.get(METADATA_KEY) if isinstance(described, dict) else None
 
 
 def table_streams(name: str) -> list[str]:

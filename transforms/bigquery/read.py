@@ -312,7 +312,7 @@ def row_blocks(
 def _sorted(rows: pa.Table, request: TableRequest) -> pa.Table:
     """Sorts rows by id, those without one first; rows of one id by all columns that are read."""
     ids = rows[request.columns.id].cast(pa.string()).to_pylist()
-    keys: list[Any] = [(each is not None, each or "") for each in ids]
+    keys: list[Any] = [(name is not None, name or "") for name in ids]
     if len(set(keys)) < len(keys):
         contents = map(_as_json, rows.to_pylist())
         keys = [(*key, content) for key, content in zip(keys, contents, strict=True)]

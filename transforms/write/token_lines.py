@@ -67,6 +67,6 @@ def _rounded(vectors: np.ndarray, dtype: str) -> np.ndarray:
     NumPy multiplies, rounds and divides; a float32 times a million is exact in float64, so that
     every number is rounded to the right side.
     """
-    kept = stored(vectors, dtype)
-    numbers = restored(kept.values, kept.scale, dtype, vectors.shape[1])
+    coded = stored(vectors, dtype)
+    numbers = restored(coded.values, coded.scale, dtype, vectors.shape[1])
     return np.round(numbers.astype(np.float64), _DECIMALS)
