@@ -22,10 +22,9 @@ from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.results import granular_settings, read_run
-from bert_embed.run_record import RunRecord
+from bert_embed.run_record import RunRecord, run_folders
 from bert_embed.specs import VectorSpec
-from bert_embed.storage.files import absolute, join, list_files, read_bytes
-from bert_embed.storage.globs import is_glob
+from bert_embed.storage.files import absolute, read_bytes
 from bert_embed.storage.plurals import counted
 from bert_embed.vectors import unit
 
@@ -70,22 +69,16 @@ def output_folders(named: Sequence[str]) -> list[str]:
     for name in named:
         path = name.rstrip("/") or name
         with usage_errors():
-            outputs, glob = [path], is_glob(path) and not os.path.exists(path)
-            if glob or read_bytes(absolute(join(path, RUN_FILE))) is None:
-                pattern = path if glob else join(path, "*")
-                below = list_files(absolute(join(pattern, RUN_FILE)))
-                outputs = [file.path.rpartition("/")[0] for file in below] or outputs
-                if not below and len(named) > 1 and not os.path.isdir(path):
-                    raise UsageError(
-                        f"{name} is not the output of a run; the query comes last, in quotes"
-                    )
-        for output in outputs:
+            outputs = run_folders(path)
+        if not outputs and len(named) > 1 and not os.path.isdir(path):
+            raise UsageError(f"{name} is not the output of a run; the query comes last, in quotes")
+        for output in outputs or [path]:
             folders.setdefault(absolute(output), output)
     return list(folders.values())
 
 
 def read_queries(path: str) -> list[str]:
-    """The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
+    r"""The lines of a file, which end with `\n` or `\r\n`; blank ones are skipped with a note."""
     with usage_errors():
         data = read_bytes(absolute(path))
     try:
