@@ -104,9 +104,11 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
 ):
     output = tmp_path / "out"
     flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *RUNNERS["processes"]]
-    job = Hold(tmp_path / "hold", 5).start("embed", *flags)
+    hold = Hold(tmp_path / "hold", 5)
+    job = hold.start("embed", *flags)
     worker = next(each for each in descendants(job.pid) if WORKER in command_line(each))
     os.kill(worker, signal.SIGKILL)
+    hold.go()
     _, errors = job.communicate(timeout=120)
     assert job.returncode == 1
     assert "a worker process died" in errors
