@@ -4,13 +4,15 @@ Nothing else knows the keys of the file, which docs/run_record.md lists.
 """
 
 import datetime
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar
 
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import join, read_bytes, write_bytes
+from bert_embed.storage.files import absolute, join, list_files, read_bytes, write_bytes
+from bert_embed.storage.globs import is_glob
 from bert_embed.typed_json import from_json, json_bytes, json_object, to_json
 
 FORMAT = 2  # rises when a key gets another meaning
@@ -489,6 +491,15 @@ def read_record(folder: str) -> RunRecord | None:
     path = join(folder, RUN_FILE)
     data = read_bytes(path)
     return None if data is None else parse_record(data, path)
+
+
+def run_folders(path: str) -> list[str]:
+    """The folder itself if it holds a run; else the folders with one that match it, or below it."""
+    by_glob = is_glob(path) and not os.path.exists(path)
+    if not by_glob and read_bytes(absolute(join(path, RUN_FILE))) is not None:
+        return [path]
+    records = list_files(absolute(join(path if by_glob else join(path, "*"), RUN_FILE)))
+    return [file.path.rpartition("/")[0] for file in records]
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:

@@ -22,10 +22,9 @@ from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.results import granular_settings, read_run
-from bert_embed.run_record import RunRecord
+from bert_embed.run_record import RunRecord, run_folders
 from bert_embed.specs import VectorSpec
-from bert_embed.storage.files import absolute, is_remote, join, list_files, open_raw, read_bytes
-from bert_embed.storage.globs import is_glob
+from bert_embed.storage.files import absolute, is_remote, join, open_raw, read_bytes
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
@@ -90,18 +89,13 @@ def output_folders(named: Sequence[str]) -> list[str]:
     for name in named:
         path = name.rstrip("/") or name
         with usage_errors():
-            found, glob = [path], is_glob(path) and not os.path.exists(path)
-            if glob or read_bytes(absolute(join(path, RUN_FILE))) is None:
-                pattern = path if glob else join(path, "*")
-                below = list_files(absolute(join(pattern, RUN_FILE)))
-                found = [file.path.rpartition("/")[0] for file in below] or found
-                if not below and len(named) > 1 and not os.path.isdir(path):
-                    raise UsageError(
-                        f"--embeddings {name} is not the output of a run; the query comes last, in "
-                        "quotes"
-                    )
-        for each in found:
-            folders.setdefault(absolute(each), each)
+            found = run_folders(path)
+        if not found and len(named) > 1 and not os.path.isdir(path):
+            raise UsageError(
+                f"--embeddings {name} is not the output of a run; the query comes last, in quotes"
+            )
+        for folder in found or [path]:
+            folders.setdefault(absolute(folder), folder)
     return list(folders.values())
 
 

@@ -12,7 +12,7 @@ from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.nearest import nearest
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.records import whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24
@@ -35,7 +35,7 @@ def write_output(folder, dtype, output_format):
             text_hash=np.zeros(ROWS, np.int64),
             vectors=vectors,
         )
-        report = write_block(block, str(folder), "run", output_format, settings)
+        report = write_vectors(str(folder), "run", output_format, settings).write(block)
         written["bytes"] += sum(file.bytes for file in report.files.values())
     record = whole_record(settings, FILES * ROWS, written={"embeddings": written})
     (folder / "run.json").write_text(json.dumps(record))

@@ -14,7 +14,7 @@ from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.command import embed, record, sentence_files
 from tests.support.rounding import MINILM, relative_error
 
@@ -57,7 +57,7 @@ def rewrite(embedded, output_format, **changes):
         path.unlink()
     run = record(embedded)
     run["vectors"] |= changes
-    report = write_block(block, str(embedded), run["run"], output_format, run["vectors"])
+    report = write_vectors(str(embedded), run["run"], output_format, run["vectors"]).write(block)
     ((_, file),) = report.files.items()
     run["written"] = {"windows": {"files": 1, "bytes": file.bytes, "rows": file.rows}}
     (embedded / "run.json").write_text(json.dumps(run))
