@@ -1,0 +1,68 @@
+"""Models with Unigram or byte-level BPE: whole runs, from a folder of the model to vectors."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from tests.support.command import embed, record, rows, vectors
+from tests.support.models.architectures import write_architecture
+
+TEXTS = ("The bank, of the river!", "北京大学", "</s> Straße \U0001f389", "two  spaces. Is it?")
+
+
+@pytest.fixture(scope="module", params=["xlm-roberta", "roberta"])
+def model(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    write_architecture(folder, request.param)
+    return str(folder)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.jsonl"
+    lines = [json.dumps({"id": str(row), "text": text}) for row, text in enumerate(TEXTS)]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_run_gives_the_vectors_of_the_encoder(tmp_path, model, source):
+    assert embed(tmp_path / "out", model, source, prompt="query: ") == 0
+    wanted = bert_embed.load(model).encode(TEXTS, prompt="query: ")
+    np.testing.assert_allclose(vectors(tmp_path / "out"), wanted, atol=1e-5)
+    assert record(tmp_path / "out")["counts"]["embedded"] == len(TEXTS)
+
+
+def test_words_and_tokens_name_the_characters_they_are_from(tmp_path, model, source):
+    assert embed(tmp_path / "out", model, source, granularity="word,token") == 0
+    (words,) = tmp_path.glob("out/words/part-*.parquet")
+    found = [[word["word"] for word in row] for row in pq.read_table(words)["words"].to_pylist()]
+    assert found[0] == ["The", "bank", ",", "of", "the", "river", "!"]
+    assert found[1] == list("北京大学")
+    assert [word for row in found for word in row if word != word.strip()] == []
+    (tokens,) = tmp_path.glob("out/tokens/part-*.parquet")
+    spans = [
+        (token["start"], token["stop"])
+        for token in pq.read_table(tokens)["tokens"].to_pylist()[0]
+        if token["start"] is not None and token["start"] >= 0
+    ]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(TEXTS[0])
+
+
+def test_chunks_are_sentences_of_the_text(tmp_path, model, source):
+    assert embed(tmp_path / "out", model, source, chunk="sentence") == 0
+    found = rows(tmp_path / "out")
+    chunks = zip(found["id"], found["start"], found["stop"], strict=True)
+    last = [TEXTS[3][start:stop] for row, start, stop in chunks if row == "3"]
+    assert last == ["two  spaces.", "Is it?"]
+
+
+def test_kept_examples_give_the_same_vectors(tmp_path, model, source):
+    kept = {"tfrecord_output": tmp_path / "examples"}
+    assert embed(tmp_path / "out", model, source, **kept) == 0
+    again = {"input_format": "tfrecord"}
+    assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
+    assert np.array_equal(vectors(tmp_path / "out"), vectors(tmp_path / "again"))
