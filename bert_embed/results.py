@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
-from bert_embed.bundle.gcs_models import download, list_folder, store_errors
 from bert_embed.formats.output_files import (
     KINDS,
     REPORT_FOLDER,
@@ -37,6 +36,7 @@ from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, names_in, read_bytes
 from bert_embed.storage.gcs import SCHEME
+from bert_embed.storage.gcs_copies import download, list_folder, store_errors
 from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 

@@ -92,7 +92,6 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
         run.text_spec,
         run.options.batch_tokens,
         model_threads(run.job),
-        run.bundle.trusted,
         run.job.precision,
         run.job.device,
         run.options.inference_timeout,

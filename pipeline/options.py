@@ -207,11 +207,6 @@ class Options:
         "minilm",
         kind=PLACE,
     )
-    allow_untrusted_model: bool = switch(
-        MODEL,
-        "load a SavedModel whatever its graph does: like running a program of its author",
-        False,
-    )
     granularity: tuple[str, ...] = flag(
         MODEL,
         f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)} (examples "

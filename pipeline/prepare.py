@@ -36,7 +36,7 @@ from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.pipeline.runners.worker_model import check_examples, check_precision, engine_of
+from bert_embed.pipeline.runners.worker_model import check_computing, check_examples, engine_of
 from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
@@ -75,7 +75,7 @@ def prepare(options: Options) -> EmbedRun:
             options,
             widths,
         )
-        engine = engine_of(job, run.bundle) if run.kind != EXAMPLES else None
+        engine = engine_of(job) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
@@ -154,8 +154,8 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
             raise
         source, unchecked = _Source([], [], named_columns(options)), str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
-    bundle = resolve_model(options.model, options.allow_untrusted_model)
-    check_precision(job, bundle)
+    bundle = resolve_model(options.model)
+    check_computing(job)
     if source.examples:
         check_examples(job)
     vector_spec = resolve_vector_spec(options, bundle)

@@ -36,6 +36,12 @@ ELSEWHERE = {
     ),
     ("README.md", "import bert_embed"): "test_the_python_of_a_page_gives_these_shapes",
     ("docs/beam.md", "python -m examples.embed_stream"): "tests/test_embed_stream.py",
+    ("docs/beam.md", "import json\n\nimport apache_beam as beam\nfrom apache_beam.opt"): (
+        "tests/transforms/adapters/test_recipes.py"
+    ),
+    ("docs/beam.md", "import apache_beam as beam\nimport pyarrow"): (
+        "tests/transforms/adapters/test_recipes.py"
+    ),
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
     ("docs/dataflow.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/dataflow.md", "cp deploy"): "tests/pipeline/runners/test_dataflow_deploy.py",

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from bert_embed.formats.tfrecord import FOOTER, HEADER, frame
-from bert_embed.quiet import quiet_start
 from bert_embed.ragged import splits_of
 
 _LENGTH_DELIMITED = 0x0A  # field 1 of that wire type, with which every level begins
@@ -302,8 +301,7 @@ def _readable(records: Sequence[bytes], start: int, kinds: Mapping[str, type]) -
 
 
 def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Column] | None:
-    with quiet_start():
-        import tensorflow as tf
+    import tensorflow as tf
 
     types = {int: tf.int64, float: tf.float32, bytes: tf.string}
     features = {

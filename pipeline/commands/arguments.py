@@ -32,7 +32,6 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", help="where the model is, if it was moved")
     parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each query")
-    add_flag(parser, "allow_untrusted_model")
     given = parser.parse_intermixed_args(arguments)
     words = list(given.words)
     alone = given.query is not None or given.queries is not None

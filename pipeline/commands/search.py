@@ -48,8 +48,7 @@ def run_search(given: argparse.Namespace) -> int:
             f"--query {given.query} is a run's output: give a query behind it, in quotes"
         )
     folders = output_folders(given.embeddings)
-    trusted = bool(given.allow_untrusted_model)
-    found = search(folders, queries, given.k, given.model, given.prompt, trusted)
+    found = search(folders, queries, given.k, given.model, given.prompt)
     every = list(itertools.chain.from_iterable(found))
     for folder in folders:
         own = [hit for hit in every if hit.folder == folder]
@@ -171,7 +170,6 @@ def search(
     k: int,
     model: str | None = None,
     prompt: str | None = None,
-    allow_untrusted: bool = False,
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
@@ -185,14 +183,13 @@ def search(
         model: Where the model is now; None for its place at the run.
         prompt: The text before a query, or `name:` and one of the model's prompts; None is the
             model's prompt called "query", else its default one.
-        allow_untrusted: Whether the model's SavedModel may hold any operation.
 
     Raises:
         UsageError: There is no output, it has no vectors of whole texts, they come from another
             model, or those of several cannot be compared.
     """
     named = [folders] if isinstance(folders, str) else folders
-    outputs = [_opened(folder, model, allow_untrusted) for folder in named]
+    outputs = [_opened(folder, model) for folder in named]
     _check_comparable(outputs)
     vectors: dict[tuple[int, bool], np.ndarray] = {}
     of_output = []
@@ -281,7 +278,7 @@ def _best(found: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:
     ]
 
 
-def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
+def _opened(folder: str, model: str | None) -> _Output:
     """Reads what an output says of its vectors, and finds their model."""
     with usage_errors():
         record = read_run(folder)
@@ -293,7 +290,7 @@ def _opened(folder: str, model: str | None, allow_untrusted: bool) -> _Output:
         settings = granular_settings(folder, "sentence")
         place = model or (record.model.name if record else DEFAULTS["model"])
         needed = partial(weight_files, precision=query_precision(settings), device="cpu")
-        bundle = resolve_model(place, allow_untrusted, needed)
+        bundle = resolve_model(place, needed)
     if bundle.fingerprint != settings["model"]:
         raise UsageError(
             f"--model {bundle.path} has the fingerprint {bundle.fingerprint}, but the vectors "

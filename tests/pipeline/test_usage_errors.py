@@ -21,8 +21,8 @@ from bert_embed.storage.errors import InputError, SettingError
          "--stride requires --long_text window"),
         (SettingError("prompt", "'dim' in dim/x", "dim"), "--prompt 'dim' in dim/x"),
         (SettingError("model", "holds no model, model dim"), "--model holds no model, model dim"),
-        (InputError("a SavedModel: set allow_untrusted_model", "allow_untrusted_model"),
-         "a SavedModel: set --allow_untrusted_model"),
+        (InputError("an output: set skip_existing", "skip_existing"),
+         "an output: set --skip_existing"),
         (InputError("f.json: is no JSON"), "f.json: is no JSON"),
     ],
 )  # fmt: skip

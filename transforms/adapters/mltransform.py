@@ -195,7 +195,8 @@ def placed(embedded: Document, output_columns: Sequence[str] | None) -> Any:
     element = embedded.element
     vectors = [] if embedded.vectors is None else embedded.vectors.tolist()
     if output_columns is None:
-        return replace(element, embedding=Embedding(dense_embedding=vectors[0]))
+        embedding = element.embedding or Embedding()  # it may be sparse already
+        return replace(element, embedding=replace(embedding, dense_embedding=vectors[0]))
     fields = {**element} if isinstance(element, Mapping) else element._asdict()
     fields |= dict(zip(output_columns, vectors, strict=True))
     return fields if isinstance(element, Mapping) else beam.Row(**fields)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from bert_embed.arguments import known_names, path_text, seconds, switch, whole_number
 from bert_embed.bundle.find import resolve_model
 from bert_embed.calls.settings import VectorSettings, changed_spec
-from bert_embed.engines.choose import check_model
+from bert_embed.engines.choose import check_precision
 from bert_embed.rows.fit import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
@@ -134,7 +134,7 @@ def text_model_settings(
     bundle = resolve_model(model)
     spec = changed_spec(bundle.defaults, bundle.config, **vectors)
     bundle.check(spec)
-    check_model(computing.get("precision", "float32"), bundle, computing.get("device", "auto"))
+    check_precision(computing.get("precision", "float32"), computing.get("device", "auto"))
     if max_seq_length is None:
         max_seq_length = bundle.max_seq_length
     text_spec = TextSpec(max_seq_length, prompt=bundle.prompt_text(prompt), **texts)

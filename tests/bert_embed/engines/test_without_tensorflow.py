@@ -89,7 +89,7 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
     "words",
     [
         ["model", "export", "minilm", "saved"],
-        ["embed", "--precision=bfloat16", "--device=cpu"],
+        ["embed", "--precision=bfloat16"],
         ["embed", "--device=xla_cpu"],
     ],
 )
