@@ -23,15 +23,11 @@ _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for n
 
 
 def chunk_windows(documents: "Documents", spec: TextSpec, continues_word: np.ndarray) -> Windows:
-    """Divides documents into chunks, each a range of its document's tokens.
+    """Divides documents, with offsets and none empty, into chunks, ranges of their tokens.
 
     Every token belongs to a chunk, and every chunk has a token: a sentence of white space alone
-    gives none. A token belongs to the sentence in which it begins.
-
-    Args:
-        documents: With offsets; each has at least one token.
-        spec: What a chunk is.
-        continues_word: bool `[vocabulary]`, which entries begin with `##`.
+    gives none. A token belongs to the sentence in which it begins. `continues_word` is as in
+    `bert_embed.tokenization.protocol.TextTokenizer`.
     """
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
@@ -39,15 +35,15 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues_word: np.nda
     starts_in = _STARTS.get(spec.chunk or "")
     first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
-        here = starts[begin:end]
-        units = None if starts_in is None else _borders(here, starts_in(text))
+        token_starts = starts[begin:end]
+        units = None if starts_in is None else _borders(token_starts, starts_in(text))
         # Few paragraphs are so short that a whole one could be shared.
         shared = spec.chunk == "paragraph" and spec.chunk_overlap
-        finer = _borders(here, sentence_starts(text)) if shared else None
-        found = _ranges(units, inside[begin:end], most, spec, finer)
-        first.append(found[0])
-        last.append(found[1])
-    counts = np.array([len(each) for each in first[1:]], np.int64)
+        finer = _borders(token_starts, sentence_starts(text)) if shared else None
+        firsts, lasts = _ranges(units, inside[begin:end], most, spec, finer)
+        first.append(firsts)
+        last.append(lasts)
+    counts = np.array([len(chunks) for chunks in first[1:]], np.int64)
     begins = np.concatenate(first)
     return Windows(splits_of(counts), begins, np.concatenate(last) - begins)
 
@@ -70,7 +66,6 @@ def _ranges(
         units: Where each sentence or paragraph begins, and the number of tokens; None: words.
         inside: bool `[tokens]`, which tokens continue a word.
         most: Tokens of a chunk.
-        spec: As in `chunk_windows`.
         finer: Where a chunk may begin within the one before, beside `units`.
     """
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
@@ -105,8 +100,8 @@ def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
     borders = np.unique(np.concatenate([[0], begins, [length]]))
     if (np.diff(borders) <= most).all():
         return borders
-    more = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
-    return np.append(np.concatenate(more), length)
+    parts = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
+    return np.append(np.concatenate(parts), length)
 
 
 def packed(
