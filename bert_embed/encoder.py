@@ -1,6 +1,5 @@
 """Encodes texts as vectors, for users of the Python API and for the pipeline's workers."""
 
-import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import EngineLoader, find_device, load_engine, torch_device
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
 from bert_embed.graph.load import load_tokenizer
@@ -57,6 +56,11 @@ class Encoder:
         inference_timeout: Seconds without a finished batch after which a call raises
             NoProgressError; None waits for ever.
         load_engine: Loads the engine that runs the batches.
+        compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
+            the first one, as workers do; otherwise each when it occurs.
+
+    Attributes:
+        device: What computes: "cpu", "gpu" or "tpu".
 
     Raises:
         SettingError: The model does not support such vectors, or this machine the precision.
@@ -73,8 +77,12 @@ class Encoder:
         device: str = "auto",
         inference_timeout: float | None = None,
         load_engine: EngineLoader = load_engine,
+        compile_ahead: bool = False,
     ) -> None:
-        self._arguments = spec, threads, prompt, precision, device, inference_timeout, load_engine
+        self._arguments = (
+            *(spec, threads, prompt, precision, device),
+            *(inference_timeout, load_engine, compile_ahead),
+        )
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
         bundle.check(self.spec)
@@ -84,12 +92,14 @@ class Encoder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        self.precision, self._device = precision, torch_device(device)
+        self.precision, self.device = precision, find_device(precision, device)
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, self._device, self.threads)
-        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+        engine = load_engine(bundle, special, precision, self.device, self.threads)
+        self._runner = RowRunner(
+            bundle.config, engine, self.threads, inference_timeout, compile_ahead
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model anew."""
@@ -123,12 +133,6 @@ class Encoder:
     def dimension(self) -> int:
         """How many numbers a vector of `encode` has; of a stack, each of its layers."""
         return self.spec.shape(self.bundle.config)[-1]
-
-    @functools.cached_property
-    def device(self) -> str:
-        """What computes: "cpu", "gpu" or "tpu"."""
-        of_processor = self.bundle.kind == "saved_model"
-        return find_device(self.precision, "cpu" if of_processor else self._device)
 
     @property
     def max_seq_length(self) -> int:

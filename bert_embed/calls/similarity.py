@@ -6,8 +6,7 @@ import numpy as np
 
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted
-
-_TINY = np.finfo(np.float32).tiny
+from bert_embed.vectors import unit
 
 
 def cosine_matrix(one: Any, other: Any) -> np.ndarray:
@@ -48,4 +47,4 @@ def _unit_length(name: str, values: Any) -> np.ndarray:
         ) from error
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _TINY)
+    return unit(vectors)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from bert_embed.arguments import known_names, path_text, seconds, switch, whole_number
 from bert_embed.bundle.find import resolve_model
 from bert_embed.calls.settings import VectorSettings, changed_spec
-from bert_embed.engines.choose import check_model
+from bert_embed.engines.choose import check_precision
 from bert_embed.rows.fit import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
@@ -135,5 +135,5 @@ def text_model_settings(
         max_batch_seconds=max_batch_seconds,
         **computing,
     )
-    check_model(checked.precision, bundle, checked.device)
+    check_precision(checked.precision, checked.device)
     return checked
