@@ -8,9 +8,10 @@ import numpy as np
 
 from bert_embed.ragged import places, splits_of, take_rows
 from bert_embed.rows.words_spans import word_ranges
+from bert_embed.tokenization.protocol import TokenizedTexts
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
 
@@ -55,9 +56,9 @@ class Documents:
     """
 
     texts: list[str]
-    tokens: "TokenizedTexts"
+    tokens: TokenizedTexts
     prompt_tokens: int = 0
-    second: "TokenizedTexts | None" = None
+    second: TokenizedTexts | None = None
     words: UnitTexts | None = None
     has_own_words: np.ndarray | None = None
     spans: UnitTexts | None = None
@@ -96,14 +97,13 @@ class Documents:
         )
 
 
-def _taken(tokens: "TokenizedTexts", rows: np.ndarray) -> "TokenizedTexts":
+def _taken(tokens: TokenizedTexts, rows: np.ndarray) -> TokenizedTexts:
     at, splits = take_rows(tokens.row_splits, rows)
-    offsets = {
-        name: column[at] if len(column) else column
-        for name in ("starts", "stops", "continues")
-        for column in (getattr(tokens, name),)
-    }
-    return replace(tokens, ids=tokens.ids[at], row_splits=splits, **offsets)
+    starts, stops, continues = (
+        column[at] if len(column) else column  # without offsets they are empty
+        for column in (tokens.starts, tokens.stops, tokens.continues)
+    )
+    return TokenizedTexts(tokens.ids[at], splits, starts, stops, continues)
 
 
 def tokenize_documents(
@@ -151,13 +151,13 @@ def tokenize_documents(
     return replace(documents, words=word_texts, has_own_words=has_own_words)
 
 
-def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> "TokenizedTexts":
+def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> TokenizedTexts:
     """Returns offsets from the beginning of the text, -1 for tokens of the prompt."""
     lengths = np.diff(tokens.row_splits)
-    inside = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
-    ours = inside >= prompt_tokens
-    starts = np.where(ours, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
-    stops = np.where(ours, tokens.stops - chars, -1).astype(np.int32)
+    number = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
+    of_text = number >= prompt_tokens
+    starts = np.where(of_text, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
+    stops = np.where(of_text, tokens.stops - chars, -1).astype(np.int32)
     return replace(tokens, starts=starts, stops=stops)
 
 
@@ -185,7 +185,7 @@ def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> 
 
 
 def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
-    """Returns the words of documents with offsets: texts are split at white space and punctuation.
+    """Returns the words of documents with offsets, split at white space and punctuation.
 
     Returns:
         The words, and int64 `[words]` each: first token and one past the last, among the tokens of

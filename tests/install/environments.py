@@ -47,7 +47,6 @@ EXTRAS = {
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
-    "hub": Extra(("huggingface_hub",), "`model import hf://…`"),
     "map": Extra(("openTSNE",), "`report --projection tsne`"),
 }
 

@@ -111,7 +111,6 @@ LACKING = {
     "embed --input {texts} --output out --device tpu": "pip install tensorflow-tpu",
     "embed --input {texts} --output out --precision bfloat16": "pip install tensorflow",
     "model import {google} bundle": "pip install tensorflow",
-    "model import hf://acme/model bundle": "pip install huggingface-hub",
     "export {output} dest --to faiss": "pip install faiss-cpu",
     "export {output} postgresql://me@127.0.0.1/db --to pgvector": (
         "pip install pgvector 'psycopg[binary]'"

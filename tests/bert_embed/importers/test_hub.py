@@ -99,12 +99,3 @@ def test_a_hub_that_does_not_answer_is_told(imported):
     done = imported(f"hf://{NAME}@v1", HF_ENDPOINT="http://127.0.0.1:1")
     assert done.returncode == 2
     assert f"error: hf://{NAME}@v1: could not be fetched (" in done.stderr
-
-
-def test_without_the_hubs_package_the_command_that_installs_it_is_named(imported, tmp_path):
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "huggingface_hub.py").write_text("raise ImportError\n")
-    paths = [str(tmp_path / "without"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = imported(f"hf://{NAME}@v1", PYTHONPATH=os.pathsep.join(paths))
-    assert done.returncode == 2
-    assert "not installed here: pip install huggingface-hub\n" in done.stderr

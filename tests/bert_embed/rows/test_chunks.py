@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.rows.boundaries import paragraph_starts, sentence_starts
-from bert_embed.rows.chunks import chunk_windows, packed
+from bert_embed.rows.chunks import chunk_windows, packed, paragraph_starts, sentence_starts
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.specs import TextSpec
 from bert_embed.storage.errors import SettingError
@@ -22,7 +21,7 @@ def chunks(texts, **settings):
     """The chunks of texts as characters; each document's by itself."""
     spec = TextSpec(settings.pop("max_seq_length", 64), **settings)
     documents = tokenize_documents(TOKENIZER, texts, offsets=True)
-    found = chunk_windows(documents, spec, TOKENIZER.continues_word)
+    found = chunk_windows(documents, spec)
     tokens, splits = documents.tokens, documents.tokens.row_splits
     shown = [[] for _ in texts]
     for row, first, count in zip(found.document, found.first, found.count, strict=True):
