@@ -140,7 +140,7 @@ def _read(text: str) -> "tokenizers.Tokenizer":
     try:
         tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises no other
-        raise InputError(f"tokenizer.json cannot be read: {error}") from error
+        raise InputError(f"cannot be read: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -176,9 +176,7 @@ def _special_ids(pair: "tokenizers.Encoding") -> tuple[int, int, int]:
     separators = len(ids) - 2
     last = len(pair.ids) - 1
     if separators not in (1, 2) or {*borders} < {0, last} or len({*ids[1:]}) != 1:
-        raise InputError(
-            "tokenizer.json must put one token before a text, and one after it, as BERT's does"
-        )
+        raise InputError("must put one token before a text, and one after it, as BERT's does")
     return ids[0], ids[1], separators
 
 

@@ -254,7 +254,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
-        ("config.json", {"model_type": "roberta"}, "model_type must be .*, got 'roberta'"),
+        ("config.json", {"model_type": "deberta"}, "model_type must be .*, got 'deberta'"),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "pooling 'median' is not supported"),
         (
             "tokenizer_config.json",

@@ -90,7 +90,7 @@ def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
 def test_files_of_other_tokenizers_are_refused_by_name(tmp_path, name):
     write_tiny_huggingface(tmp_path / "source")
     (tmp_path / "source" / name).write_text("")
-    refused(tmp_path, rf"{name}: only BERT's WordPiece tokenizers are supported")
+    refused(tmp_path, rf"{name}: only tokenizer.json is read of such tokenizers; write one")
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
@@ -107,14 +107,14 @@ def test_other_tokenizer_classes_are_refused_by_name(tmp_path, file, name):
 def test_berts_tokenizer_classes_are_read(tmp_path, name):
     write_tiny_huggingface(tmp_path / "source")
     edit_json(tmp_path / "source" / "tokenizer_config.json", tokenizer_class=name)
-    assert imported(tmp_path).lower_case
+    assert imported(tmp_path).tokenizer_settings["lower_case"]
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"model": {"type": "BPE"}}, "type of the model must be WordPiece, as BERT's is, got BPE"),
-        ({"model": {"type": "Unigram"}}, "must be WordPiece, as BERT's is, got Unigram"),
+        ({"model": {"type": "WordLevel"}}, "must be WordPiece, as BERT's is, got WordLevel"),
+        ({"model": {"type": "BPE"}}, "cannot be read"),
         ({"model": MODEL | {"unk_token": "<unk>"}}, r"unk_token of the model must be \[UNK\]"),
         ({"model": MODEL | {"continuing_subword_prefix": "@@"}}, "must be ##, as BERT's is"),
         ({"normalizer": {"type": "NFKC"}}, "type of the normalizer must be BertNormalizer"),
@@ -157,7 +157,7 @@ def test_lowering_before_a_cased_tokenizer_is_refused(tmp_path):
 def test_lowering_that_changes_nothing_is_read(tmp_path, lowered, cased):
     write_tiny_huggingface(tmp_path / "source", cased=cased, pooling={})
     edit_json(tmp_path / "source" / "sentence_bert_config.json", do_lower_case=lowered)
-    assert imported(tmp_path).lower_case is not cased
+    assert imported(tmp_path).tokenizer_settings["lower_case"] is not cased
 
 
 def test_a_tokenizer_that_says_no_casing_lowers(tmp_path):
@@ -165,7 +165,7 @@ def test_a_tokenizer_that_says_no_casing_lowers(tmp_path):
     write_tiny_huggingface(tmp_path / "source", pooling={})
     (tmp_path / "source" / "tokenizer_config.json").unlink()
     edit_json(tmp_path / "source" / "sentence_bert_config.json", do_lower_case=False)
-    assert imported(tmp_path).lower_case
+    assert imported(tmp_path).tokenizer_settings["lower_case"]
 
 
 @pytest.mark.parametrize(("length", "wanted"), [(1e30, 64), (20, 20), (512, 64), (None, 64)])
