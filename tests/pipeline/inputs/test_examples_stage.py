@@ -215,7 +215,7 @@ def test_examples_are_neither_mixed_nor_tokenized_nor_searched(tmp_path, tiny_bu
     assert "files of examples and files of texts" in capsys.readouterr().err
     assert tokenize(tmp_path / "out", tiny_bundle, examples) == 2
     assert "already tokenized" in capsys.readouterr().err
-    assert main(["search", "--embeddings", str(examples), "--query", "bank"]) == 2
+    assert main(["search", str(examples), "bank"]) == 2
     assert "holds examples, no vectors" in capsys.readouterr().err
     assert tokenize(tmp_path / "cut", tiny_bundle, two, max_seq_length=3) == 0
     assert embed(tmp_path / "out", tiny_bundle, examples, tmp_path / "cut") == 2

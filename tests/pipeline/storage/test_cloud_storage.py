@@ -185,12 +185,12 @@ def test_results_are_read_and_searched_there(gcs, url, local, tiny_bundle, capsy
     np.testing.assert_array_equal(vectors, wanted)
     assert [each.id for each in bert_embed.read_tokens(f"{address}/out/")] == wanted_ids
     capsys.readouterr()
-    flags = ["--query", "red river bank", "--k", "2"]
-    assert main(["search", "--embeddings", f"{address}/out", *flags]) == 0
+    flags = ["red river bank", "--k", "2"]
+    assert main(["search", f"{address}/out", *flags]) == 0
     there = capsys.readouterr().out
-    assert main(["search", "--embeddings", str(local), *flags]) == 0
+    assert main(["search", str(local), *flags]) == 0
     assert there == capsys.readouterr().out
-    assert main(["search", "--embeddings", f"{address}/none", *flags]) == 2
+    assert main(["search", f"{address}/none", *flags]) == 2
     assert f"{address}/none is not the output of a run" in capsys.readouterr().err
 
 
