@@ -64,7 +64,7 @@ class RunInput:
         text_column, id_column, text_b_column, span_columns, pair_separator: Where texts and ids
             come from; None if unused.
         extra_columns: Types of the extra columns; None without any.
-        read_through: Whether each file is one block.
+        read_through: Whether an older version numbered the lines of files; now False.
         limit: As `--limit`.
         skip_existing: The earlier outputs; None without any.
     """
@@ -117,7 +117,7 @@ class Goal:
     """What the reports of a complete run add up to, as far as its plan knows.
 
     Attributes:
-        readers: Blocks, and of a large file that is read through each of its readers.
+        readers: Number of blocks.
         covers: Bytes of the input, of Parquet and tables rows; None if a file is read through,
             because reports on such files cover nothing.
         records: Estimated from the first lines of the input; of a table known.

@@ -25,6 +25,7 @@ from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import LoadTable
 from bert_embed.transforms.bigquery.read import ReadTable
+from bert_embed.transforms.examples.read import record_parts
 from bert_embed.transforms.examples.read_examples import ReadExamples
 from bert_embed.transforms.examples.write import KeepExamples, WriteExamples
 from bert_embed.transforms.increments.compare import CompareDocuments, CompareKeys
@@ -32,7 +33,8 @@ from bert_embed.transforms.increments.skip_blocks import SkipBlocks
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.lineage import report_lineage
 from bert_embed.transforms.plan.plan import PlanBlocks
-from bert_embed.transforms.read.steps import CutFiles, ReadBlocks
+from bert_embed.transforms.read.reader import read_records
+from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.reconcile.output_check import CheckFiles
 from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, Verdict
 from bert_embed.transforms.records.report import BlockReport, ReconcileError
@@ -171,15 +173,16 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         facts = [beam.pvalue.AsList(read["facts"])] if "facts" in read else []
         tokens = _tokens(read["documents"], run)
         return JobInput(tokens, (read["finished"],), read["planned"], facts)
-    # Where every id counts, finished blocks are read again: no fingerprint finds them finished.
-    finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
-    plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)
     cut = run.part_docs, run.request.block_bytes
-    specs = plan["specs"]
-    if run.planned.readers > run.planned.blocks:  # each shuffle costs memory of a cluster
-        shared = plan["shared"] | "Cut" >> CutFiles(run.output, finished, *cut, run.example_folder)
-        specs = (specs, shared) | "Specs" >> beam.Flatten()
-    facts = []
+    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1])
+    if run.reading is not None:
+        windows = run.reading.windows
+        read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
+    every = keys is not None and keys.needs_every_key
+    plan = pipeline | "Plan" >> PlanBlocks(
+        run.request, run.fingerprint, read_parts, run.example_folder, every
+    )
+    specs, facts = plan["specs"], []
     if keys is not None:
         compared = specs | "Keys" >> CompareKeys(keys)
         specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]

@@ -163,7 +163,7 @@ def test_one_step_reads_and_one_writes():
     assert users == {
         "crash_marker": {"transforms/read/steps.py"},
         "write_report": {"transforms/write/writer.py"},
-        "is_complete": {"transforms/read/steps.py", "transforms/records/finished.py"},
+        "is_complete": {"transforms/read/steps.py"},
     }
 
 

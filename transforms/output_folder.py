@@ -45,6 +45,7 @@ SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{STATE}/working"
 _TEXTS = f"{STATE}/texts"
+_LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
@@ -117,9 +118,9 @@ class OutputFolder:
         """Path of a part's report."""
         return join(self.path, report_name(block, part))
 
-    def marker(self, block: int, stripe: int, unique: str) -> str:
+    def marker(self, block: int, part: int, unique: str) -> str:
         """Path of a crash marker; `unique` is twelve hexadecimal digits."""
-        return join(self.working, f"{part_name(block, stripe)}-{unique}.json")
+        return join(self.working, f"{part_name(block, part)}-{unique}.json")
 
     def text(self, block: int, part: int) -> str:
         """Path of a part's text, kept while the run is not complete."""
@@ -209,6 +210,14 @@ class OutputFolder:
         make_folder(join(self.path, _TEXTS))
         state = join(self.path, STATE)
         write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
+
+    def write_listing(self, data: bytes) -> None:
+        """Keeps the listing of the input, from which workers plan the run."""
+        write_bytes(join(self.path, _LISTING), data)
+
+    def read_listing(self) -> bytes | None:
+        """The listing that `write_listing` kept, None if there is none."""
+        return read_bytes(join(self.path, _LISTING))
 
     def remove_texts(self) -> None:
         """Removes the texts of parts.
@@ -324,7 +333,7 @@ class OutputFolder:
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
         self.remove_texts()
-        remove([join(root, SETTINGS_FILE) for root in self._roots])
+        remove([join(self.path, _LISTING), *(join(root, SETTINGS_FILE) for root in self._roots)])
         described = (CARD, CROISSANT, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])

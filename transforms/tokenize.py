@@ -98,7 +98,6 @@ def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) ->
         layout=found.layout,
         row=found.row,
         rows=found.rows,
-        line_numbers=good.line_numbers,
         extra=good.extra,
         texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,
     )

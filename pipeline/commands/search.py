@@ -382,7 +382,7 @@ def with_texts(found: list[list[Hit]], record: RunRecord, folder: str) -> list[l
             whole_files=source.document == "file",
         )
         examples = any(file.format == "tfrecord" for file in files)
-        if examples or listing_digest(files) != source.listing:
+        if examples or source.read_through or listing_digest(files) != source.listing:
             return found
         files = files_to_read(files, source.text_column, source.limit)
     except (ValueError, OSError):
@@ -401,12 +401,11 @@ def with_texts(found: list[list[Hit]], record: RunRecord, folder: str) -> list[l
         source.pair_separator,
     )
     texts: dict[tuple[int, int, str], str | None] = {}
-    for spec in plan_blocks(files, cut.block_bytes, source.read_through):
+    for spec in plan_blocks(files, cut.block_bytes):
         parts = wanted.get(spec.number)
-        if parts is None or spec.stripe > 0:
+        if parts is None:
             continue
-        one = replace(spec, stripes=1)  # not each of a file's readers, which would all read it
-        for block in document_blocks(one, columns, cut.part_docs, cut.block_bytes, {}):
+        for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
             ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 if document in ids:

@@ -36,6 +36,7 @@ from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.examples.settings import settings_from_json
 from bert_embed.transforms.output_folder import EXAMPLES as EXAMPLES_FOLDER
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.output_check import written_files
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.reconcile.verdict import Verdict
@@ -131,6 +132,8 @@ def _start(run: EmbedRun) -> RunRecord:
     if found is not None and _is_done(run, found):
         return found
     run.folder.prepare()
+    if run.table is None:
+        write_listing(run.folder, run.listing)
     _describe_examples(run)
     record = first_record(run)
     if found is None:
@@ -306,8 +309,8 @@ def _input(run: EmbedRun) -> RunInput:
     columns, extra = run.columns, run.columns.extra
     paths = run.planned.paths if len(run.planned.paths) <= _MOST_PATHS else None
     return RunInput(
-        patterns=tuple(hide_in(run.request.patterns)),
-        format=run.request.input_format,
+        patterns=tuple(hide_in(run.patterns)),
+        format=run.options.input_format,
         listing=run.request.digest,
         files=len(run.planned.paths),
         paths=None if paths is None else tuple(hide_in(paths)),
@@ -320,8 +323,8 @@ def _input(run: EmbedRun) -> RunInput:
         span_columns=columns.spans,
         pair_separator=columns.pair_separator,
         extra_columns=extra and {each.name: str(each.type) for each in extra},
-        read_through=run.request.read_through,
-        limit=run.request.limit,
+        read_through=False,
+        limit=run.options.limit,
         skip_existing=tuple(EarlierRun(each.place, each.run, each.digest) for each in run.earlier)
         or None,
     )

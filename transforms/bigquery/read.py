@@ -76,7 +76,7 @@ class TableRequest:
     @property
     def planned(self) -> PlannedWork:
         """What the reports of a complete run must add up to: the blocks' rows are the table's."""
-        return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
+        return PlannedWork(self.blocks, (self.rows,), (str(self.table),))
 
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
@@ -318,9 +318,9 @@ def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     count = 0 if rows is None else rows.num_rows
     places = pa.array([str(request.table)] * count, pa.string())
     records = _records([] if rows is None else rows.to_pylist(), request.columns)
-    documents = documents_of(records, places, 0, request.columns)
+    documents, _ = documents_of(records, places, request.columns)
     part = Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected))
-    return document_block(part, documents, numbered=False)
+    return document_block(part, documents)
 
 
 def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | BadRecord]:

@@ -183,8 +183,6 @@ def _block(
     if reading.unk_id is not None and len(kept):
         places_of = pa.array([sources[each] for each in found.document[kept].tolist()], pa.string())
         part = replace(part, unknown=unknown_words(input_ids, splits, places_of, reading.unk_id))
-    lines = columns["line"]
-    numbered = len(head_rows) and bool((lines.counts[head_rows] > 0).all())
     return TokenBlock(
         part=part,
         ids=pa.array([ids[each] for each in head_rows.tolist()], pa.string()),
@@ -195,7 +193,6 @@ def _block(
         layout=layout,
         row=row,
         rows=rows,
-        line_numbers=lines.first(0)[head_rows] if numbered else None,
         texts=_texts(columns["text"], head_rows) if "text" in columns else None,
     )
 

@@ -13,7 +13,6 @@ from bert_embed.transforms.increments.keys import (
     InputKeys,
     add_duplicates,
     duplicates,
-    reader_number,
 )
 from bert_embed.transforms.increments.read_keys import (
     KeySettings,
@@ -23,6 +22,7 @@ from bert_embed.transforms.increments.read_keys import (
     rejected_ids,
 )
 from bert_embed.transforms.increments.skip_existing import SkipExisting
+from bert_embed.transforms.records.skip import ROW_BITS
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
@@ -94,18 +94,19 @@ def _names(
     spec: BlockSpec, settings: KeySettings, found: Duplicates
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """The ids of the examples in a block: the few blocks with an example are read again."""
-    reader = reader_number(spec.number, spec.stripe)
-    ours = np.array(sorted(place for each, place in found.examples if each == reader), np.int64)
+    ours = np.array([at for block, at in found.examples if block == spec.number], np.int64)
+    if spec.cut is not None:  # places of rejected records are below 0
+        ours = ours[np.maximum(ours, ~ours) >> ROW_BITS == spec.cut.part.number]
     left = len(ours)
     if left == 0:
         return
     with RedactErrors("read ids"):
         for block in settings.blocks(spec):
-            place = input_keys(spec, block).place
+            place = input_keys(block).place
             ids = [*block.ids.to_pylist(), *rejected_ids(block)]
             rows = np.flatnonzero(np.isin(place, ours)).tolist()
             for row in rows:
-                yield (reader, int(place[row])), ids[row]
+                yield (spec.number, int(place[row])), ids[row]
             left -= len(rows)
             if left == 0:
                 return

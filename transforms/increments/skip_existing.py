@@ -14,14 +14,13 @@ from bert_embed.transforms.increments.keys import (
     InputKeys,
     Places,
     already_embedded,
-    block_number,
     dealt_out,
     file_number,
-    reader_number,
     removed_ids,
 )
 from bert_embed.transforms.increments.read_keys import KeySettings, ReadEarlier
 from bert_embed.transforms.output_folder import REMOVED, OutputFolder
+from bert_embed.transforms.records.skip import places_of_part
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
@@ -88,8 +87,8 @@ class _Compare(beam.DoFn):
         inputs = InputKeys.joined(bucket[1]["input"])
         earlier = EarlierKeys.joined(bucket[1]["earlier"])
         skipped = inputs.take(already_embedded(inputs, earlier))
-        ranges = block_number(skipped.reader) // BLOCK_RANGE
-        yield from dealt_out(Places(skipped.reader, skipped.place), ranges)
+        places = Places(skipped.block, skipped.place)
+        yield from dealt_out(places, places.block // BLOCK_RANGE)
         if self._list_removed:
             removed = removed_ids(inputs, earlier)
             for file, keys in dealt_out(removed, removed.file_number):
@@ -98,11 +97,13 @@ class _Compare(beam.DoFn):
 
 def _attach_skips(block_range: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[BlockSpec]:
     skipped = Places.joined(block_range[1]["skipped"])
-    skipped = skipped.take(np.lexsort((skipped.place, skipped.reader)))
+    skipped = skipped.take(np.lexsort((skipped.place, skipped.block)))
     for spec in block_range[1]["specs"]:
-        reader = reader_number(spec.number, spec.stripe)
-        first, last = np.searchsorted(skipped.reader, [reader, reader + 1])
-        yield replace(spec, skipped=skipped.place[first:last].tobytes())
+        first, last = np.searchsorted(skipped.block, [spec.number, spec.number + 1])
+        places = skipped.place[first:last]
+        if spec.cut is not None:
+            places = places_of_part(places, spec.cut.part.number)
+        yield replace(spec, skipped=places.tobytes())
 
 
 @dataclass

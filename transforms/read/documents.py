@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bert_embed.transforms.read.columns import Columns
@@ -17,8 +16,6 @@ class Documents:
     """Documents as columns, which are those of `DocumentBlock`, and the records that give none.
 
     Attributes:
-        line_numbers: int64 `[documents]`, without meaning where the number of the first line is not
-            known.
         rejected: The rejected records, in their order.
         texts_b, spans, extra: None if no record can have any.
     """
@@ -26,7 +23,6 @@ class Documents:
     ids: pa.StringArray
     texts: list[str]
     sources: pa.StringArray
-    line_numbers: np.ndarray
     rejected: list[Rejected]
     texts_b: list[str] | None = None
     words: list[list[str] | None] | None = None
@@ -34,9 +30,7 @@ class Documents:
     extra: pa.Table | None = None
 
 
-_NO_DOCUMENTS = Documents(
-    pa.array([], pa.string()), [], pa.array([], pa.string()), np.empty(0, np.int64), []
-)
+_NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string()), [])
 
 
 def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:

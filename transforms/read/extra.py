@@ -41,7 +41,7 @@ OWN_COLUMNS = frozenset(
     [
         *("id", "embedding", "scale", "num_tokens", "num_tokens_full", "truncated"),
         *("text_hash", "start", "stop"),
-        *("window", "chunk", "tokens", "words", "spans", "linex_index", "features"),
+        *("window", "chunk", "tokens", "words", "spans", "features"),
     ]
 )
 TEXT = "text"  # the column of texts, where they are kept

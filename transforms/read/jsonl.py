@@ -19,7 +19,7 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
     """Parses lines; those that give no document are rejected."""
     texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    return documents_of(_records(texts, columns), places, lines.number or 0, columns)
+    return documents_of(_records(texts, columns), places, columns)[0]
 
 
 def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record | BadRecord]:

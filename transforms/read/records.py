@@ -53,15 +53,11 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
 
 
 def documents_of(
-    parsed: Iterable[Record | BadRecord], places: pa.StringArray, first: int, columns: Columns
-) -> Documents:
-    """Collects documents as columns, and the rejected records.
+    parsed: Iterable[Record | BadRecord], places: pa.StringArray, columns: Columns
+) -> tuple[Documents, np.ndarray]:
+    """Collects documents as columns, and int64 `[documents]`, which of the records each one was.
 
-    Args:
-        parsed: The records in their order.
-        places: Arrow strings `[records]`, file and position of each.
-        first: Number of the first of them in its file.
-        columns: What the run reads.
+    `places` are Arrow strings `[records]`, file and position of each.
     """
     records: list[Record] = []
     good: list[int] = []
@@ -80,17 +76,17 @@ def documents_of(
     ids, texts, texts_b, words, spans, extra = (
         map(list, zip(*records, strict=True)) if records else ([],) * 6
     )
-    return Documents(
+    documents = Documents(
         ids=pa.array(ids, pa.string()) if columns.id else sources,
         texts=texts,
         sources=sources,
-        line_numbers=rows + first,
         rejected=rejected,
         texts_b=texts_b if columns.text_b else None,
         words=words if any(words) else None,
         spans=spans if columns.spans else None,
         extra=_extra_table(extra, columns.extra) if columns.extra else None,
     )
+    return documents, rows
 
 
 def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -70,18 +70,16 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     if columns.pair_separator is not None:
         texts, texts_b = split_pairs(found, columns.pair_separator)
         suspects = range(len(found))
-    rows = np.arange(len(found), dtype=np.int64)
-    first = lines.number or 0
     bad = [row for row in suspects if _is_bad(texts[row])]
     if not bad:
-        return Documents(places, cast("list[str]", texts), places, rows + first, [], texts_b)
+        return Documents(places, cast("list[str]", texts), places, [], texts_b)
     rejected = [_rejected(places[row].as_py(), found[row]) for row in bad]
-    rows = np.delete(rows, bad)
+    rows = np.delete(np.arange(len(found)), bad)
     ids = places.take(pa.array(rows))
     good = cast("list[str]", [texts[row] for row in rows])
     if texts_b is not None:
         texts_b = [texts_b[row] for row in rows]
-    return Documents(ids, good, ids, rows + first, rejected, texts_b)
+    return Documents(ids, good, ids, rejected, texts_b)
 
 
 def split_pairs(
@@ -138,4 +136,4 @@ def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:
     [place] = positions(path, np.array([offset])).to_pylist()
     rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
     none = pa.array([], pa.string())
-    return Documents(none, [], none, np.empty(0, np.int64), [rejected])
+    return Documents(none, [], none, [rejected])

@@ -51,8 +51,8 @@ def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
     missing = planned.blocks - len(totals.parts)
     if missing:
         yield f"{missing} of {planned.blocks} planned blocks have no report"
-    if totals.lasts != planned.readers:
-        yield f"{totals.lasts} readers reported their last part, {planned.readers} were planned"
+    if totals.lasts != planned.blocks:
+        yield f"{totals.lasts} blocks reported their last part, {planned.blocks} were planned"
     gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}
     yield from _named(
         (
@@ -78,11 +78,10 @@ def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
 def _unread(totals: Totals) -> Iterator[str]:
     yield from _named(
         (
-            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its "
-            "readers saw "
-            f"{', '.join(map(str, sorted(set(ends))))}"
-            for block, ends in sorted(totals.ends.items())
-            if set(ends) != {totals.records[block]}
+            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its file "
+            f"has {end}"
+            for block, end in sorted(totals.ends.items())
+            if end != totals.records[block]
         ),
         "blocks",
     )

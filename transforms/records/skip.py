@@ -21,8 +21,13 @@ def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
     >>> rows_of_part(np.append(places(0, 2), places(3, 2)), 3)
     array([0, 1])
     """
+    return places_of_part(places, part) - (part << ROW_BITS)
+
+
+def places_of_part(places: np.ndarray, part: int) -> np.ndarray:
+    """Those of the sorted places that are in a part."""
     first, last = np.searchsorted(places, [part << ROW_BITS, (part + 1) << ROW_BITS])
-    return places[first:last] - (part << ROW_BITS)
+    return places[first:last]
 
 
 def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:

@@ -13,11 +13,11 @@ _DECIMALS = 6
 
 
 def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of `linex_index`, `features` and `id`.
+    """Rows of `features` and `id`.
 
     A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
     gives each layer its entry; layers that were combined share one, whose index is the list of
-    them, or the one layer that was taken. `linex_index` is null where lines were not counted. The
+    them, or the one layer that was taken. The
     metadata are those of a run with token vectors.
     """
     tokens = block.tokens
@@ -38,8 +38,7 @@ def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict
             }
             for token, layers in zip(texts[start:stop], by_layer, strict=True)
         ]
-        line = None if block.line_numbers is None else int(block.line_numbers[row])
-        yield {"linex_index": line, "features": features, "id": block.ids[row].as_py()}
+        yield {"features": features, "id": block.ids[row].as_py()}
 
 
 def layer_indexes(metadata: dict[str, Any]) -> list[int | list[int]]:

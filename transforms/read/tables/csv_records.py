@@ -38,7 +38,6 @@ class CsvRecords:
         offset: Where the first record begins, in decompressed bytes.
         data: The records with their ends.
         starts: int64 `[records]`, where each begins in `data`.
-        number: Number of the first record in its file, from 0.
         before: Bytes of byte order mark and header before the first record of the file.
         is_open: Whether the last record is the file's last and ends within quotes.
         too_large: Bytes of a single record over `MOST_RECORD_BYTES`, which is not held (`data` is
@@ -51,7 +50,6 @@ class CsvRecords:
     offset: int
     data: bytes
     starts: np.ndarray
-    number: int
     before: int = 0
     is_open: bool = False
     too_large: int = 0
@@ -74,7 +72,6 @@ class CsvRecords:
             offset=self.offset + end,
             data=self.data[end:],
             starts=self.starts[most:] - end,
-            number=self.number + most,
             before=0,
         )
         return first, rest
@@ -93,7 +90,7 @@ def read_csv_parts(
     """Reads a block of CSV files, as `lines.read_parts` does with lines."""
     if spec.read_through:
         stream = read_records(spec.slices[0], spec.compression, block_bytes, spec.records)
-        yield from parts_read_through(spec, stream, part_docs)
+        yield from parts_read_through(stream, part_docs)
         return
     every = (read_records(piece, None, block_bytes) for piece in spec.slices)
     yield from parts_in_order(chain.from_iterable(every), part_docs)
@@ -109,7 +106,7 @@ def read_records(
     """
     path = piece.info.path
     header: tuple[str, ...] | None = None
-    offset = number = 0
+    offset = count = 0
     for each in _whole_records(path, stored_pieces(piece, compression, size)):
         data, ends = each.data, each.ends
         starts = np.append(0, ends[:-1])
@@ -125,14 +122,13 @@ def read_records(
             offset + before,
             data,
             starts,
-            number,
             before,
             each.is_open,
             each.too_large,
         )
-        offset, number = offset + found.size, number + found.count
-        if limit is not None and number >= limit:
-            yield found.cut(limit - found.number)[0]
+        offset, count = offset + found.size, count + found.count
+        if limit is not None and count >= limit:
+            yield found.cut(limit - (count - found.count))[0]
             return
         yield found
 
@@ -265,7 +261,7 @@ def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
     """
     check_names(records.path, records.header, columns)
     places = positions(records.path, records.starts + records.offset)
-    return documents_of(_documents(records, columns), places, records.number, columns)
+    return documents_of(_documents(records, columns), places, columns)[0]
 
 
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:

@@ -160,12 +160,11 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
     """Parses rows; those that give no document are rejected."""
     places = positions(rows.path, np.arange(rows.first, rows.first + rows.count))
     plain = replace(columns, extra=None)
-    documents = documents_of(_documents(rows, plain), places, rows.first, plain)
+    documents, numbers = documents_of(_documents(rows, plain), places, plain)
     if columns.extra is None:
         return documents
     table = rows.table.select(columns.extra.names)
-    kept = table.cast(columns.extra).take(pa.array(documents.line_numbers - rows.first))
-    return replace(documents, extra=kept)
+    return replace(documents, extra=table.cast(columns.extra).take(pa.array(numbers)))
 
 
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
