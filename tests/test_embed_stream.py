@@ -43,7 +43,7 @@ def wait_for(stream, folder, count):
 
 
 needs_prism = pytest.mark.skipif(
-    not PRISM.exists(), reason="build/prism is not there: `make prism` builds it"
+    not PRISM.exists(), reason="build/prism is not there: `make build/prism` builds it"
 )
 
 

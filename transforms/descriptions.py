@@ -4,14 +4,12 @@ from contextlib import suppress
 
 from bert_embed.storage.files import join, open_raw
 
-CARD, CROISSANT = "README.md", "croissant.json"  # which `card` writes
+CARD = "README.md"  # which `card` writes
 REPORT_PAGE = "report.html"  # shows the run to people
 # The first lines of a card: a comment in its front matter, of which the Hub shows nothing.
 CARD_BEGINS = "---\n# bert-embed wrote this file and replaces it; without this line it is yours\n"
-ABOUT = "BERT embeddings of "  # how a description in croissant.json begins
 _SIGNS = {
     CARD: CARD_BEGINS.encode(),
-    CROISSANT: f'"description": "{ABOUT}'.encode(),
     REPORT_PAGE: b"<title>Report of a run</title>",
 }
 _MOST_BYTES = 64 << 10  # in which each of them says what it is

@@ -37,7 +37,7 @@ from bert_embed.storage.files import (
     write_whole,
 )
 from bert_embed.storage.parallel import in_parallel
-from bert_embed.transforms.descriptions import CARD, CROISSANT, REPORT_PAGE, is_foreign
+from bert_embed.transforms.descriptions import CARD, REPORT_PAGE, is_foreign
 from bert_embed.transforms.output_lock import is_locked, lock_held
 
 EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
@@ -334,7 +334,7 @@ class OutputFolder:
         self.remove_markers(self.markers())
         self.remove_texts()
         remove([join(self.path, _LISTING), *(join(root, SETTINGS_FILE) for root in self._roots)])
-        described = (CARD, CROISSANT, REPORT_PAGE)
+        described = (CARD, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])
 

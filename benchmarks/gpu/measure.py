@@ -111,9 +111,10 @@ class Ours:
 
     def call(self, length: int) -> Callable[[Batch], Any]:
         """Compiles the program of a length, and returns what starts it."""
-        from jax._src.compiler import get_compile_options  # the public ways trace Python only
+        # The public ways trace Python only.
+        from jax._src.compiler import get_compile_options  # noqa: PLC2701
         from jax.extend.mlir import hlo_to_stablehlo
-        from jaxlib import _jax
+        from jaxlib import _jax  # noqa: PLC2701
 
         program = hlo_to_stablehlo((self._folder / f"program-{length}.hlo").read_bytes())
         devices = _jax.DeviceList((self._device,))

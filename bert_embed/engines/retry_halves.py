@@ -32,7 +32,7 @@ def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> O
     """
     try:
         finite = call(rows)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if len(rows) == 1:
             return Outcome({int(rows[0]): reason_of(error)}, error)
     else:

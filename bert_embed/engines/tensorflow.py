@@ -95,7 +95,7 @@ def traced(
 
 def _has_onednn() -> bool:
     # TensorFlow decides by processor and settings, and has no public function that says so.
-    from tensorflow.python.util import _pywrap_util_port
+    from tensorflow.python.util import _pywrap_util_port  # noqa: PLC2701
 
     return bool(_pywrap_util_port.IsMklEnabled())
 

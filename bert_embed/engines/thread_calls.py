@@ -70,7 +70,7 @@ def run_each(
         try:
             while not stopped.is_set() and (number := next(numbers, None)) is not None:
                 ended.put((number, function(items[number])))
-        except BaseException as raised:  # raised again in the caller's thread
+        except BaseException as raised:  # noqa: BLE001 - raised again in the caller's thread
             error = raised
             stopped.set()
         ended.put((None, error))

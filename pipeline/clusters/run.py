@@ -71,7 +71,7 @@ def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
             return ExitCode.FAILED
         say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
         return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
-    except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a runner raises
         found = read_cluster_record(run.job.folder)
         if found is None or not records.is_done(run, found):
             return _report_failure(run, record, error)

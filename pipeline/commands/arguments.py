@@ -62,10 +62,9 @@ def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parse_card(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `card`: `output` and `name`; UsageError if it is wrong."""
-    parser = Parser("card", "Writes README.md and croissant.json, which describe a run's vectors.")
+    """Reads the command line of `card`: `output`; UsageError if it is wrong."""
+    parser = Parser("card", "Writes README.md, which describes a run's vectors.")
     parser.add_argument("output", metavar="DIR", help="a run's output")
-    parser.add_argument("--name", help="title of the data set (default: the folder's name)")
     return parser.parse_args(arguments)
 
 

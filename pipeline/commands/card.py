@@ -1,18 +1,19 @@
-"""Writes a dataset card and Croissant metadata beside the vectors of a run."""
+"""Writes a dataset card beside the vectors of a run: README.md as the Hugging Face Hub reads it."""
 
 import argparse
 import json
 import os
+from collections.abc import Mapping
 
-import pyarrow.parquet as pq
+import yaml
 
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode, UsageError
-from bert_embed.pipeline.outputs.card import card, croissant
-from bert_embed.results import vector_files
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import join, write_bytes
-from bert_embed.transforms.descriptions import CARD, CROISSANT, is_foreign
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.descriptions import CARD, CARD_BEGINS, is_foreign
 from bert_embed.transforms.output_folder import EXAMPLES, parse_name
 
 
@@ -24,34 +25,52 @@ def run_card(given: argparse.Namespace) -> int:
 
     Raises:
         UsageError: The folder is not the output of a complete run of `embed`, or holds a README.md
-            or croissant.json of somebody else.
-        InputError: A file of vectors is damaged.
+            of somebody else.
     """
     folder, record = read_folder(given.output)
     if not record.is_done or record.vectors is None:
         raise UsageError(f"{given.output} is not the output of a complete run of `embed`")
-    for place in (CARD, CROISSANT):
-        if is_foreign(folder.path, place):
-            raise UsageError(
-                f"{join(folder.path, place)} is not one that `card` wrote; give it another name, "
-                "then run `card` again"
-            )
-    name = given.name or os.path.basename(folder.path.rstrip("/"))
+    place = join(folder.path, CARD)
+    if is_foreign(folder.path, CARD):
+        raise UsageError(
+            f"{place} is not one that `card` wrote; give it another name, then run `card` again"
+        )
     parsed = filter(None, map(parse_name, folder.data_files()))
-    files = {each.kind: f"{each.kind}/*{each.ending}" for each in parsed}
-    others = (EXAMPLES, "rejected", "removed")
-    files = {kind: files[kind] for kind in record.numbers.written if kind in files.keys() - others}
-    schemas = {}
-    for granularity in record.vectors["granularity"]:
-        for path in vector_files(folder.path, granularity):
-            if path.suffix == ".parquet":
-                schemas[path.parent.name] = pq.read_schema(path)
-            break
-    described = croissant(record, name, files, schemas)
-    for place, text in (
-        (CARD, card(record, name, files)),
-        (CROISSANT, json.dumps(described, indent=2) + "\n"),
-    ):
-        write_bytes(join(folder.path, place), text.encode())
-    say(f"wrote {join(folder.path, CARD)} and {CROISSANT}")
+    globs = {name.kind: f"{name.kind}/*{name.ending}" for name in parsed}
+    kinds = globs.keys() - {EXAMPLES, "rejected", "removed"}
+    globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
+    title = os.path.basename(folder.path.rstrip("/"))
+    write_bytes(place, _card(record, title, globs).encode())
+    say(f"wrote {place}")
     return ExitCode.DONE
+
+
+def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
+    """What the vectors are and how many, and which files of each folder a reader opens."""
+    vectors, result = record.settings, record.numbers
+    counts = result.counts
+    front = {
+        "pretty_name": title,
+        "tags": ["embeddings", "bert"],
+        "configs": [{"config_name": kind, "data_files": glob} for kind, glob in globs.items()],
+    }
+    rows = {
+        "documents": f"{counts.embedded:,} of {counted(counts.records, 'record')}",
+        "rejected": f"{counts.rejected:,}",
+        "cut at the model's length": f"{counts.truncated:,}",
+        "tokens": f"{result.tokens:,}",
+        "numbers of a vector": " x ".join(map(str, vectors["shape"] or vectors["token_shape"])),
+        "number type": vectors["output_dtype"],
+        "model": f"{record.model.source}, fingerprint {vectors['model']}",
+        "layers": f"{', '.join(map(str, vectors['layers']))}, {vectors['layer_combine']}",
+        "pooling": vectors["pooling"],
+        "length 1": "yes" if vectors["normalize"] else "no",
+        "prompt": json.dumps(vectors["prompt"]),
+        "computed in": vectors["precision"],
+        "made": f"{record.ended}, by bert-embed on apache-beam {record.versions['apache-beam']}",
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    folders = ", ".join(f"`{kind}/`" for kind in globs)
+    about = f"BERT embeddings in {folders}; `run.json` has everything about the run."
+    return f"{CARD_BEGINS}{front_matter}---\n\n# {title}\n\n{about}\n\n| | |\n|---|---|\n{table}\n"

@@ -6,14 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import orjson
 
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.estimate.figures import Figures, figures_of
-from bert_embed.pipeline.estimate.prices import Cost, Prices, costs, read_prices
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
 from bert_embed.pipeline.estimate.speed import Speed, measured_speed
 from bert_embed.pipeline.options import Options
@@ -41,8 +39,8 @@ class Estimate:
         figures: What the sample says of the whole.
         output_files, output_bytes: Of the vectors, about.
         speed: Measured here; None if it was not.
-        costs: Of machines; none without a speed.
-        prices: Where their prices come from.
+        hours: That this machine takes; None without a speed.
+        cost: Of these hours; None without `--price_per_hour`.
         assumptions: What the figures rest on and nobody measured.
     """
 
@@ -52,15 +50,9 @@ class Estimate:
     output_files: int
     output_bytes: int
     speed: Speed | None
-    costs: list[Cost]
-    prices: Prices
+    hours: float | None
+    cost: float | None
     assumptions: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        row = asdict(self)
-        names = ("path", "date", "currency", "region", "sources")
-        return row | {"prices": {name: row["prices"][name] for name in names}}
 
 
 def run_estimate(options: Options, own: argparse.Namespace) -> int:
@@ -68,7 +60,7 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
 
     Args:
         options: As for `embed`; the output need not be given, and where the job runs has no effect.
-        own: `json`, `prices` and `seconds`.
+        own: `json`, `price_per_hour` and `seconds`.
 
     Returns:
         DONE.
@@ -78,7 +70,6 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
         StorageError: A store does not answer.
     """
     options = with_dates(options)
-    prices = read_prices(own.prices)
     if options.query is not None or (options.reads_table and options.limit is not None):
         raise UsageError(
             "estimate runs no query, which BigQuery would bill as a whole: give the table itself "
@@ -91,26 +82,30 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
         run = planned_run(options, absolute(options.output or nowhere), job)
         with RedactErrors("read the sample"):
             sample = sample_of(run)
-    found = _estimate(run, sample, prices, own.seconds)
+    estimate = _estimate(run, sample, own.price_per_hour, own.seconds)
     if own.json:
-        say(orjson.dumps(found.to_dict()).decode())
+        say(orjson.dumps(asdict(estimate)).decode())
     else:
-        say(*lines_of(found))
+        say(*lines_of(estimate))
     return ExitCode.DONE
 
 
-def _estimate(run: EmbedRun, sample: Sample, prices: Prices, seconds: float) -> Estimate:
+def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float) -> Estimate:
     figures = figures_of(sample, run.options.limit)
-    read = sum(each.counts[2] for _, measured in sample.strata for each in measured)
-    speed = _speed(run, sample, float(read), seconds)
-    found: list[Cost] = []
-    if speed is not None and speed.device == "cpu":
-        found = list(costs(prices, speed, figures.tokens.value))
-    files, size = _output(run, figures)
-    assumptions = list(_assumptions(run, sample, figures, speed, prices, bool(found)))
-    listed = 1 if run.table is not None else len(run.planned.paths)
+    tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
+    speed = _speed(run, sample, float(tokens), seconds)
+    hours = None if speed is None else figures.tokens.value / speed.tokens_per_second / 3600
+    output_files, output_bytes = _output(run, figures)
     return Estimate(
-        listed, run.input_bytes, figures, files, size, speed, found, prices, assumptions
+        files=1 if run.table is not None else len(run.planned.paths),
+        bytes=run.input_bytes,
+        figures=figures,
+        output_files=output_files,
+        output_bytes=output_bytes,
+        speed=speed,
+        hours=hours,
+        cost=None if hours is None or price is None else hours * price,
+        assumptions=list(_assumptions(run, sample, figures, speed is not None)),
     )
 
 
@@ -133,9 +128,7 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     return parts * len(run.text_spec.granularity), size
 
 
-def _assumptions(
-    run: EmbedRun, sample: Sample, figures: Figures, speed: Speed | None, prices: Prices, cost: bool
-) -> Iterator[str]:
+def _assumptions(run: EmbedRun, sample: Sample, figures: Figures, is_timed: bool) -> Iterator[str]:
     """A sentence for everything that was not measured."""
     if run.table is not None and not figures.exact:
         yield (
@@ -154,27 +147,15 @@ def _assumptions(
             "those of one block once"
         )
     yield "files and bytes of the output follow from the plan and usual sizes of rows"
-    if speed is not None:
+    if is_timed:
         yield "reading and writing take no time beside tokenizing and the model; nor does starting"
-    if cost and speed is not None:
-        core = prices.core(speed.processor)
-        if not core.basis.startswith("measured"):
-            named = speed.processor or "unknown processor"
-            yield f"a core of this machine ({named}) has the speed {core.core_speed} of the file"
-        yield "speed of machines: this machine's, scaled by the ratios in the file of prices"
-        if run.options.precision != "float32":
-            yield f"these ratios are of float32; for {run.options.precision} they are the same"
-        yield (
-            f"prices: lists of {prices.date} for {prices.region} in {prices.path}, not checked "
-            "since; without discounts, storage, network and BigQuery. Check them before use"
-        )
 
 
-def lines_of(found: Estimate) -> Iterator[str]:
+def lines_of(estimate: Estimate) -> Iterator[str]:
     """An estimate for people; an asterisk marks what rests on an assumption."""
-    figures = found.figures
+    figures = estimate.figures
     rejected = figures.records.value - figures.documents.value
-    yield f"input: {counted(found.files, 'file')}, {found.bytes / 1e6:,.1f} MB"
+    yield f"input: {counted(estimate.files, 'file')}, {estimate.bytes / 1e6:,.1f} MB"
     share = f"{100 * min(figures.sampled_share, 0.99):.2g}%"
     how = "everything was read" if figures.exact else f"{share} was read"
     yield (
@@ -196,31 +177,26 @@ def lines_of(found: Estimate) -> Iterator[str]:
         f"{'' if figures.exact else ' (within the sample)'}"
     )
     yield (
-        f"output*: {figures.vectors} vectors in about {counted(found.output_files, 'file')}, "
-        f"{found.output_bytes / 1e6:,.1f} MB"
+        f"output*: {figures.vectors} vectors in about {counted(estimate.output_files, 'file')}, "
+        f"{estimate.output_bytes / 1e6:,.1f} MB"
     )
-    yield from _speed_lines(found)
+    yield from _speed_lines(estimate)
     yield "* rests on assumptions:"
-    yield from (f"  - {each}" for each in found.assumptions)
+    yield from (f"  - {assumption}" for assumption in estimate.assumptions)
 
 
-def _speed_lines(found: Estimate) -> Iterator[str]:
-    speed = found.speed
+def _speed_lines(estimate: Estimate) -> Iterator[str]:
+    speed = estimate.speed
     if speed is None:
-        yield "speed: not measured, so neither hours nor cost"
+        yield "speed: not measured, so no hours"
         return
-    hours = found.figures.tokens.value / speed.tokens_per_second / 3600
+    assert estimate.hours is not None
     yield (
         f"this machine: {speed.tokens_per_second:,.0f} tokens/s on {speed.cores} cores (measured, "
-        f"{speed.seconds:.1f} s), {_hours(hours)} for all"
+        f"{speed.seconds:.1f} s), {_hours(estimate.hours)} for all"
     )
-    if not found.costs:
-        yield "cost: machines with a GPU or TPU were not measured, so the table has none"
-        return
-    yield f"{'one machine*':<26}    tokens/s       hours{found.prices.currency:>12}"
-    for each in found.costs:
-        rate = f"{each.tokens_per_second:,.0f}"
-        yield f"{each.name:<26}{rate:>12}{each.hours:>12,.2f}{each.cost:>12,.2f}"
+    if estimate.cost is not None:
+        yield f"cost*: {estimate.cost:,.2f} by --price_per_hour"
     yield "N machines take an Nth of the hours for the same money"
 
 

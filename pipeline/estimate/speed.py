@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 from itertools import cycle
 
-from bert_embed.engines import processor
 from bert_embed.engines.choose import find_device
 from bert_embed.engines.cores import available_cores
 from bert_embed.pipeline.estimate.sample import Sample
@@ -21,7 +20,6 @@ class Speed:
         tokens, seconds: That the model computed, and what that took.
         cores: That this process may use.
         device: What computed, one of `bert_embed.engines.choose.DEVICES`.
-        processor: Maker, family and model of the processor; "" where the system does not say.
     """
 
     tokens_per_second: float
@@ -29,7 +27,6 @@ class Speed:
     seconds: float
     cores: int
     device: str
-    processor: str
 
 
 def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float) -> Speed | None:
@@ -60,6 +57,6 @@ def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float)
         spent = time.perf_counter() - started
         if spent >= seconds:
             break
-    each = spent / done + sample.tokenize_seconds / max(tokens, 1)
+    seconds_per_token = spent / done + sample.tokenize_seconds / max(tokens, 1)
     device = find_device(run.options.precision, run.options.device)
-    return Speed(1 / each, done, spent, available_cores(), device, processor.name())
+    return Speed(1 / seconds_per_token, done, spent, available_cores(), device)

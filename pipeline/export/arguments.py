@@ -1,17 +1,58 @@
-"""Parses the command line of `export`."""
+"""Declares the targets of `export` and its arguments."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.options import (
-    GRANULARITIES,
-    INDEXES,
-    SAMPLES,
-    TAKEN_BY,
-    TARGETS,
-    ExportOptions,
-)
 from bert_embed.pipeline.parser import Parser, program
+
+TARGETS = ("npy", "faiss", "vertex", "pgvector")
+# The indexes of each target, its default first.
+INDEXES = {"faiss": ("auto", "flat", "ivf"), "pgvector": ("none", "hnsw", "ivfflat")}
+_GRANULARITIES = ("sentence", "token", "word", "span")
+_COLUMNS = "columns, separated by commas,"
+# The flags that only some targets take, the targets, and their help.
+_FLAGS = {
+    "index": (
+        tuple(INDEXES),
+        "kind of index (faiss: auto, flat, ivf; pgvector: none, hnsw, ivfflat; the first is the "
+        "default)",
+    ),
+    "table": (("pgvector",), "name of the table (pgvector; default: embeddings)"),
+    "restricts": (("vertex",), f"{_COLUMNS} to filter by their values (vertex)"),
+    "numeric_restricts": (("vertex",), f"{_COLUMNS} to filter by numbers (vertex)"),
+    "embedding_metadata": (("vertex",), f"{_COLUMNS} to return with hits (vertex)"),
+}
+_LISTS = ("restricts", "numeric_restricts", "embedding_metadata")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What `export` is asked for.
+
+    Attributes:
+        source: Output folder of a run, local or gs://.
+        dest: Folder, local or gs://, or the URL of a database.
+        target: One of `TARGETS`.
+        granularity: Which vectors.
+        partial: Whether to export the finished parts of an unfinished run.
+        index: One of the target's `INDEXES`.
+        table: Name of the table.
+        restricts: Columns to filter by their values.
+        numeric_restricts: Columns to filter by their numbers.
+        embedding_metadata: Columns that Vector Search returns with a hit.
+    """
+
+    source: str
+    dest: str
+    target: str
+    granularity: str = "sentence"
+    partial: bool = False
+    index: str = "none"
+    table: str = "embeddings"
+    restricts: tuple[str, ...] = ()
+    numeric_restricts: tuple[str, ...] = ()
+    embedding_metadata: tuple[str, ...] = ()
 
 
 def parse_export(arguments: Sequence[str]) -> ExportOptions:
@@ -20,48 +61,35 @@ def parse_export(arguments: Sequence[str]) -> ExportOptions:
     Raises:
         UsageError: The arguments are wrong, or one that the target does not take.
     """
-    given = vars(_parser().parse_args(arguments))
-    target = given["target"]
-    for flag, targets in TAKEN_BY.items():
-        if given[flag] is not None and target not in targets:
+    values = vars(_parser().parse_args(arguments))
+    values = {name: value for name, value in values.items() if value is not None}
+    target = values["target"]
+    for flag, (targets, _) in _FLAGS.items():
+        if flag in values and target not in targets:
             raise UsageError(f"--{flag} is for --to {' or '.join(targets)}, not for {target}")
     choices = INDEXES.get(target, ("none",))
-    if given["index"] is None:
-        given["index"] = choices[0]
-    elif given["index"] not in choices:
+    if values.setdefault("index", choices[0]) not in choices:
         raise UsageError(
-            f"--index must be one of {', '.join(choices)} for --to {target}, got {given['index']}"
+            f"--index must be one of {', '.join(choices)} for --to {target}, got {values['index']}"
         )
-    for flag in ("sample", "memory"):
-        if given[flag] is not None and given[flag] < 1:
-            raise UsageError(f"--{flag} must be at least 1, got {given[flag]}")
-    given["sample"] = given["sample"] or SAMPLES.get(target)
-    for flag in ("restricts", "numeric_restricts", "embedding_metadata"):
-        given[flag] = tuple(filter(None, (given[flag] or "").split(",")))
-    return ExportOptions(**{name: value for name, value in given.items() if value is not None})
+    lists = {
+        flag: tuple(filter(None, values[flag].split(","))) for flag in _LISTS if flag in values
+    }
+    return ExportOptions(**values | lists)
 
 
 def _parser() -> Parser:
     parser = Parser(
         "export",
-        "Copies the vectors of a run to where other programs search and show them.",
+        "Copies the vectors of a run to where other programs search them.",
         usage=f"{program()} export DIR DEST --to TARGET [flags]",
     )
-    parser.add_argument("source", metavar="DIR", help="a run's output, local or gs://")
-    parser.add_argument(
-        "dest", metavar="DEST", help="a folder, local or gs://; for pgvector a postgresql:// URL"
-    )
     add = parser.add_argument
+    add("source", metavar="DIR", help="a run's output, local or gs://")
+    add("dest", metavar="DEST", help="a folder, local or gs://; for pgvector a postgresql:// URL")
     add("--to", dest="target", choices=TARGETS, required=True, help="what the vectors are for")
-    add("--granularity", choices=GRANULARITIES, help="which vectors (default: sentence)")
+    add("--granularity", choices=_GRANULARITIES, help="which vectors (default: sentence)")
     add("--partial", action="store_true", help="take what an unfinished run has finished")
-    listed = "; ".join(f"{target}: {', '.join(names)}" for target, names in INDEXES.items())
-    add("--index", help=f"kind of index ({listed}; the first is the default)")
-    add("--memory", type=int, metavar="MIB", help="of an index being filled (faiss; default: 1024)")
-    add("--table", help="name of the table (lancedb, pgvector; default: embeddings)")
-    add("--sample", type=int, metavar="N", help="most rows, spread evenly (projector, atlas)")
-    columns = "columns, separated by commas,"
-    add("--restricts", metavar="NAMES", help=f"{columns} to filter by their values (vertex)")
-    add("--numeric_restricts", metavar="NAMES", help=f"{columns} to filter by numbers (vertex)")
-    add("--embedding_metadata", metavar="NAMES", help=f"{columns} to return with hits (vertex)")
+    for flag, (_, text) in _FLAGS.items():
+        add(f"--{flag}", metavar="NAMES" if flag in _LISTS else None, help=text)
     return parser

@@ -1,15 +1,15 @@
-"""Cuts rows into files, and notes which are written, so that a killed export continues."""
+"""Writes numbered files, and notes which are written, so that a killed export continues."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import orjson
 
 from bert_embed.formats.result_rows import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import START, Position, Source
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.pipeline.export.source import START, Cutter, Position, Source
+from bert_embed.storage.errors import SettingError
 from bert_embed.storage.files import (
     is_remote,
     join,
@@ -58,106 +58,67 @@ def rows_of_files(width: int, megabytes: int) -> int:
     return max(1, min(_MOST_ROWS, (megabytes << 20) // (4 * width)))
 
 
-class Cutter:
-    """Cuts the batches of a source into runs of rows.
-
-    Attributes:
-        position: The place after the last run.
-    """
-
-    def __init__(self, source: Source, start: Position = START) -> None:
-        self.position = start
-        self._folder = source.options.source
-        self._batches = source.batches(start)
-        self._left: tuple[Rows, Position] | None = None
-
-    def take(self, rows: int) -> Iterator[Rows]:
-        """Yields exactly the next `rows` rows; InputError if there are fewer."""
-        while rows:
-            found = self._left or next(self._batches, None)
-            self._left = None
-            if found is None:
-                raise InputError(
-                    f"{self._folder} holds fewer rows than its run.json counts; `bert-embed "
-                    "verify` lists what is missing"
-                )
-            batch, after = found
-            if len(batch) > rows:
-                self._left = batch.slice(rows), after
-                after = Position(after.file, after.row - (len(batch) - rows))
-                batch = batch.slice(0, rows)
-            rows -= len(batch)
-            self.position = after
-            yield batch
-
-
 @dataclass(frozen=True)
-class Progress:
-    """How far an export is.
-
-    Attributes:
-        done: Whether it is complete.
-        numbers: How many numbered files are written.
-        position: The place after their rows.
-        more: What else a target notes.
-    """
+class _Progress:
+    """Whether all is done, how many numbered files are written, and the place after their rows."""
 
     done: bool = False
     numbers: int = 0
     position: Position = START
-    more: dict[str, Any] | None = None
 
 
-def read_progress(path: str, source: Source, dest: str) -> Progress | None:
-    """Reads a journal; None if there is none.
+def write_files(target: FileTarget, source: Source) -> bool:
+    """Writes the files of a target that are not there yet; False if the export was complete.
 
     Raises:
-        UsageError: It is that of another export.
+        UsageError: DEST holds something else.
     """
-    data = read_bytes(path)
-    if data is None:
-        return None
-    try:
-        found = orjson.loads(data)
-        if found["export"] == _export(source):
-            position = Position(*found["position"])
-            done = found["status"] == "done"
-            return Progress(done, found["numbers"], position, found["more"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
-    raise UsageError(
-        f"{dest} holds another export, as {path} says: choose another DEST, or remove both"
-    )
+    dest = source.options.dest
+    count = -(-source.rows // target.rows)
+    numbered = [name for number in range(count) for name in target.names(number, count)]
+    names = {*numbered, *target.others}
+    present = _files_below(dest)
+    progress = _claim(dest, target.journal, source, names, present)
+    if progress.done and names <= present:
+        return False
+    written = numbered[: progress.numbers * len(target.names(0, count))]
+    if not present.issuperset(written):  # some were removed: from the beginning
+        progress = _Progress()
+    progress = replace(progress, done=False)
+    if not is_remote(dest):
+        for folder in sorted({dest, *(join(dest, name).rpartition("/")[0] for name in names)}):
+            make_folder(folder)
+            sweep_temporary(folder)
+    _write_progress(target.journal, source, progress)
+    cutter = Cutter(source, progress.position)
+    for number in range(progress.numbers, count):
+        rows = min(target.rows, source.rows - number * target.rows)
+        target.write(number, count, rows, cutter.take(rows))
+        _write_progress(target.journal, source, _Progress(False, number + 1, cutter.position))
+    target.finish()
+    _write_progress(target.journal, source, _Progress(True, count, cutter.position))
+    return True
 
 
-def write_progress(path: str, source: Source, progress: Progress) -> None:
-    """Notes how far an export is."""
-    found = {
-        "format": _FORMAT,
-        "status": "done" if progress.done else "running",
-        "export": _export(source),
-        "numbers": progress.numbers,
-        "position": list(progress.position),
-        "more": progress.more,
-    }
-    write_bytes(path, orjson.dumps(found, option=_OPTIONS))
+def _claim(
+    dest: str, journal: str, source: Source, names: set[str], present: set[str]
+) -> _Progress:
+    """How much of this export a folder holds; UsageError if it holds something else."""
+    strange = sorted(present - names - {JOURNAL})
+    if strange:
+        raise UsageError(
+            f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
+        )
+    progress = _read_progress(journal, source)
+    if progress is None and present:
+        raise UsageError(
+            f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
+            "another DEST"
+        )
+    return progress or _Progress()
 
 
-def _export(source: Source) -> dict[str, Any]:
-    options = source.options
-    return {
-        "target": options.target,
-        "source": source.identity,
-        "index": options.index,
-        "table": options.table,
-        "sample": options.sample,
-        "restricts": list(options.restricts),
-        "numeric_restricts": list(options.numeric_restricts),
-        "embedding_metadata": list(options.embedding_metadata),
-    }
-
-
-def entries(dest: str) -> set[str]:
+def _files_below(dest: str) -> set[str]:
     """Names of all files below a folder, but for hidden ones."""
     above = join(dest, "")
     try:
@@ -166,73 +127,46 @@ def entries(dest: str) -> set[str]:
         raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
-def claim(dest: str, journal: str, source: Source, ours: Callable[[str], bool]) -> Progress:
-    """Checks that a folder is empty or holds this export, and how much of it.
-
-    Args:
-        dest: The folder.
-        journal: Path of the journal.
-        source: What is exported.
-        ours: Whether this export writes a file of this name.
-
-    Raises:
-        UsageError: It holds something else.
-    """
-    found = entries(dest)
-    strange = sorted(name for name in found if name != JOURNAL and not ours(name))
-    if strange:
-        raise UsageError(
-            f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
-        )
-    progress = read_progress(journal, source, dest)
-    if progress is None and found:
-        raise UsageError(
-            f"{dest} holds {min(found)} of an unknown export, as {journal} is missing; choose "
-            "another DEST"
-        )
-    return progress or Progress()
+def _read_progress(path: str, source: Source) -> _Progress | None:
+    """Reads a journal; None if there is none, UsageError if it is another export's."""
+    data = read_bytes(path)
+    if data is None:
+        return None
+    try:
+        journal = orjson.loads(data)
+        if journal["export"] == _export(source):
+            position = Position(*journal["position"])
+            return _Progress(journal["status"] == "done", journal["numbers"], position)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
+    raise UsageError(
+        f"{source.options.dest} holds another export, as {path} says: choose another DEST, or "
+        "remove both"
+    )
 
 
-def prepare_folders(dest: str, names: Iterable[str]) -> None:
-    """Makes the local folders of files; removes what ended processes left in them."""
-    parents = {dest, *(join(dest, name).rpartition("/")[0] for name in names)}
-    for folder in () if is_remote(dest) else sorted(parents):
-        make_folder(folder)
-        sweep_temporary(folder)
+def _write_progress(path: str, source: Source, progress: _Progress) -> None:
+    journal = {
+        "format": _FORMAT,
+        "status": "done" if progress.done else "running",
+        "export": _export(source),
+        "numbers": progress.numbers,
+        "position": list(progress.position),
+        "more": None,
+    }
+    write_bytes(path, orjson.dumps(journal, option=_OPTIONS))
 
 
-def write_files(target: FileTarget, source: Source, dest: str, rows: int) -> bool:
-    """Writes the files of a target that are not there yet.
-
-    Args:
-        target: The target.
-        source: What is exported.
-        dest: The folder.
-        rows: How many rows there are.
-
-    Returns:
-        False if the export was complete already.
-
-    Raises:
-        UsageError: The folder holds something else.
-    """
-    count = -(-rows // target.rows)
-    every = [name for number in range(count) for name in target.names(number, count)]
-    ours = {*every, *target.others}
-    progress = claim(dest, target.journal, source, ours.__contains__)
-    there = entries(dest)
-    if progress.done and ours <= there:
-        return False
-    before = every[: progress.numbers * len(target.names(0, count))]
-    if not there.issuperset(before):  # some were removed: from the beginning
-        progress = Progress()
-    prepare_folders(dest, ours)
-    write_progress(target.journal, source, Progress(False, progress.numbers, progress.position))
-    cutter = Cutter(source, progress.position)
-    for number in range(progress.numbers, count):
-        own = min(target.rows, rows - number * target.rows)
-        target.write(number, count, own, cutter.take(own))
-        write_progress(target.journal, source, Progress(False, number + 1, cutter.position))
-    target.finish()
-    write_progress(target.journal, source, Progress(True, count, cutter.position))
-    return True
+def _export(source: Source) -> dict[str, Any]:
+    """What an export continues only if it is the same."""
+    options = source.options
+    return {
+        "target": options.target,
+        "source": source.identity,
+        "index": options.index,
+        "table": options.table,
+        "sample": None,
+        "restricts": list(options.restricts),
+        "numeric_restricts": list(options.numeric_restricts),
+        "embedding_metadata": list(options.embedding_metadata),
+    }

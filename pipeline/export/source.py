@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
@@ -13,11 +12,10 @@ from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.output_files import vector_kinds
 from bert_embed.formats.result_rows import Rows, row_batches
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.results import granular_settings, read_run, vector_files
 from bert_embed.run_record import RunRecord
-
-_SEED = 20
+from bert_embed.storage.errors import InputError
 
 
 class Position(NamedTuple):
@@ -60,11 +58,6 @@ class Source:
     files: frozenset[str] | None
 
     @property
-    def wanted_rows(self) -> int:
-        """How many rows are exported."""
-        return min(self.rows, self.options.sample or self.rows)
-
-    @property
     def identity(self) -> dict[str, Any]:
         """What an export continues only if it is the same."""
         names = None if self.files is None else " ".join(sorted(self.files)).encode()
@@ -74,16 +67,6 @@ class Source:
             "rows": self.rows,
             "files": names and xxh3_64_hexdigest(names),
         }
-
-    def check_added(self, *columns: str) -> None:
-        """Refuses columns that the target adds and the output has."""
-        for name in columns:
-            if name in self.schema.names:
-                raise UsageError(
-                    f"--to {self.options.target} writes a column {name}, which the output has from "
-                    "--extra_columns: choose another target, or give the column another name in "
-                    "the input"
-                )
 
     def batches(self, start: Position = START) -> Iterator[tuple[Rows, Position]]:
         """Yields rows in the input's order, each batch with the position after it.
@@ -100,16 +83,38 @@ class Source:
                 if skipped < len(batch):
                     yield batch.slice(skipped), Position(file, row)
 
-    def sampled(self, size: int) -> Iterator[Rows]:
-        """Yields at most `size` rows that are spread evenly over all, the same every time."""
-        chosen = spread_rows(self.rows, size)
-        first = 0
-        for batch, _ in self.batches():
-            inside = np.searchsorted(chosen, [first, first + len(batch)])
-            rows = chosen[inside[0] : inside[1]] - first
-            if len(rows):
-                yield batch if len(rows) == len(batch) else batch.take(rows)
-            first += len(batch)
+
+class Cutter:
+    """Cuts the batches of a source into runs of rows.
+
+    Attributes:
+        position: The place after the last run.
+    """
+
+    def __init__(self, source: Source, start: Position = START) -> None:
+        self.position = start
+        self._folder = source.options.source
+        self._batches = source.batches(start)
+        self._rest: tuple[Rows, Position] | None = None
+
+    def take(self, rows: int) -> Iterator[Rows]:
+        """Yields exactly the next `rows` rows; InputError if there are fewer."""
+        while rows:
+            batch_and_place = self._rest or next(self._batches, None)
+            self._rest = None
+            if batch_and_place is None:
+                raise InputError(
+                    f"{self._folder} holds fewer rows than its run.json counts; `bert-embed "
+                    "verify` lists what is missing"
+                )
+            batch, after = batch_and_place
+            if len(batch) > rows:
+                self._rest = batch.slice(rows), after
+                after = Position(after.file, after.row - (len(batch) - rows))
+                batch = batch.slice(0, rows)
+            rows -= len(batch)
+            self.position = after
+            yield batch
 
 
 def open_source(options: ExportOptions) -> Source:
@@ -181,19 +186,3 @@ def _files(
     for path in vector_files(options.source, options.granularity, options.partial, first):
         name = f"{path.parent.name}/{path.name}"
         yield name, row_batches(path, options.granularity, settings, extra)
-
-
-def spread_rows(total: int, size: int) -> np.ndarray:
-    """Returns the numbers of at most `size` of `total` rows, one of each of as many equal ranges.
-
-    They are the same every time, rising, and fall on no regular distance.
-
-    >>> spread_rows(3, 5).tolist(), len(spread_rows(1000, 7)), spread_rows(7, 7).tolist()
-    ([0, 1, 2], 7, [0, 1, 2, 3, 4, 5, 6])
-    """
-    size = min(size, total)
-    if size == 0:
-        return np.empty(0, np.int64)
-    edges = np.arange(size + 1, dtype=np.int64) * total // size
-    inside = np.random.default_rng(_SEED).random(size)
-    return edges[:-1] + (inside * np.diff(edges)).astype(np.int64)

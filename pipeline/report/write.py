@@ -93,7 +93,7 @@ def report_after_run(
                 _write_apart(folder)
             else:
                 write_page(folder, record)
-    except Exception as error:  # whatever it is: no finished run may fail for its page
+    except Exception as error:  # noqa: BLE001 - no finished run may fail for its page
         why = hide_secrets(" ".join(str(error).split()))
         tell(
             f"warning: {folder.page} was not written ({type(error).__name__}: {why}); the run is "

@@ -63,11 +63,11 @@ def _check_prism(location: str | None) -> None:
     if location is None:
         raise UsageError(
             "--prism_location is missing: without it --runner PrismRunner downloads its program. "
-            "`make prism` builds it (Go is needed), then add --prism_location build/prism"
+            "`make build/prism` builds it (Go is needed), then add --prism_location build/prism"
         )
     if not is_remote(location) and shutil.which(os.path.join(".", location)) is None:
         raise UsageError(
-            f"--prism_location {location} is not a program; `make prism` builds build/prism"
+            f"--prism_location {location} is not a program; `make build/prism` builds build/prism"
         )
 
 
@@ -116,7 +116,7 @@ def _run(
     try:
         with beam.Pipeline(FnApiRunner(default_environment=environment), options) as pipeline:
             work(pipeline)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001
         done.set_exception(error)
     else:
         done.set_result(None)

@@ -141,7 +141,7 @@ def mypy_errors(folder):
 def pyright_errors(folder):
     node = shutil.which("node")
     if node is None or not PYRIGHT.exists():
-        pytest.skip("pyright is not installed: make pyright (needs npm)")
+        pytest.skip("pyright is not installed: make build/pyright/node_modules (needs npm)")
     (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
     return _errors([node, str(PYRIGHT), "--pythonpath", sys.executable], folder)
 

@@ -60,7 +60,7 @@ def expected(corpus, tiny_bundle, tmp_path_factory):
 def job_server(tmp_path_factory) -> Iterator[str]:
     """Prism, which takes jobs."""
     if not PRISM.exists():
-        pytest.skip("build/prism is not there: `make prism` builds it where Go is installed")
+        pytest.skip("build/prism is not there: `make build/prism` builds it where Go is installed")
     log = tmp_path_factory.mktemp("prism") / "log"
     port = free_port()
     command = [str(PRISM), f"--job_port={port}", "--serve_http=false"]

@@ -47,7 +47,6 @@ EXTRAS = {
         "TFRecord examples",
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
-    "lancedb": Extra(("lancedb",), "`export --to lancedb`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
     "hub": Extra(("huggingface_hub",), "`model import hf://…`"),
     "langchain": Extra(("langchain_core",), "`EncoderEmbeddings`"),

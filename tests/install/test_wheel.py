@@ -1,5 +1,8 @@
 """The wheel in clean environments: what it holds, runs without, and says when something lacks."""
 
+import subprocess
+import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -11,6 +14,7 @@ from tests.install.environments import (
     environment,
     find_python,
 )
+from tests.support.command import ROOT
 from tests.support.models.google import write_tiny_google
 
 pytestmark = pytest.mark.slow
@@ -23,6 +27,20 @@ def test_the_wheel_has_one_name_on_the_import_path(wheel):
         tops = {name.split("/")[0] for name in file.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"bert_embed"}
     assert len(tops) == 2
+
+
+def test_a_package_of_the_sources_has_every_file(tmp_path):
+    """What Beam's --setup_file gives to workers; its files are where the links lead."""
+    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run([*command, "egg_info", "--egg-base", str(tmp_path)], cwd=ROOT, check=True)
+    with tarfile.open(*tmp_path.glob("bert_embed-*.tar.gz")) as archive:
+        packed = {member.partition("/")[2] for member in archive.getnames()}
+    assert {"setup.py", "pyproject.toml", "LICENSE", "src/bert_embed/py.typed"} <= packed
+    homes = {"bert_embed": "src", "transforms": "src/bert_embed", "pipeline": "src/bert_embed"}
+    for top, home in homes.items():
+        for path in (ROOT / top).rglob("*.py"):
+            assert f"{home}/{path.relative_to(ROOT)}" in packed
+    assert not [name for name in packed if name.startswith(("benchmarks", "examples"))]
 
 
 def test_importing_the_package_loads_neither_beam_nor_tensorflow(base, strangers):
@@ -95,7 +113,6 @@ LACKING = {
     "model import {google} bundle": "pip install tensorflow",
     "model import hf://acme/model bundle": "pip install huggingface-hub",
     "export {output} dest --to faiss": "pip install faiss-cpu",
-    "export {output} dest --to lancedb": "pip install lancedb",
     "export {output} postgresql://me@127.0.0.1/db --to pgvector": (
         "pip install pgvector 'psycopg[binary]'"
     ),

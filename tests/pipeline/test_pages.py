@@ -3,18 +3,16 @@
 import re
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.options_page import PAGE, options_page
 from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.parser import parse_embed
+from docs.options_page import PAGE, options_page
 from tests.support.command import ROOT, embed, record
 
 KEYS = (ROOT / "docs" / "run_record.md").read_text("utf-8")
 
 
 def test_the_page_of_options_is_the_generated_one():
-    assert PAGE.read_text("utf-8") == options_page(), (
-        "run python -m bert_embed.pipeline.commands.options_page"
-    )
+    assert PAGE.read_text("utf-8") == options_page(), "run python -m docs.options_page"
 
 
 def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):

@@ -15,5 +15,5 @@ RUNNERS = {
 def runner_flags(name: str) -> tuple[str, ...]:
     """The flags of one of `RUNNERS`; skips the test if it is not there."""
     if name == "prism" and not PRISM.exists():
-        pytest.skip("build/prism is not there: `make prism` builds it where Go is installed")
+        pytest.skip("build/prism is not there: `make build/prism` builds it where Go is installed")
     return RUNNERS[name]

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tensorflow.python.util import _pywrap_util_port
+from tensorflow.python.util import _pywrap_util_port  # noqa: PLC2701
 
 from bert_embed.engines import processor
 

@@ -31,7 +31,7 @@ def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="make install")
     program = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if program is None:
-        pytest.skip("no Chromium here: `make chromium` installs it")
+        pytest.skip("no Chromium here: apt-get install chromium")
     with sync_api.sync_playwright() as driver:
         # As root, in a container, Chromium has no sandbox; it opens files of tests alone.
         started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])

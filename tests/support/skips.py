@@ -15,7 +15,7 @@ LISTED = (
     r"FUSE is not available",
     r"needs root, for unshare",
     r"needs two file systems",
-    r"no Chromium here: `make chromium` installs it",  # 400 MB, from a host of Playwright's
+    r"no Chromium here: apt-get install chromium",  # 400 MB, from a host of Playwright's
     r"systemd is not installed",
     r"terraform is not installed",
     r"gcloud is not installed",

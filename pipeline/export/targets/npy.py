@@ -32,35 +32,30 @@ class NpyTarget:
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
         """Writes both files in one pass."""
+        dtype, width = self._source.dtype, self._source.width
         vectors, columns = (join(self._dest, name) for name in self.names(number, count))
+        header = {
+            "descr": np.lib.format.dtype_to_descr(number_type(dtype)),
+            "fortran_order": False,
+            "shape": (rows, numbers_width(dtype, width)),
+        }
+
+        def tables(file: BinaryIO) -> Iterator[pa.Table]:
+            for batch in batches:
+                file.write(numbers(batch, dtype).tobytes())
+                yield batch.columns
 
         def write_both(file: BinaryIO) -> None:
-            self._write_header(file, rows)
-            tables = self._vectors_into(file, batches)
-            write_whole(columns, lambda out: write_parquet(out, tables, self._source.schema))
+            np.lib.format.write_array_header_1_0(file, header)
+            schema = self._source.schema
+            write_whole(columns, lambda out: write_parquet(out, tables(file), schema))
 
         write_whole(vectors, write_both)
 
     def finish(self) -> None:
         """Nothing is left to write."""
 
-    def _write_header(self, file: BinaryIO, rows: int) -> None:
-        dtype, width = self._source.dtype, self._source.width
-        np.lib.format.write_array_header_1_0(
-            file,
-            {
-                "descr": np.lib.format.dtype_to_descr(number_type(dtype)),
-                "fortran_order": False,
-                "shape": (rows, numbers_width(dtype, width)),
-            },
-        )
 
-    def _vectors_into(self, file: BinaryIO, batches: Iterator[Rows]) -> Iterator[pa.Table]:
-        for batch in batches:
-            file.write(numbers(batch, self._source.dtype).tobytes())
-            yield batch.columns
-
-
-def export_npy(source: Source) -> bool:
+def export(source: Source) -> bool:
     """Exports to npy files; False if they were there already."""
-    return write_files(NpyTarget(source), source, source.options.dest, source.rows)
+    return write_files(NpyTarget(source), source)

@@ -4,6 +4,7 @@ Each transaction copies some rows and notes in a table of progress how far the e
 killed export continues where it stopped and no row is there twice.
 """
 
+import importlib
 import json
 import math
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_rows import POSITION, Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.encode import exported_dtype, numbers
-from bert_embed.pipeline.export.extras import required
-from bert_embed.pipeline.export.journal import Cutter, rows_of_files
-from bert_embed.pipeline.export.source import Position, Source
+from bert_embed.pipeline.export.journal import rows_of_files
+from bert_embed.pipeline.export.source import Cutter, Position, Source
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.storage.packages import requires
 
 _MEGABYTES = 32  # of the vectors of a transaction
 _PROGRESS = "bert_embed_exports"
@@ -53,8 +54,8 @@ class PgvectorExport:
     def __init__(self, source: Source, connection: Any) -> None:
         options = source.options
         self._source, self._connection = source, connection
-        self._sql = required("psycopg.sql", options)
-        self._vectors = required("pgvector", options)
+        self._sql = _package("psycopg.sql")
+        self._vectors = _package("pgvector")
         self._table = self._sql.Identifier(*options.table.split("."))
         kind, wrapper, *_ = _KINDS[exported_dtype(source.dtype)]
         self._kind = f"{kind}({source.width})"
@@ -194,7 +195,7 @@ class PgvectorExport:
         return self._connection.execute(query, values)
 
 
-def export_pgvector(source: Source) -> bool:
+def export(source: Source) -> bool:
     """Exports to a table; False if it was there already.
 
     Raises:
@@ -214,13 +215,18 @@ def export_pgvector(source: Source) -> bool:
         )
         with connection:
             _check_extension(connection)
-            required("pgvector.psycopg", options).register_vector(connection)
+            _package("pgvector.psycopg").register_vector(connection)
             return PgvectorExport(source, connection).run()
+
+
+def _package(module: str) -> Any:
+    with requires("--to pgvector", "pgvector", "psycopg[binary]"):
+        return importlib.import_module(module)
 
 
 def _check_address(source: Source) -> None:
     """Refuses a URL that is none, or holds a password."""
-    psycopg: Any = required("psycopg", source.options)
+    psycopg: Any = _package("psycopg")
     try:
         found = psycopg.conninfo.conninfo_to_dict(source.options.dest)
     except psycopg.ProgrammingError:  # whose message quotes parts of the URL
@@ -273,7 +279,7 @@ def column_type(kind: pa.DataType) -> str:
 @contextmanager
 def _server_errors(source: Source) -> Any:
     """Gives psycopg; says in one sentence what the server refuses, without the values of rows."""
-    psycopg: Any = required("psycopg", source.options)
+    psycopg: Any = _package("psycopg")
     errors = psycopg.errors
     try:
         yield psycopg

@@ -33,7 +33,7 @@ class VertexTarget:
     """Files of JSON lines, and the list of ids to delete."""
 
     def __init__(self, source: Source) -> None:
-        dest = source.options.dest.rstrip("/")
+        dest = source.options.dest
         least = -(-source.rows // _MOST_OBJECTS)
         self.rows = max(rows_of_files(source.width, _MEGABYTES), least)
         self.journal = dest + _JOURNAL
@@ -101,7 +101,7 @@ class VertexTarget:
                     file.write(name.encode() + b"\n")
 
 
-def export_vertex(source: Source) -> bool:
+def export(source: Source) -> bool:
     """Exports to a batch root; False if it was there already.
 
     Raises:
@@ -109,8 +109,7 @@ def export_vertex(source: Source) -> bool:
             twice.
     """
     _refuse_equal_ids(source)
-    target = VertexTarget(source)
-    return write_files(target, source, source.options.dest.rstrip("/"), source.rows)
+    return write_files(VertexTarget(source), source)
 
 
 def _refuse_equal_ids(source: Source) -> None:

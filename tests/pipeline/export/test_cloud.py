@@ -20,7 +20,7 @@ def run(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("target", ["npy", "vertex", "datasets"])
+@pytest.mark.parametrize("target", ["npy", "vertex"])
 def test_gs_in_and_out_gives_the_files_of_a_local_export(gcs, run, tmp_path, target):
     source = gcs.put_folder(run, f"runs-{target}", "run")
     gcs.client.create_bucket(f"exports-{target}")

@@ -1,11 +1,8 @@
 """Exports to files: what is in them, in every number type and format."""
 
-import datasets
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import bert_embed
 from tests.support.embedding_blocks import described, embedding_block, unit_vectors, write
@@ -108,68 +105,7 @@ def test_words_are_a_row_each_but_for_those_without_a_vector(tmp_path, output_fo
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "ubinary"])
-def test_load_dataset_has_typed_features_and_all_rows(runs, tmp_path, monkeypatch, dtype):
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    source, dest = runs(dtype=dtype), tmp_path / "data set"
-    assert export(source, dest, "datasets") == 0
-    found = datasets.load_dataset(str(dest), split="train", cache_dir=str(tmp_path / "cache"))
-    ids, vectors = bert_embed.read(source)
-    wanted = expected(dtype, vectors)
-    assert found["id"][:] == ids
-    assert found.features["embedding"] == datasets.List(
-        datasets.Value(str(wanted.dtype)), length=wanted.shape[1]
-    )
-    assert found.features["tags"] == datasets.List(datasets.Value("string"))
-    np.testing.assert_array_equal(found.with_format("numpy")["embedding"][:], wanted)
-    _, front, page = (dest / "README.md").read_text("utf-8").split("---\n", 2)
-    assert yaml.safe_load(front)["configs"] == [
-        {
-            "config_name": "default",
-            "data_files": [{"split": "train", "path": "data/train-*"}],
-        }
-    ]
-    assert f"| number type | {'float32' if dtype == 'bfloat16' else dtype} |" in page
-    assert "run.json" not in page
-
-
-def read_tsv(path):
-    return [line.split("\t") for line in path.read_text("utf-8").removesuffix("\n").split("\n")]
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_the_projector_gets_a_sample_that_is_spread_over_all(runs, tmp_path, kept, capsys):
-    source, dest = runs(kept=kept), tmp_path / "projector"
-    assert export(source, dest, "projector", sample=500) == 0
-    assert capsys.readouterr().out == f"{dest}: 500 of {TOTAL:,} rows of 20 numbers\n"
-    tensors = np.array(read_tsv(dest / "tensors.tsv"), np.float32)
-    metadata = read_tsv(dest / "metadata.tsv")
-    if kept:  # a single column has no header
-        assert metadata[0][:3] == ["id", "text", "lang"]
-        assert metadata[2][1].endswith(" with ümlaut")
-    names = [cells[0] for cells in metadata[kept:]]
-    ids, vectors = bert_embed.read(source)
-    chosen = [ids.index(name) for name in names]
-    assert (len(chosen), chosen[0] < 5, chosen[-1] > TOTAL - 6) == (500, True, True)
-    assert max(np.diff(chosen)) < 10
-    np.testing.assert_array_equal(tensors, vectors[chosen])
-    assert 'tensor_path: "tensors.tsv"' in (dest / "projector_config.pbtxt").read_text()
-
-
-def test_the_map_of_an_atlas_has_the_principal_components(runs, tmp_path):
-    assert export(runs(), tmp_path / "atlas", "atlas") == 0
-    table = pd.read_parquet(tmp_path / "atlas" / "atlas.parquet")
-    _, vectors = bert_embed.read(runs())
-    np.testing.assert_array_equal(np.stack(table["vector"]), vectors)
-    left, sizes, right = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    for number, name in enumerate(["projection_x", "projection_y"]):
-        largest = right[number][np.abs(right[number]).argmax()]
-        wanted = left[:, number] * sizes[number] * np.sign(largest)
-        np.testing.assert_allclose(table[name], wanted, atol=1e-4)
-    assert list(table["text"])[1] == "Text\t1\nwith ümlaut"
-
-
-@pytest.mark.parametrize("target", ["npy", "vertex", "projector", "atlas", "datasets"])
+@pytest.mark.parametrize("target", ["npy", "vertex"])
 def test_the_same_export_gives_the_same_bytes_and_a_second_one_has_nothing_to_do(
     runs, tmp_path, target, capsys
 ):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, embed, start
+from tests.support.command import ROOT, start
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
 
@@ -29,13 +29,12 @@ def damaged(path):
     return lambda: path.write_bytes(data)
 
 
-@pytest.mark.parametrize("target", ["npy", "datasets"])
-def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, capsys, target):
-    assert export(long, tmp_path / "whole" / "dest", target) == 0
+def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, capsys):
+    assert export(long, tmp_path / "whole" / "dest", "npy") == 0
     dest = tmp_path / "part" / "dest"
     undo = damaged(sorted((long / "embeddings").iterdir())[2])
     try:
-        assert export(long, dest, target) == 2
+        assert export(long, dest, "npy") == 2
     finally:
         undo()
     assert "is damaged" in capsys.readouterr().err
@@ -47,7 +46,7 @@ def test_an_export_that_failed_continues_with_the_same_command(long, tmp_path, c
     assert set(there) < set(whole)
     first = next(path for path in dest.rglob("*0000*") if path.is_file())
     written = first.stat().st_mtime_ns
-    assert export(long, dest, target) == 0
+    assert export(long, dest, "npy") == 0
     assert first.stat().st_mtime_ns == written
     assert contents(dest) == whole
 
@@ -58,7 +57,7 @@ def unfinished(dest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["npy", "vertex", "projector", "atlas", "datasets"])
+@pytest.mark.parametrize("target", ["npy", "vertex"])
 def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, target):
     assert export(long, tmp_path / "whole" / "dest", target) == 0
     whole = contents(tmp_path / "whole" / "dest")
@@ -89,7 +88,7 @@ def run(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("safety") / "run", [50, 30])
 
 
-@pytest.mark.parametrize("target", ["npy", "vertex", "projector", "atlas", "datasets"])
+@pytest.mark.parametrize("target", ["npy", "vertex"])
 def test_a_folder_that_holds_something_else_is_refused_by_name(run, tmp_path, target, capsys):
     (tmp_path / "dest").mkdir()
     (tmp_path / "dest" / "letter.txt").write_text("mine")
@@ -118,24 +117,20 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
     assert "or export what is finished with --partial" in capsys.readouterr().err
     assert export(source, tmp_path / "dest", "npy", partial=True) == 0
     assert "50 rows" in capsys.readouterr().out
-    assert export(source, tmp_path / "card", "datasets", partial=True) == 2
-    assert "--to datasets conflicts with --partial" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"target": "nope"}, "--to: invalid choice: 'nope'"),
-        ({"index": "flat"}, "--index is for --to faiss or lancedb or pgvector, not for npy"),
+        ({"index": "flat"}, "--index is for --to faiss or pgvector, not for npy"),
         (
             {"target": "faiss", "index": "hnsw"},
             "--index must be one of auto, flat, ivf for --to fa",
         ),
-        ({"sample": 5}, "--sample is for --to projector or atlas, not for npy"),
-        ({"target": "atlas", "sample": 0}, "--sample must be at least 1, got 0"),
+        ({"restricts": "lang"}, "--restricts is for --to vertex, not for npy"),
         ({"granularity": "word"}, "holds vectors of sentence, none of word"),
         ({"dest": "s3://bucket/a"}, "--to npy writes to a local folder or gs://"),
-        ({"target": "faiss", "dest": "gs://bucket/a"}, "--to faiss writes to a local folder"),
         ({"dest": "gs://bucket/"}, "DEST gs://bucket is a whole bucket; give a folder in it"),
         ({"target": "pgvector"}, "--to pgvector requires DEST as postgresql://"),
         ({"dest": "{run}/new"}, "lies in the output itself"),
@@ -155,7 +150,7 @@ def test_a_wrong_command_is_refused_in_one_sentence(run, tmp_path, capsys, chang
 
 @pytest.mark.parametrize(
     ("target", "packages"),
-    [("faiss", "faiss-cpu"), ("lancedb", "lancedb"), ("pgvector", "pgvector 'psycopg[binary]'")],
+    [("faiss", "faiss-cpu"), ("pgvector", "pgvector 'psycopg[binary]'")],
 )
 def test_a_package_that_is_not_installed_is_named_with_its_command(
     run, tmp_path, target, packages, capsys
@@ -175,21 +170,10 @@ def test_stacks_and_empty_outputs_are_refused(run, tmp_path, capsys):
     assert "holds no vectors to export" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("target", ["atlas", "lancedb"])
-def test_a_column_called_as_the_one_of_the_vectors_is_refused(
-    tiny_bundle, tmp_path, capsys, target
-):
-    (tmp_path / "in.jsonl").write_text('{"id": "a", "text": "red", "vector": "ours"}')
-    corpus = tmp_path / "in.jsonl"
-    assert embed(tmp_path / "run", tiny_bundle, corpus, extra_columns="vector") == 0
-    assert export(tmp_path / "run", tmp_path / "dest", target) == 2
-    assert f"--to {target} writes a column vector, which the output has" in capsys.readouterr().err
-
-
 def test_help_names_every_target(capsys):
     with pytest.raises(SystemExit):
         main(["export", "--help"])
-    assert "{npy,faiss,vertex,lancedb,pgvector,projector,atlas,datasets}" in capsys.readouterr().out
+    assert "{npy,faiss,vertex,pgvector}" in capsys.readouterr().out
 
 
 MEASURE = """
@@ -210,8 +194,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         parts = [25_000] * (rows // 25_000)
         source = finished_run(tmp_path / f"run{rows}", parts, 32, "int8", kept=False)
         command = [sys.executable, "-c", MEASURE, source, tmp_path / str(rows)]
-        targets = ("npy", "vertex", "projector", "atlas", "datasets")
-        done = subprocess.run([*command, *targets], cwd=ROOT, env=os.environ, stdout=-1, check=True)
+        done = subprocess.run(
+            [*command, "npy", "vertex"], cwd=ROOT, env=os.environ, stdout=-1, check=True
+        )
         peaks.append(int(done.stdout.split()[-1]) >> 10)
     assert peaks[1] - peaks[0] < 30, f"{peaks} MiB"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.export.options import ExportOptions
+from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.pipeline.export.source import open_source
 from bert_embed.pipeline.export.targets.vertex import VertexTarget
 from tests.support.command import embed

@@ -23,18 +23,18 @@ def output(tmp_path, tiny_bundle):
 
 
 def test_the_card_leads_readers_to_each_kind_of_vectors(output, tmp_path, capsys):
-    assert main(["card", str(output), "--name", "Three rivers"]) == 0
-    assert capsys.readouterr().out == f"wrote {output}/README.md and croissant.json\n"
+    assert main(["card", str(output)]) == 0
+    assert capsys.readouterr().out == f"wrote {output}/README.md\n"
     _, front, page = (output / "README.md").read_text("utf-8").split("---\n", 2)
     assert yaml.safe_load(front) == {
-        "pretty_name": "Three rivers",
+        "pretty_name": "out",
         "tags": ["embeddings", "bert"],
         "configs": [
             {"config_name": "embeddings", "data_files": "embeddings/*.parquet"},
             {"config_name": "words", "data_files": "words/*.parquet"},
         ],
     }
-    assert "# Three rivers\n" in page
+    assert "# out\n" in page
     assert "| documents | 4 of 4 records |" in page
     for kind in ("embeddings", "words"):
         cache = str(tmp_path / "cache")
@@ -54,26 +54,6 @@ def test_examples_of_another_folder_are_not_in_the_card(tmp_path, tiny_bundle):
     assert kinds == ["embeddings"]
 
 
-def test_croissant_lists_every_column(output):
-    assert main(["card", str(output)]) == 0
-    found = json.loads((output / "croissant.json").read_text())
-    assert found["name"] == "out"
-    assert {each["@id"]: each["includes"] for each in found["distribution"]} == {
-        "embeddings-files": "embeddings/*.parquet",
-        "words-files": "words/*.parquet",
-    }
-    types = {
-        field["@id"]: (field["dataType"], field.get("repeated", False))
-        for records in found["recordSet"]
-        for field in records["field"]
-    }
-    assert types["embeddings/embedding"] == ("sc:Float", True)
-    assert types["embeddings/num_tokens"] == ("sc:Integer", False)
-    assert types["embeddings/truncated"] == ("sc:Boolean", False)
-    assert types["embeddings/lang"] == ("sc:Text", False)
-    assert set(types) > {"words/id", "words/words", "words/lang"}
-
-
 def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     record = json.loads((output / "run.json").read_text())
     (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))
@@ -83,17 +63,16 @@ def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     assert "it holds no run.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["README.md", "croissant.json"])
-def test_a_file_of_the_user_is_not_replaced(output, capsys, name):
+def test_a_card_of_the_user_is_not_replaced(output, capsys):
     assert main(["card", str(output)]) == 0
     assert main(["card", str(output)]) == 0  # its own it replaces
-    (output / name).write_text('---\ntags: [bert]\n---\n{"description": "mine"}\n')
+    (output / "README.md").write_text("---\ntags: [bert]\n---\nmine\n")
     before = {path: path.read_bytes() for path in output.glob("*.*")}
     capsys.readouterr()
     assert main(["card", str(output)]) == 2
     told = capsys.readouterr().err
     assert told == (
-        f"error: {output}/{name} is not one that `card` wrote; give it another name, then run "
+        f"error: {output}/README.md is not one that `card` wrote; give it another name, then run "
         "`card` again\n"
     )
     assert {path: path.read_bytes() for path in output.glob("*.*")} == before

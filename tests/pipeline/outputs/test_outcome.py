@@ -87,7 +87,7 @@ def test_of_two_corrected_commands_at_once_one_is_refused(
     assert main(["verify", str(output)]) == 0
 
 
-NAMES = ("README.md", "croissant.json", "report.html")
+NAMES = ("README.md", "report.html")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

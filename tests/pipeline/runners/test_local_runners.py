@@ -122,7 +122,7 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
-        ({"runner": "PrismRunner"}, "`make prism`"),
+        ({"runner": "PrismRunner"}, "`make build/prism`"),
         ({"runner": "PrismRunner", "prism_location": "no/prism"}, "no/prism is not a program"),
         ({"direct_num_workers": 2}, "multi_processing"),
         ({"runner": "BundleBasedDirectRunner"}, "use FnApiRunner"),

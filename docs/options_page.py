@@ -6,12 +6,12 @@ from pathlib import Path
 from bert_embed.pipeline.options import FLAGS, GROUPS
 from bert_embed.pipeline.parser import help_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+PAGE = Path(__file__).with_name("options.md")
 _HEAD = """\
 # Options of embed and tokenize
 
 Every flag of `embed`. `tokenize` takes those that are marked. This page is generated:
-`python -m bert_embed.pipeline.commands.options_page` writes it.
+`.venv/bin/python -m docs.options_page` writes it.
 
 ```bash
 .venv/bin/bert-embed embed --input 'texts/*.txt' --output build/vectors --normalize

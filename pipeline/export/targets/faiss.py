@@ -1,0 +1,126 @@
+"""Builds `knn.index`, a faiss index, and the columns of its rows in `ids.parquet`.
+
+Few vectors get a flat index, more an inverted file whose centroids are trained on a sample.
+"""
+
+import importlib
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bert_embed.clusters.kmeans import in_sample
+from bert_embed.formats.result_rows import Rows
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.export.encode import numbers, numbers_width, write_parquet
+from bert_embed.pipeline.export.journal import JOURNAL, write_files
+from bert_embed.pipeline.export.source import Source
+from bert_embed.storage.files import join, write_whole
+from bert_embed.storage.packages import requires
+
+_FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
+_PROBES = 32  # lists that a search looks into, unless its reader sets another number
+_PER_LIST = 40  # vectors of the sample for each centroid; faiss asks for 39 to 256
+_SAMPLE_MEGABYTES = 512
+_SEED = 20
+
+
+class FaissTarget:
+    """An index that is filled in one pass, after one that samples the vectors to train it on."""
+
+    others: tuple[str, ...] = ()
+
+    def __init__(self, source: Source) -> None:
+        with requires("--to faiss", "faiss-cpu"):
+            self._faiss: Any = importlib.import_module("faiss")
+        self.rows = source.rows
+        self.journal = join(source.options.dest, JOURNAL)
+        self._source, self._dest = source, source.options.dest
+        self._binary = source.dtype == "ubinary"
+        _check_memory(source)
+
+    def names(self, number: int, count: int) -> tuple[str, ...]:
+        """Both files."""
+        return "knn.index", "ids.parquet"
+
+    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
+        """Writes both files."""
+        index = self._trained()
+
+        def tables() -> Iterator[pa.Table]:
+            for batch in batches:
+                index.add(self._vectors(batch))
+                yield batch.columns
+
+        path, ids = (join(self._dest, name) for name in self.names(number, count))
+        write_whole(ids, lambda out: write_parquet(out, tables(), self._source.schema))
+        write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
+        write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
+
+    def finish(self) -> None:
+        """Nothing is left to write."""
+
+    def _trained(self) -> Any:
+        """An empty index; its centroids are the same every time on the same kind of machine."""
+        lists = _number_of_lists(self._source)
+        kind = f"IVF{lists},Flat" if lists else "Flat"
+        if self._binary:
+            width = 8 * numbers_width(self._source.dtype, self._source.width)
+            index = self._faiss.index_binary_factory(width, f"B{kind}")
+        else:
+            metric = self._faiss.METRIC_INNER_PRODUCT
+            index = self._faiss.index_factory(self._source.width, kind, metric)
+        if lists:
+            index.train(self._sample(lists * _PER_LIST / self._source.rows))
+            index.nprobe = min(_PROBES, lists)
+        return index
+
+    def _sample(self, share: float) -> np.ndarray:
+        first, sample = 0, []
+        for batch, _ in self._source.batches():
+            rows = np.arange(first, first + len(batch))
+            sample.append(self._vectors(batch)[in_sample(rows, share, _SEED)])
+            first += len(batch)
+        return np.concatenate(sample)
+
+    def _vectors(self, batch: Rows) -> np.ndarray:
+        """What the index holds: float32 of unit length, or the packed bits."""
+        if self._binary:
+            return numbers(batch, self._source.dtype)
+        vectors = np.array(batch.vectors, np.float32, order="C")
+        self._faiss.normalize_L2(vectors)
+        return vectors
+
+
+def _check_memory(source: Source) -> None:
+    """Refuses an index that is larger than this machine's memory."""
+    number_bytes = 1 if source.dtype == "ubinary" else 4
+    size = source.rows * number_bytes * numbers_width(source.dtype, source.width)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise UsageError(
+            f"--to faiss fills the index in memory: it takes {size >> 30:,} GiB, this machine has "
+            f"{memory >> 30:,}; export with --to npy, which autofaiss indexes on disk"
+        )
+
+
+def _number_of_lists(source: Source) -> int:
+    """How many lists an inverted file has; 0 for a flat index."""
+    asked = source.options.index
+    if asked == "flat" or (asked == "auto" and source.rows <= _FLAT_ROWS):
+        return 0
+    most = (_SAMPLE_MEGABYTES << 20) // (4 * source.width * _PER_LIST)
+    return max(1, min(4 * math.isqrt(source.rows), most, source.rows // _PER_LIST))
+
+
+def export(source: Source) -> bool:
+    """Exports to a faiss index; False if it was there already.
+
+    Raises:
+        InputError: faiss is not installed.
+        UsageError: The index does not fit into memory, or the folder holds something else.
+    """
+    return write_files(FaissTarget(source), source)
