@@ -1,16 +1,20 @@
 """Growth: time and memory over ever more documents, and over inputs of odd shapes.
 
-`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3]`, all cases by default; the largest
-needs 10 GB of disk and some minutes. The whole pipeline runs with the model that costs nothing, in
-one process on one core; vectors are short, so that the outputs stay small. Each case runs
-`--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents takes is
-start-up, taken off every other case.
+`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3] [--bytes 5368709120]
+[--finished 100000]`, all cases by default; the largest needs 10 GB of disk and some minutes. The
+whole pipeline runs with the model that costs nothing, in one process on one core, or in two where
+the case says so; vectors are short, so that the outputs stay small. Each case runs `--rounds`
+times, but an input of over 500 MB once. What a run over 1,000 documents takes is start-up, taken
+off every other case. "a finished run" continues a run all of whose blocks are finished, as
+`--finished` block records say, with files of no bytes.
 """
 
 import argparse
 import gzip
+import json
 import shutil
 import statistics
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -18,53 +22,71 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.corpus import every_sentence, numbered_sentences, write_lines
 from benchmarks.null_model import BLOCKS, WORK, line_file, run
+from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.transforms.output_folder import OutputFile, part_name
+from bert_embed.transforms.records.report import BlockReport, report_bytes
 
 _SMALL = "1000 documents"
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _WORDS = 1_000_000
 _TINY = 10_000
-_BYTES = 5 << 30
 _LARGE = 500 << 20  # bytes of an input that runs once
+_LINE = 80  # bytes of a block where all are finished
+_RESUMED = "a finished run"
 
 
 def main() -> None:
     """Runs the cases and prints the table and the JSON line."""
-    cases = all_cases()
+    names = [*all_cases(0), _RESUMED]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(names)}")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bytes", type=int, default=5 << 30, help="of a large file")
+    parser.add_argument("--finished", type=int, default=100_000, help="blocks of a finished run")
     args = parser.parse_args()
-    unknown = sorted(set(args.cases) - set(cases))
+    cases = all_cases(args.bytes)
+    unknown = sorted(set(args.cases) - set(names))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
     measure.one_core()
-    chosen = dict.fromkeys([_SMALL, *(args.cases or cases)])
-    found = {name: case(cases[name](), args.dim, args.rounds) for name in chosen}
+    chosen = dict.fromkeys([_SMALL, *(args.cases or names)])
+    found = {
+        name: resumed(args.finished)
+        if name == _RESUMED
+        else case(cases[name](), args.dim, args.rounds, name.endswith("two workers"))
+        for name in chosen
+    }
     record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
     header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
-    header += ["MB of input a CPU s", "peak MiB", "runs"]
+    header += ["MB of input a CPU s", "s", "peak MiB", "runs"]
     startup = found[_SMALL]["cpu_seconds"]
     measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
 
 
-def all_cases() -> dict[str, Callable[[], Path]]:
+def all_cases(size: int) -> dict[str, Callable[[], Path]]:
     """The cases by name: each makes its input and returns the file or folder."""
-    sizes = {f"{size} documents": lambda size=size: line_file(size) for size in (1000, *_SIZES)}
-    return sizes | {
+    lines = {
+        f"{count} documents": lambda count=count: line_file(count) for count in (1000, *_SIZES)
+    }
+    return lines | {
         "one document of 1000000 words": long_document,
         "10000 files of one document": tiny_files,
-        "one file of 5 GB": lambda: large_file(WORK / "large.txt"),
-        "one file of 5 GB, gzip": lambda: large_file(WORK / "large.txt.gz"),
+        "one large file": lambda: large_file(WORK / "large.txt", size),
+        "one large file, gzip": lambda: large_file(WORK / "large.txt.gz", size),
+        "one large file, gzip, two workers": lambda: large_file(WORK / "large.txt.gz", size),
     }
 
 
-def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
-    """Runs one case."""
+def case(text: Path, dim: int, rounds: int, two: bool = False) -> dict[str, float]:
+    """Runs one case; `two` on two worker processes."""
     size = sum(f.stat().st_size for f in text.glob("*")) if text.is_dir() else text.stat().st_size
-    runs = [run(BLOCKS, text, f"--dim={dim}") for _ in range(1 if size > _LARGE else rounds)]
+    flags = [f"--dim={dim}", *(["--workers=2"] if two else [])]
+    runs = [run(BLOCKS, text, *flags) for _ in range(1 if size > _LARGE else rounds)]
     seconds = [spent.cpu for spent, _, _ in runs]
-    if size > _LARGE:
+    if text.name.startswith("large"):
         text.unlink()
     record = runs[0][2]
     return {
@@ -75,6 +97,7 @@ def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
         "rounds": len(runs),
         "cpu_seconds": round(statistics.median(seconds), 3),
         "spread": round(max(seconds) / min(seconds), 2),
+        "wall_seconds": round(statistics.median(spent.wall for spent, _, _ in runs), 3),
         "peak_mib": round(statistics.median(spent.peak for spent, _, _ in runs) / 2**20, 1),
     }
 
@@ -86,7 +109,8 @@ def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
         each = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
     counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
     cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
-    return [name, *counts, cpu, *each, peak, f"{one['rounds']}"]
+    wall = f"{one['wall_seconds']:.2f}"
+    return [name, *counts, cpu, *each, wall, peak, f"{one['rounds']}"]
 
 
 def long_document() -> Path:
@@ -105,13 +129,52 @@ def tiny_files() -> Path:
     return folder
 
 
-def large_file(path: Path) -> Path:
+def resumed(blocks: int) -> dict[str, float]:
+    """Continues a run whose blocks are all finished; their files hold nothing."""
+    text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
+    line = "x" * (_LINE - 1) + "\n"
+    text.write_text(line * blocks, encoding="utf-8")
+    shutil.rmtree(output, ignore_errors=True)
+    settings = {"block_bytes": _LINE, "dim": 64}
+    run = prepare(Options(input=(str(text),), output=str(output), model="minilm", **settings))
+    run_record.start(run)
+    (output / "embeddings").mkdir()
+    for number in range(blocks):
+        name = f"embeddings/part-{part_name(number, 0)}.parquet"
+        files = {name: OutputFile(0, "AAAAAA==", 1)}
+        report = BlockReport(
+            number, 0, True, 1, {0: _LINE}, None, embedded=1, tokens=9, lengths=[1], files=files
+        )
+        data = report_bytes(report, run.fingerprint)
+        (output / "_state" / "blocks" / f"{part_name(number, 0)}.json").write_bytes(data)
+        (output / name).touch()
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    spent = measure.run(
+        [
+            *(sys.executable, "-m", "benchmarks.sides.null_pipeline", *flags),
+            *("--input", text, "--output", output),
+        ]
+    )
+    record = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    shutil.rmtree(output)
+    return {
+        "bytes": len(line) * blocks,
+        "documents": record["counts"]["embedded"],
+        "blocks": blocks,
+        "rounds": 1,
+        "cpu_seconds": round(spent.cpu, 3),
+        "wall_seconds": round(spent.wall, 3),
+        "peak_mib": round(spent.peak / 2**20, 1),
+    }
+
+
+def large_file(path: Path, size: int) -> Path:
     """A file of lines of 25 sentences, compressed if its name says so."""
     sentences = every_sentence()
     lines = [" ".join(sentences[at : at + 25]) for at in range(0, len(sentences), 25)]
     written = turn = 0
     with gzip.open(path, "wb", 1) if path.suffix == ".gz" else path.open("wb") as file:
-        while written < _BYTES:
+        while written < size:
             block = "".join(f"{turn}. {line}\n" for line in lines).encode()
             written, turn = written + len(block), turn + 1
             file.write(block)

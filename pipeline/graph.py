@@ -1,7 +1,7 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,23 +25,24 @@ from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import LoadTable
 from bert_embed.transforms.bigquery.read import ReadTable
-from bert_embed.transforms.examples.read import record_parts
-from bert_embed.transforms.examples.read_examples import ReadExamples
-from bert_embed.transforms.examples.write import KeepExamples, WriteExamples
-from bert_embed.transforms.increments.compare import CompareDocuments, CompareKeys
-from bert_embed.transforms.increments.skip_blocks import SkipBlocks
+from bert_embed.transforms.examples.read import example_blocks, record_parts
+from bert_embed.transforms.examples.write import keep_examples
+from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.lineage import report_lineage
 from bert_embed.transforms.plan.plan import PlanBlocks
-from bert_embed.transforms.read.reader import read_records
-from bert_embed.transforms.read.steps import ReadBlocks
-from bert_embed.transforms.reconcile.output_check import CheckFiles
-from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, Verdict
+from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.read.steps import read_unfinished
+from bert_embed.transforms.reconcile.output_check import with_listing
+from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
+from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.report import BlockReport, ReconcileError
+from bert_embed.transforms.records.skip import without_blocks
+from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.write.writer import WriteBlocks
+from bert_embed.transforms.write.writer import WriteBlocks, WriteParts
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
     parts, keys = (run.output, run.fingerprint), run.keys
     if run.table is not None:
-        compare = None if keys is None else CompareDocuments(keys)
+        compare = None if keys is None else partial(compare_documents, keys)
         read = pipeline | "Read table" >> ReadTable(
             run.table, *parts, run.part_docs, run.example_folder, compare
         )
@@ -187,41 +188,52 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         compared = specs | "Keys" >> CompareKeys(keys)
         specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
     if run.reading is not None:
-        read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut, run.options.skip_blocks)
-        tokens = read["tokens"]
+        reading, skipped = run.reading, run.options.skip_blocks
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[TokenBlock]:
+            return example_blocks(spec, reading, *cut, done, spec.number in skipped)
+
+        tokens, finished = read_unfinished(specs, run.folder, run.fingerprint, read, TokenBlock)
     else:
-        read = specs | "Read" >> ReadBlocks(*parts, run.columns, *cut, run.example_folder)
-        tokens = _tokens(read["documents"], run)
-    return JobInput(tokens, (plan["finished"], read["finished"]), plan["planned"], facts)
+        columns = run.columns
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[DocumentBlock]:
+            return document_blocks(spec, columns, *cut, done)
+
+        documents, finished = read_unfinished(
+            specs, run.folder, run.fingerprint, read, DocumentBlock
+        )
+        tokens = _tokens(documents, run)
+    return JobInput(tokens, (plan["finished"], finished), plan["planned"], facts)
 
 
 def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     bundle, skipped = run.bundle, run.options.skip_blocks
     if skipped:
-        documents = documents | "SkipBlocks" >> SkipBlocks(skipped)
+        documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
     tokens = documents | "Tokenize" >> TokenizeBlocks(
         bundle.path, run.token_spec, bundle.fingerprint
     )
     if run.options.tfrecord_output is None:
         return tokens
-    return tokens | "Keep" >> KeepExamples(run.example_files)
+    return tokens | "Keep" >> beam.Map(keep_examples, run.example_files)
 
 
 def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:
     """Adds the graph of a run to a pipeline, as `build` does."""
     read = job_input(pipeline, run)
-    write = WriteExamples(run.output, run.fingerprint, run.example_files, run.counting)
-    written = read.tokens | "Write" >> write
+    files = run.example_files
+    write = WriteParts(run.output, run.fingerprint, files.write, run.counting)
+    written = read.tokens | "Write" >> beam.ParDo(write)
     _finish(read, written, run, record)
 
 
 def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
+    reports = (*read.finished, written) | "Reports" >> beam.Flatten()
     (
-        (*read.finished, written)
-        | "Reports" >> beam.Flatten()
-        | "Reconcile" >> ReconcileBlocks(read.planned)
-        | "Check files" >> CheckFiles(run.folder, run.fingerprint)
+        reconcile(reports, read.planned)
+        | "Check files" >> beam.Map(with_listing, run.folder, run.fingerprint)
         | "Load" >> LoadTable(run.load, record.loads)
         | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
     )

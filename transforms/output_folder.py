@@ -75,8 +75,6 @@ class OutputFile:
 class OutputFolder:
     """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
 
-    Nothing is removed where a folder of the layout is a link: what removes files raises InputError.
-
     Attributes:
         path: Folder of the run's output, local or remote.
         examples: Folder that holds the files of examples, if that is another one.
@@ -220,12 +218,7 @@ class OutputFolder:
         return read_bytes(join(self.path, _LISTING))
 
     def remove_texts(self) -> None:
-        """Removes the texts of parts.
-
-        Raises:
-            ValueError: A folder is a link.
-        """
-        self._check_links()
+        """Removes the texts of parts."""
         folder = join(self.path, _TEXTS)
         remove([join(folder, name) for name in names_in(folder) if _TEXT.fullmatch(name)])
         self._remove_empty([_TEXTS])
@@ -293,12 +286,6 @@ class OutputFolder:
             join(self.working, name) for name in names_in(self.working) if _MARKER.fullmatch(name)
         )
 
-    def links(self) -> list[str]:
-        """Local folders of the layout that are links, and so lead out of the output."""
-        inner = (*_KINDS, STATE, REPORT_FOLDER, _WORKING, _TEXTS)
-        paths = [join(root, each) for root in self._roots for each in inner]
-        return [path for path in paths if not is_remote(path) and os.path.islink(path)]
-
     def remove_files(self, names: Iterable[str]) -> None:
         """Removes files of this layout by their names, and folders that are then empty.
 
@@ -309,18 +296,15 @@ class OutputFolder:
         for name in names:
             if not _is_ours(name):
                 raise ValueError(f"{name} is not a file of a run")
-        self._check_links()
         remove([self.path_of(name) for name in names])
         self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
 
     def remove_reports(self, parts: Iterable[tuple[int, int]]) -> None:
         """Removes the reports of parts, so that the parts count as not finished."""
-        self._check_links()
         remove([self.report(*part) for part in parts])
 
     def remove_markers(self, markers: Iterable[str]) -> None:
         """Removes crash markers."""
-        self._check_links()
         remove(sorted(markers))
         self._remove_empty([_WORKING])
 
@@ -337,10 +321,6 @@ class OutputFolder:
         described = (CARD, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])
-
-    def _check_links(self) -> None:
-        if links := self.links():
-            raise InputError(f"{links[0]} is a link that leads out of the output; remove the link")
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:

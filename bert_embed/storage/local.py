@@ -11,13 +11,12 @@ from stat import S_ISREG
 from typing import BinaryIO
 
 from bert_embed.storage.checksums import crc32c_of as checksum
-from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.globs import fixed_folder, glob_matcher
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
-# What to do when the input is not what it was when the run began: the run cannot be continued.
-REPLACED = "the input is another one now: run again with --overwrite, or into another --output"
+REPLACED = "it is another file now"
 
 
 def absolute(path: str) -> str:
@@ -45,7 +44,7 @@ def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
     """Files in a folder and below, each folder once; with `hidden` also those that begin with `.`.
 
     Raises:
-        SettingError: A folder cannot be listed.
+        InputError: A folder cannot be listed.
     """
     seen: set[str] = set()
     for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -63,10 +62,8 @@ def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
 
 def _refuse(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # removed meanwhile
-        raise SettingError(
-            "input",
-            f"{error.filename} cannot be listed ({error.strerror}): make it readable, or name the "
-            "input by a glob that leaves it out",
+        raise InputError(
+            f"{error.filename} cannot be listed ({error.strerror}): make it readable"
         ) from error
 
 
@@ -75,17 +72,15 @@ def _checked(path: str) -> FileInfo:
     try:
         path.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
+        raise InputError(f"{path!r} has a name that is not UTF-8, rename it") from error
     try:
         found = os.stat(path)
     except OSError as error:
         if os.path.islink(path):
-            raise SettingError("input", f"{path} is a broken link") from error
+            raise InputError(f"{path} is a broken link") from error
         raise
     if not S_ISREG(found.st_mode):
-        raise SettingError(
-            "input", f"{path} is not a regular file; write its content to a file first"
-        )
+        raise InputError(f"{path} is not a regular file; write its content to a file first")
     return _info(path, found)
 
 

@@ -82,7 +82,6 @@ def start(run: EmbedRun) -> RunRecord:
         StorageError: A store does not answer at this moment.
     """
     with _output_errors(run):
-        _refuse_links(run)
         _claim_examples(run)
         return _start(run)
 
@@ -99,7 +98,6 @@ def make_room(run: EmbedRun, alone: bool) -> None:
         UsageError, StorageError: As `start`.
     """
     with _output_errors(run):
-        _refuse_links(run)
         if not _replaces(run, record_of_output(run.options, run.output)):
             return
     with nullcontext() if alone else run.folder.held(alone=True), _output_errors(run):
@@ -155,7 +153,6 @@ def forecast(run: EmbedRun) -> list[str]:
     if run.unchecked is not None:
         why = run.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
-    _refuse_links(run)
     found = record_of_output(run.options, run.output)
     if found is not None and found.run == run.fingerprint:
         if _is_done(run, found):
@@ -182,15 +179,6 @@ def _must_be_emptied(run: EmbedRun, found: RunRecord | None) -> bool:
             "folder, or --overwrite to remove the files of that run"
         )
     return bool(stray)
-
-
-def _refuse_links(run: EmbedRun) -> None:
-    """Refuses links: through them, reports would be written and removed somewhere else."""
-    if links := run.folder.links():
-        raise UsageError(
-            f"--output {run.options.output} holds a link {links[0]} that leads out of it; remove "
-            "the link, or choose another folder"
-        )
 
 
 def _replaces(run: EmbedRun, found: RunRecord | None) -> bool:
@@ -352,9 +340,8 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     record = record.finished(result, verdict.loads, error)
     _write(output, record)
     if error is None:
-        with suppress(ValueError):  # links are left alone
-            clear_crash_markers(output)
-            OutputFolder(output).remove_texts()
+        clear_crash_markers(output)
+        OutputFolder(output).remove_texts()
     return record
 
 

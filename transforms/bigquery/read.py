@@ -7,7 +7,7 @@ once more where documents are compared with earlier outputs.
 
 import datetime
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,7 +97,10 @@ class ReadTable(Step):
 
     Attributes:
         request: What to read.
-        output, run, part_docs, examples: As in `ReadBlocks`.
+        output: Folder of the run's output.
+        run: Fingerprint of the run.
+        part_docs: A part is closed at so many documents.
+        examples: Folder where the run keeps its examples, None if it keeps none.
         compare: Adds to the BlockSpecs of the blocks, in the `specs` of a dict, which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
@@ -107,7 +110,7 @@ class ReadTable(Step):
     run: str
     part_docs: int
     examples: str | None = None
-    compare: beam.PTransform | None = None
+    compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -126,7 +129,7 @@ class ReadTable(Step):
             whole = joined | "All" >> beam.Flatten() | "All by block" >> beam.GroupByKey()
             documents = whole | "Documents" >> beam.FlatMap(_whole_blocks, *settings)
             specs = blocks | "Specs" >> beam.Map(_spec_of)
-            compared = (specs, documents) | self.compare
+            compared = self.compare(specs, documents)
             joined.append(compared.pop("specs") | "Skipped" >> beam.Map(_skipped))
         # Not CoGroupByKey, which shows its elements in messages.
         grouped = joined | "Both" >> beam.Flatten() | "By block" >> beam.GroupByKey()

@@ -52,16 +52,12 @@ class CompareKeys(Step):
         return {"specs": specs, "facts": facts | beam.Flatten()}
 
 
-@dataclass
-class CompareDocuments(Step):
+def compare_documents(
+    settings: KeySettings, specs: beam.PCollection, documents: beam.PCollection
+) -> dict[str, beam.PCollection]:
     """As `SkipExisting`, of BlockSpecs and the documents of their blocks."""
-
-    settings: KeySettings
-
-    def expand(self, collections: tuple[beam.PCollection, beam.PCollection]):
-        specs, documents = collections
-        keys = documents | "Keys" >> beam.ParDo(KeysOf(self.settings.buckets))
-        return (specs, keys) | "SkipExisting" >> SkipExisting(self.settings)
+    keys = documents | "Keys" >> beam.ParDo(KeysOf(settings.buckets))
+    return (specs, keys) | "SkipExisting" >> SkipExisting(settings)
 
 
 @dataclass

@@ -49,8 +49,10 @@ class KeySettings:
         list_removed: Whether to list documents that only the earlier outputs have.
         buckets: How many groups of ids are compared, each by itself.
         folder: Of the run's output.
-        run, columns, part_docs, block_bytes: As in `ReadBlocks`.
-        reading: As in `ReadExamples`, where the input is examples; else None.
+        run: Fingerprint of the run.
+        columns: Which fields of a record are read.
+        part_docs, block_bytes: Where a part is closed.
+        reading: What examples must be, where the input is examples; else None.
     """
 
     earlier: tuple[EarlierOutput, ...]

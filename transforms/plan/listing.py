@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import zstandard
 
-from bert_embed.storage.errors import SettingError
+from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.files import FileInfo, join, list_files, read_bytes
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.settings import are_settings
@@ -113,7 +113,10 @@ def list_input(
     found: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
     for pattern in patterns:
-        listed = list_files(pattern)
+        try:
+            listed = list_files(pattern)
+        except InputError as error:
+            raise SettingError("input", str(error)) from error
         own = () if output is None else (join(output, ""),)
         files = [each for each in listed if not each.path.startswith(own)]
         if listed and not files:

@@ -17,6 +17,7 @@ from bert_embed.transforms.read.whole_files import parse_file, read_file_parts
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.read_part import ReadPart
+from bert_embed.transforms.records.skip import without_skipped
 from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
@@ -31,12 +32,12 @@ _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
 def document_blocks(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int, done: Container[int]
 ) -> Iterator[DocumentBlock]:
-    """Reads a block and parses its parts, without those in `done`."""
+    """Reads a block and parses its parts, without those in `done` and what it skips."""
     started = time.perf_counter()
     for part in parts_of(spec, columns, part_docs, block_bytes):
         if part.number in done:
             continue
-        yield parse_part(spec, part, columns, started)
+        yield without_skipped(parse_part(spec, part, columns, started), spec.skipped)
         started = time.perf_counter()
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import apache_beam as beam
-
 from bert_embed.formats.tfrecord import unframed
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
@@ -26,7 +24,6 @@ from bert_embed.transforms.output_folder import (
 from bert_embed.transforms.reconcile.totals import listing_hash, written_counts
 from bert_embed.transforms.reconcile.verdict import Verdict
 from bert_embed.transforms.records.report import BlockReport, read_report
-from bert_embed.transforms.records.step import Step
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
@@ -52,23 +49,12 @@ class Problem:
         return f"{self.name}: {self.what}"
 
 
-@dataclass
-class CheckFiles(Step):
-    """Adds a problem to a Verdict if the files are not those that the run's reports name.
-
-    The output is listed once, when everything is written, so that files that were removed or
-    replaced during the run, and those of earlier attempts, are checked, too.
-    """
-
-    folder: OutputFolder
-    run: str
-
-    def expand(self, verdicts: beam.PCollection[Verdict]) -> beam.PCollection[Verdict]:
-        return verdicts | "List" >> beam.Map(with_listing, self.folder, self.run)
-
-
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
-    """The verdict with the problems that a listing of the output shows."""
+    """The verdict with the problems that a listing of the output shows, once all is written.
+
+    So files that were removed or replaced during the run, and those of earlier attempts, are
+    checked, too.
+    """
     with activity("checking the output"):
         found = written_files(folder)
     if listing_hash(found) == verdict.totals.listing:

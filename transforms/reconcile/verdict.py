@@ -10,7 +10,6 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.reconcile.totals import SumReports, Totals
 from bert_embed.transforms.records.report import BlockReport
 from bert_embed.transforms.records.spec import PlannedWork
-from bert_embed.transforms.records.step import Step
 
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
 
@@ -30,15 +29,12 @@ class Verdict:
     loads: dict[str, Load] = field(default_factory=dict)
 
 
-@dataclass
-class ReconcileBlocks(Step):
+def reconcile(
+    reports: beam.PCollection[BlockReport], planned: beam.PCollection[PlannedWork]
+) -> beam.PCollection[Verdict]:
     """Compares BlockReports with the PlannedWork of `PlanBlocks`; gives one Verdict."""
-
-    planned: beam.PCollection
-
-    def expand(self, reports: beam.PCollection[BlockReport]) -> beam.PCollection[Verdict]:
-        totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
-        return totals | "Check" >> beam.Map(verdict, beam.pvalue.AsSingleton(self.planned))
+    totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
+    return totals | "Reconcile" >> beam.Map(verdict, beam.pvalue.AsSingleton(planned))
 
 
 def verdict(totals: Totals, planned: PlannedWork) -> Verdict:

@@ -22,11 +22,10 @@ from bert_embed.transforms.plan.listing import files_to_read, input_files
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.cut_files import cut_file
 from bert_embed.transforms.read.reader import document_blocks, read_records
-from bert_embed.transforms.read.steps import ReadBlocks
-from bert_embed.transforms.reconcile.verdict import ReconcileBlocks
+from bert_embed.transforms.reconcile.verdict import reconcile
 from bert_embed.transforms.records.report import part_report
 from tests.support.command import embed, files, record, reports, rows
-from tests.support.plans import plan_of
+from tests.support.plans import plan_of, read_blocks
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 DECODER = bz2.BZ2Decompressor
@@ -137,12 +136,10 @@ def test_the_account_holds_the_records_against_what_the_file_has(tmp_path, lost,
     plan_blocks = plan_of(folder, tmp_path / "in.jsonl.gz", block_bytes=100, part_docs=50)
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         plan = pipeline | plan_blocks
-        documents = (plan["specs"] | ReadBlocks(str(folder), "run", Columns(), 50, 100))[
-            "documents"
-        ]
+        documents, _ = read_blocks(plan["specs"], folder, 50, 100)
         kept = documents | beam.Filter(lambda block: block.part.number != lost)
         reports = kept | beam.Map(_as_if_embedded)
-        judged = reports | ReconcileBlocks(plan["planned"])
+        judged = reconcile(reports, plan["planned"])
         assert_that(judged | beam.FlatMap(lambda found: found.problems), equal_to(problems))
 
 

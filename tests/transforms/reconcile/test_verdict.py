@@ -8,10 +8,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.reconcile.totals import SumReports
-from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, verdict
+from bert_embed.transforms.reconcile.verdict import reconcile, verdict
 from bert_embed.transforms.records.finished import finished_parts
 from bert_embed.transforms.records.read_part import CutPart, ReadPart
 from bert_embed.transforms.records.report import (
@@ -21,7 +19,7 @@ from bert_embed.transforms.records.report import (
     report_bytes,
 )
 from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
-from tests.support.plans import plan_of
+from tests.support.plans import plan_of, read_blocks
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
 REPORTS = [
@@ -88,12 +86,12 @@ def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
     """A planted fault: the graph with one BlockSpec dropped behind the plan."""
     (tmp_path / "in.txt").write_text("line\n" * 100)
     plan_blocks = plan_of(tmp_path / "out", tmp_path / "in.txt")
-    read = ReadBlocks(str(tmp_path / "out"), "run", Columns(), 1000, 100)
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         plan = pipeline | plan_blocks
         kept = plan["specs"] | beam.Filter(lambda spec: spec.number != 2)
-        reports = (kept | read)["documents"] | beam.Map(_as_if_embedded)
-        judged_run = reports | ReconcileBlocks(plan["planned"])
+        documents, _ = read_blocks(kept, tmp_path / "out", 1000, 100)
+        reports = documents | beam.Map(_as_if_embedded)
+        judged_run = reconcile(reports, plan["planned"])
         assert_that(
             judged_run | beam.FlatMap(lambda found: found.problems),
             equal_to(

@@ -168,59 +168,44 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
 
 
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
-    invalid: set[int] = set()
-    for column in rows.table.columns:
-        invalid.update(_invalid_rows(column))
     names = columns.names
-    values = [_plain_values(rows.table[name], invalid) for name in names]
-    for number, row in enumerate(zip(*values, strict=True)):
+    values = [_values(rows.table[name]) for name in names]
+    for row in zip(*values, strict=True):
         fields = dict(zip(names, row, strict=True))
         try:
-            if number in invalid:
+            if any(map(_is_invalid, row)):
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
-            record = orjson.dumps(fields, default=str).decode()
-            yield BadRecord(str(error), record, _id_if_any(fields, columns))
+            record = orjson.dumps(fields, default=_shown).decode()
+            value = fields[columns.id] if columns.id else None
+            yield BadRecord(str(error), record, None if value is None else _shown(value))
 
 
-def _id_if_any(fields: dict[str, Any], columns: Columns) -> str | None:
-    value = fields[columns.id] if columns.id else None
-    return None if value is None else str(value)
-
-
-def _invalid_rows(column: pa.ChunkedArray) -> Iterator[int]:
-    """Rows of a column of strings, or of lists of strings, that are not UTF-8."""
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; a string that is not UTF-8 stays bytes."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        for row, value in enumerate(_raw(column)):
-            texts = value if isinstance(value, list) else [value]
-            if any(_decoded(each) is None for each in texts if each is not None):
-                yield row
+        kind = plain_type(column.type)
+        is_list = kind is not None and pa.types.is_list(kind)
+        raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
+        return [_decoded(value) for value in raw.to_pylist()]
+    return column.to_pylist()
 
 
-def _raw(column: pa.ChunkedArray) -> list[Any]:
-    """The values, with bytes for strings."""
-    kind = plain_type(column.type)
-    raw = pa.list_(pa.binary()) if kind is not None and pa.types.is_list(kind) else pa.binary()
-    return column.cast(kind).cast(raw).to_pylist()
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _plain_values(column: pa.ChunkedArray, invalid: set[int]) -> list[Any]:
-    if not invalid or pa.types.is_integer(column.type):
-        return column.to_pylist()
-    return [_readable(value) for value in _raw(column)]
-
-
-def _readable(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, list):
-        return [_readable(each) for each in value]
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+        return [_decoded(item) for item in value]
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_invalid(value: Any) -> bool:
+    return isinstance(value, bytes) or (isinstance(value, list) and bytes in map(type, value))
+
+
+def _shown(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
