@@ -131,8 +131,7 @@ def place_of(spec: BlockSpec) -> str:
 def crashes(output: str, run: str) -> list[Crash]:
     """The blocks of a run that a process worked on when it crashed, and that are not done since.
 
-    Markers of running processes of this host do not count. On other hosts nothing is certain: the
-    markers of a running job look the same.
+    On other hosts nothing is certain: the markers of a running job look the same.
     """
     found: dict[int, Crash] = {}
     for path in sorted(OutputFolder(output).markers()):

@@ -143,11 +143,8 @@ class OutputFolder:
     def held(self, alone: bool = False) -> Iterator[None]:
         """Locks a local output for as long as a command writes there.
 
-        Several commands may write at once; one that removes what is there must be `alone`. The
-        lock ends with its process. A file system without locks, and gs://, is not locked.
-
-        Raises:
-            InputError: Another command of this machine is there, and one of the two must be alone.
+        Several commands may write at once; one that removes what is there must be `alone`. Raises
+        InputError if another command is there, and one of the two must be alone.
         """
         if is_remote(self.path):
             yield
@@ -177,17 +174,9 @@ class OutputFolder:
         write: Callable[[BinaryIO], object],
         rows: int,
     ) -> dict[str, OutputFile]:
-        """Writes one file of a part, whole or not at all.
+        """Writes one file of a part, whole or not at all; returns its name and what was written.
 
-        Args:
-            kind: Such as `embeddings`.
-            block, part: Their numbers.
-            ending: How the file's name ends.
-            write: Writes the bytes into the file it is given.
-            rows: How many rows it writes.
-
-        Returns:
-            The file's name and what was written.
+        `ending` is how its name ends; `write` writes `rows` rows into the file that it is given.
         """
         name, root = file_name(kind, block, part, ending), self._root_of(kind)
         make_folder(join(root, kind))
@@ -201,10 +190,7 @@ class OutputFolder:
         write_bytes(self.report(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
-        """Keeps the compressed text of a part until the run is complete.
-
-        It need not outlive the machine: a continued run writes it again.
-        """
+        """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
         make_folder(join(self.path, _TEXTS))
         state = join(self.path, STATE)
         write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
@@ -287,11 +273,7 @@ class OutputFolder:
         )
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Removes files of this layout by their names, and folders that are then empty.
-
-        Raises:
-            ValueError: A name that no run uses.
-        """
+        """Removes files of this layout by their names, and folders that are then empty."""
         names = list(names)
         for name in names:
             if not _is_ours(name):
@@ -311,7 +293,7 @@ class OutputFolder:
     def remove_all(self) -> None:
         """Removes a run's files and nothing else; its record last.
 
-        Of a card and the like only what this program wrote: a README.md may be the user's own.
+        Of a card and a report only what this program wrote: a README.md may be the user's own.
         """
         self.remove_reports(self.report_parts())
         self.remove_files(self.data_files())
@@ -372,11 +354,7 @@ _ENDINGS: dict[str, tuple[str, ...]] = {
 
 
 def settings_places(file: str) -> list[str]:
-    """Where the settings of a file of examples may be: beside its folder, or beside the file.
-
-    >>> settings_places("/a/examples/part-0000000-00000.tfrecord")
-    ['/a/examples.json', '/a/examples/examples.json']
-    """
+    """Where the settings of a file of examples may be: beside its folder, or beside the file."""
     folder = file.rpartition("/")[0]
     above, _, name = folder.rpartition("/")
     places = [folder] if name != EXAMPLES else [above, folder]

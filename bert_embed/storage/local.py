@@ -94,11 +94,7 @@ def _info(path: str, status: os.stat_result) -> FileInfo:
 
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens a file for reading; with `info`, checks that it is still the file that was listed.
-
-    Raises:
-        InputError: It changed since.
-    """
+    """Opens a file for reading; InputError if it is no longer the one that was listed."""
     if info is not None:
         check_unchanged(info, stat(path))
     return open(path, "rb")
@@ -140,11 +136,7 @@ def pid_namespace() -> str:
 def write_whole(
     path: str, write: Callable[[BinaryIO], object], temporary_folder: str | None, mode: int
 ) -> tuple[int, str]:
-    """Writes a file under a temporary name and renames it; returns its size and CRC32C.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Writes a file under a temporary name and renames it; returns its size and CRC32C."""
     with _renamed(path, temporary_folder) as temporary:
         with _created(temporary, mode) as file:
             write(file)
@@ -183,9 +175,8 @@ def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
 def create(path: str, data: bytes) -> bool:
     """Creates a file if it does not exist; False if another process was first.
 
-    The kernel decides: a hard link to a complete file either appears or fails. Where the file
-    system has no hard links (FAT, SMB, some FUSE mounts) an exclusive open decides, and a reader
-    may find the file unfinished for a moment.
+    A hard link to a complete file either appears or fails. Where there are no hard links an
+    exclusive open decides, and a reader may find the file unfinished for a moment.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))

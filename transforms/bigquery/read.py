@@ -20,8 +20,8 @@ import xxhash
 from bert_embed.transforms.bigquery.client import PATIENCE, TableName, read_client, translate_errors
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.reader import document_block
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.documents import DocumentBlock

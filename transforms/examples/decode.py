@@ -54,10 +54,9 @@ class _Found:
 def document_begins(
     records: Sequence[Record], windows: bool, previous: Record | None = None
 ) -> np.ndarray:
-    """bool `[records]`, which records, in a file's order, begin a document; each without `windows`.
+    """bool `[records]`, which records begin a document; each without `windows`.
 
-    A window that does not continue the one before it, of which `previous` is the first's, begins a
-    document, too, which then lacks windows.
+    A window that does not continue the one before it (`previous` before the first) begins one, too.
     """
     if not windows:
         return np.ones(len(records), bool)
@@ -97,20 +96,11 @@ def example_block(
     existing: np.ndarray,
     skipped: bool = False,
 ) -> TokenBlock:
-    """The TokenBlock of a part; documents with a problem are rejected.
+    """The TokenBlock of a part, whole documents of the file `path`; bad ones are rejected.
 
-    Args:
-        part: Its numbers.
-        path: The file, for the names of records.
-        records: Whole documents of it.
-        begins: bool `[records]`, which of them begin a document.
-        first_record: Number of the first of the records in the file.
-        reading: What examples must be.
-        existing: Numbers of the documents, rejected ones not counted, that an earlier output has.
-        skipped: Whether all of them are rejected, as --skip_blocks requests.
-
-    Raises:
-        ValueError: An example of another tokenizer.
+    `begins` is bool `[records]`; `first_record` the number of the first; `existing` are numbers of
+    the good documents that an earlier output has; `skipped` rejects all. InputError: another
+    tokenizer.
     """
     spec = reading.text_spec
     kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)

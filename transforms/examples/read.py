@@ -189,10 +189,6 @@ def whole_file(file: InputFile) -> BlockSpec:
 
 
 def first_records(file: InputFile) -> list[Record]:
-    """Some records from the start of a file.
-
-    Raises:
-        ValueError: It is no TFRecord file.
-    """
+    """Some records from the start of a file; InputError if it is no TFRecord file."""
     records = _begun(whole_file(file), windows=False, data=bytearray())
     return next((listed for listed, _ in records), [])

@@ -62,11 +62,7 @@ class Listing:
 
 
 def suffix_of(file: InputFile) -> str:
-    """The suffix of a file's name, that of its compression included, in small letters.
-
-    >>> suffix_of(InputFile(FileInfo("/in/A.b.TXT.gz", 0, 0), "text", "gzip", 0))
-    '.txt.gz'
-    """
+    """The suffix of a file's name in small letters, that of its compression included."""
     return "".join(_suffixes(file.info.path))
 
 
@@ -98,17 +94,12 @@ def list_input(
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
-    Files of a folder or glob that are not text are skipped, unless all of them are.
-
-    Args:
-        patterns: Paths, folders and globs.
-        input_format: Of all files, None for the suffix's.
-        output: Files below are left out: a run into a folder of its input would read itself.
-        look_inside: Whether to check that local files have a readable encoding.
-        whole_files: Whether each text file is one document.
+    Files of a folder or glob that are not text are skipped, unless all of them are; those below
+    `output` are left out, as a run into a folder of its input would read itself. `input_format` is
+    of all files, None for the suffix's. With `look_inside` the encoding of local files is checked.
 
     Raises:
-        ValueError: A pattern that names no file, or a file whose format or encoding cannot be read.
+        InputError: A pattern names no file, or a file whose format or encoding cannot be read.
     """
     found: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
@@ -187,12 +178,9 @@ def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> 
 def files_to_read(
     listed: Sequence[InputFile], text_column: str, limit: int | None = None
 ) -> list[InputFile]:
-    """The files that `input_files` gave, with the facts that a plan needs.
+    """The files with the facts that a plan needs: of Parquet the bytes of the text column count.
 
-    Of Parquet files the bytes of the text column count. A trial run reads `limit` records.
-
-    Raises:
-        ValueError: A file is not Parquet, or not CSV.
+    A trial run reads `limit` records. InputError: a file is not Parquet, or not CSV.
     """
     files = with_footers(listed, text_column)
     return files if limit is None else limit_files(files, limit)

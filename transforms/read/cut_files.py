@@ -28,16 +28,9 @@ def cut_file(
     folder: OutputFolder,
     every_part: bool = False,
 ) -> Iterator[BlockSpec]:
-    """Reads a file once and gives a BlockSpec for each of its parts.
+    """Reads a file once and gives a BlockSpec for each part that is not done, or for every part.
 
-    Args:
-        spec: The file's block.
-        read_parts: Reads it; the only content of a part has the bytes as `data`.
-        folder: Where texts are stored, if the file is compressed.
-        every_part: Whether parts that are done are given, too.
-
-    Raises:
-        ValueError: As `read_parts`.
+    `read_parts` reads it; the texts of a compressed file are stored in `folder`.
     """
     stored = spec.compression is not None
     done = frozenset(spec.done)

@@ -38,11 +38,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def type_called(name: str) -> str:
-    """Returns the name in `TYPES` of a type, in small letters.
-
-    Raises:
-        ValueError: There is no such type; the message says which there are.
-    """
+    """The name in `TYPES` of a type, in small letters; ValueError if there is no such type."""
     if name.lower() not in TYPES:
         raise ValueError(
             f"{name or 'an empty type'} is not available, types are {', '.join(TYPES)}"
@@ -58,8 +54,7 @@ def type_name(kind: pa.DataType) -> str | None:
 class ExtraValues:
     """Reads the values of extra columns, each of one of `TYPES`, from records.
 
-    With `as_text` the values are texts, as those of CSV are; an empty one is then null, except in
-    a column of strings.
+    Those of CSV come `as_text`; an empty one is then null, except in a column of strings.
     """
 
     def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:
@@ -74,11 +69,7 @@ class ExtraValues:
             self._columns.append((field.name, kind, kinds[kind]))
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of a record, None for what is missing.
-
-        Raises:
-            BadRecordError: A value does not fit its column's type.
-        """
+        """The values of a record, None for what is missing; BadRecordError if one does not fit."""
         return tuple(self._values(record))
 
     def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:

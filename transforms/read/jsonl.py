@@ -7,10 +7,16 @@ from typing import Any
 import orjson
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    id_of,
+    record_of,
+)
 from bert_embed.transforms.read.extra import ExtraValues
 from bert_embed.transforms.read.lines import Lines
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, id_of, record_of
 from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 

@@ -75,13 +75,11 @@ class Lines:
 def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
     """Reads a block, closing a part at `part_docs` lines.
 
-    A line belongs to the block in which it begins. A block of byte ranges has parts numbered from
-    0, the last of them marked. In a file that is read through, a part is also closed at
-    `block_bytes` of text, and an empty part marks the end of the file.
+    A line belongs to the block in which it begins. In a file that is read through, a part is also
+    closed at `block_bytes` of text, and an empty part marks the end of the file.
 
     Raises:
-        ValueError: A file is not the one that was listed, its compressed data is damaged, or its
-            byte order mark is not that of UTF-8.
+        InputError: A file changed since it was listed, is damaged, or is not UTF-8 by its mark.
     """
     if spec.read_through:
         stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)

@@ -27,18 +27,9 @@ def read_unfinished(
     """Reads blocks of any input, but for the parts that earlier attempts of the run finished.
 
     The plan holds back what was finished when it was made; this step looks again, because a bundle
-    may be retried.
-
-    Args:
-        elements: BlockSpecs, or what `spec_of` takes.
-        folder: Of the run's output.
-        run: Fingerprint of the run; block records of another run do not count.
-        read: Reads an element to blocks of this type, without the parts of these numbers.
-        block: The type.
-        spec_of: Gives the BlockSpec of an element.
-
-    Returns:
-        What was read, and the BlockReports of the finished parts.
+    may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and numbers of
+    parts to leave out, and gives records of type `block`. Gives what was read, and finished
+    BlockReports.
     """
     passed_as_block(block)
     step = beam.ParDo(_Read(folder, run, read, spec_of))

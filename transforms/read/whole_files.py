@@ -53,11 +53,7 @@ class WholeFile:
 
 
 def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeFile]]:
-    """Reads a block of whole files, closing a part at `part_docs` of them.
-
-    Raises:
-        ValueError: As `lines.read_parts`.
-    """
+    """Reads a block of whole files, closing a part at `part_docs` of them."""
     read = partial(_read, compression=spec.compression)
     if spec.read_through:
         yield from parts_read_through(map(read, spec.slices), part_docs)

@@ -50,11 +50,7 @@ class Problem:
 
 
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
-    """The verdict with the problems that a listing of the output shows, once all is written.
-
-    So files that were removed or replaced during the run, and those of earlier attempts, are
-    checked, too.
-    """
+    """The verdict with the problems that a listing of the output shows, once all is written."""
     with activity("checking the output"):
         found = written_files(folder)
     if listing_hash(found) == verdict.totals.listing:
@@ -82,11 +78,7 @@ def _reports(folder: OutputFolder, run: str) -> Iterator[BlockReport | None]:
 def _without_leftovers(
     folder: OutputFolder, reports: dict[tuple[int, int], BlockReport], found: dict[str, int]
 ) -> dict[str, int]:
-    """Removes files that an attempt wrote before it crashed and the next attempt did not write.
-
-    For example the rejected records of a part in which none is rejected any more: the part has a
-    report now, which does not name the file.
-    """
+    """Removes files that an attempt wrote before it crashed and the next did not write."""
     again = [name for name in found if _part_of(name) in reports]
     left = [name for name in again if name not in reports[_part_of(name)].files]
     if left:
@@ -119,11 +111,7 @@ def listing_problems(
 
 
 def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
-    """Checks every file of a run against its report, and the reports against the run's record.
-
-    Yields:
-        What is missing, extra, damaged, or does not add up.
-    """
+    """Checks every file of a run against its block record, and these against the run's record."""
     parts = folder.report_parts()
     reports: dict[tuple[int, int], BlockReport] = {}
     for part, report in zip(parts, _reports(folder, record.run), strict=True):
@@ -165,11 +153,7 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
 
 
 def count_rows(path: str) -> int:
-    """Rows of a file of an output, from the footer of Parquet, else by reading the file.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Rows of a file of an output; ValueError if it is damaged."""
     if path.endswith(".parquet"):
         import pyarrow.parquet as pq
 

@@ -139,11 +139,7 @@ def _add_parts(totals: Totals, block: int, parts: int) -> None:
 
 
 def listing_hash(sizes: dict[str, int]) -> int:
-    """A hash of names and sizes in any order; the hash of two listings is the sum of their hashes.
-
-    So the reports of a run, which are never held together, add up to a number that a listing of the
-    output must give, too.
-    """
+    """A hash of names and sizes in any order; that of two listings is the sum of theirs."""
     hashes = (
         hashlib.blake2b(f"{name} {size}".encode(), digest_size=8).digest()
         for name, size in sizes.items()

@@ -19,11 +19,7 @@ def places(part: int, rows: int) -> np.ndarray:
 
 
 def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
-    """Row numbers of those of the sorted places that are in a part.
-
-    >>> rows_of_part(np.append(places(0, 2), places(3, 2)), 3)
-    array([0, 1])
-    """
+    """Row numbers of those of the sorted places that are in a part."""
     return places_of_part(places, part) - (part << ROW_BITS)
 
 
@@ -45,8 +41,7 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
 def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
     """The part, all its documents rejected if its block has one of these numbers.
 
-    For blocks that crash or hang every worker that takes them: the rest of the run can finish, and
-    the files of rejected records name the documents.
+    So a run can finish whose block crashes or hangs every worker that takes it.
     """
     if block.part.block not in numbers:
         return block

@@ -12,12 +12,17 @@ import numpy as np
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    record_of,
+)
 from bert_embed.transforms.read.encoding import check_encoding
 from bert_embed.transforms.read.extra import ExtraValues
 from bert_embed.transforms.read.lines import BOM, stored_pieces
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
@@ -77,7 +82,7 @@ class CsvRecords:
         return first, rest
 
     def with_data(self, data: bytes) -> "CsvRecords":
-        """The same records with their bytes, or with none while the bytes are stored elsewhere."""
+        """The same records with their bytes, or with none."""
         if self.too_large:
             return self
         starts = np.append(0, RecordCutter(delimiter_of(self.path)).ends(data))
@@ -101,8 +106,7 @@ def read_records(
 ) -> Iterator[CsvRecords]:
     """Whole records from the start of a file, about `size` bytes at a time, at most `limit` in all.
 
-    Raises:
-        ValueError: There is no header, or a quote is open for more bytes than a record may have.
+    InputError: there is no header, or a quote is open for more bytes than a record may have.
     """
     path = piece.info.path
     header: tuple[str, ...] | None = None
@@ -224,22 +228,14 @@ def _header(path: str, data: bytes, is_open: bool) -> tuple[str, ...]:
 
 
 def csv_header(file: InputFile) -> tuple[str, ...] | None:
-    """Names of a file's columns; None of an empty file.
-
-    Raises:
-        ValueError: It has no header.
-    """
+    """Names of a file's columns; None of an empty file; InputError if it has no header."""
     piece = Slice(0, file.info, 0, file.info.size)
     first = next(read_records(piece, file.compression, 1 << 16), None)
     return None if first is None else first.header
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
-    """Checks that a file has every requested column.
-
-    Raises:
-        ValueError: It lacks one; the message names the setting.
-    """
+    """Raises InputError if a file lacks a requested column; the message names the setting."""
     existing = list(names)
     for flag, name in columns.requested:
         if name not in existing:
@@ -254,11 +250,7 @@ def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
 
 
 def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
-    """Parses records; those that give no document are rejected.
-
-    Raises:
-        ValueError: The file has no such column.
-    """
+    """Parses records; those that give no document are rejected."""
     check_names(records.path, records.header, columns)
     places = positions(records.path, records.starts + records.offset)
     return documents_of(_documents(records, columns), places, columns)[0]

@@ -16,9 +16,14 @@ from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    record_of,
+)
 from bert_embed.transforms.read.parts import parts_in_order
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
@@ -62,11 +67,7 @@ class Rows:
 
 
 def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
-    """The files; those of Parquet with their footers, and the number of rows as `stop`.
-
-    Raises:
-        ValueError: A file is not Parquet.
-    """
+    """The files; those of Parquet with their footers, and the number of rows as `stop`."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
         found = threads.map(
             lambda file: _with_footer(file, text_column) if file.format == "parquet" else file,
@@ -102,11 +103,7 @@ def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
 def read_row_parts(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
 ) -> Iterator[ReadPart[Rows]]:
-    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text.
-
-    Raises:
-        ValueError: A file is not the one that was listed, or lacks a column.
-    """
+    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
     most = part_docs
     if len(spec.slices) == 1:  # others are small
         most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
