@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import measure, null_model
+from benchmarks import growth, measure
 from benchmarks.corpus import FOLDER, TEXTS, numbered, write_lines
-from benchmarks.null_model import BLOCKS
 from benchmarks.peers import minilm_folder, peer_environment, peer_python
 
 OURS = {"float32": "ours", "int8": "ours, int8"}
@@ -31,13 +30,14 @@ PADDED = "Beam RunInference, padded to 128"
 _PEERS = {
     BEAM: ("mltransform",),
     f"{BEAM}, batches of 1,024": ("mltransform", "--batch=1024"),
-    PADDED: ("beam_rows", "--model=padded"),
+    PADDED: ("beam_rows",),
     ENCODE: ("sentence_transformers_encode",),
     f"{ENCODE}, batches of 8": ("sentence_transformers_encode", "--batch=8"),
     f"{ENCODE}, batches of 128": ("sentence_transformers_encode", "--batch=128"),
 }
 _SLOW = 4  # so many times fewer sentences for the padded side: it is that much slower
 _NULL_ROWS = {"sentences": (200_000, 1000), "passages": (20_000, 1000)}
+_NULL = "ours, without a model"
 _WORK = FOLDER / "end_to_end"
 
 Side = Callable[[], measure.Spent]
@@ -108,15 +108,15 @@ def null_sides(kind: str, text: Path) -> dict[str, Side]:
     """
     texts = text.read_text(encoding="utf-8").splitlines()
     sides: dict[str, Side] = {}
-    for name, count in zip((BLOCKS, _startup(BLOCKS)), _NULL_ROWS[kind], strict=True):
+    for name, count in zip((_NULL, _startup(_NULL)), _NULL_ROWS[kind], strict=True):
         file = write_lines(text.parent / f"null/{count}.txt", numbered(texts, count))
-        sides[name] = partial(null_model.embed, BLOCKS, file)
+        sides[name] = partial(growth.embed, file)
     return sides
 
 
 def null_cpu(spent: dict[str, list[measure.Spent]], count: int) -> float:
     """Returns the CPU seconds of our pipeline for 1,000 of `count` texts, without a model."""
-    pairs = zip(spent[BLOCKS], spent[_startup(BLOCKS)], strict=True)
+    pairs = zip(spent[_NULL], spent[_startup(_NULL)], strict=True)
     seconds = measure.Figure.of([(whole - start).cpu for whole, start in pairs]).median
     return 1000 * seconds / count
 

@@ -1,12 +1,11 @@
 """Growth: time and memory over ever more documents, and over inputs of odd shapes.
 
-`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3] [--bytes 5368709120]
-[--finished 100000]`, all cases by default; the largest needs 10 GB of disk and some minutes. The
-whole pipeline runs with the model that costs nothing, in one process on one core, or in two where
-the case says so; vectors are short, so that the outputs stay small. Each case runs `--rounds`
-times, but an input of over 500 MB once. What a run over 1,000 documents takes is start-up, taken
-off every other case. "a finished run" continues a run all of whose blocks are finished, as
-`--finished` block records say, with files of no bytes.
+`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3] [--bytes 5368709120]`, all cases by
+default; the largest needs 10 GB of disk and some minutes. The whole pipeline runs with the model
+that costs nothing, in one process on one core; vectors are short, so that the outputs stay small.
+Each case runs `--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents
+takes is start-up, taken off every other case. Large files have `--bytes` of text. A finished run is
+continued: all its blocks have block records, and files of no bytes.
 """
 
 import argparse
@@ -18,23 +17,27 @@ import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from benchmarks import measure
-from benchmarks.corpus import every_sentence, numbered_sentences, write_lines
-from benchmarks.null_model import BLOCKS, WORK, line_file, run
+from benchmarks.corpus import FOLDER, every_sentence, numbered_sentences, write_lines
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.transforms.output_folder import OutputFile, part_name
 from bert_embed.transforms.records.report import BlockReport, report_bytes
 
+WORK = FOLDER / "null_model"
 _SMALL = "1000 documents"
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _WORDS = 1_000_000
 _TINY = 10_000
 _LARGE = 500 << 20  # bytes of an input that runs once
-_LINE = 80  # bytes of a block where all are finished
-_RESUMED = "a finished run"
+_FINISHED, _LINE = 100_000, 80  # blocks of a finished run, and bytes of each
+_RESUMED = f"a finished run of {_FINISHED} blocks"
+_TWO = "two workers"
 
 
 def main() -> None:
@@ -44,21 +47,17 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(names)}")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bytes", type=int, default=5 << 30, help="of a large file")
-    parser.add_argument("--finished", type=int, default=100_000, help="blocks of a finished run")
+    parser.add_argument("--bytes", type=int, default=5 << 30)
     args = parser.parse_args()
     cases = all_cases(args.bytes)
     unknown = sorted(set(args.cases) - set(names))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
     measure.one_core()
-    chosen = dict.fromkeys([_SMALL, *(args.cases or names)])
-    found = {
-        name: resumed(args.finished)
-        if name == _RESUMED
-        else case(cases[name](), args.dim, args.rounds, name.endswith("two workers"))
-        for name in chosen
-    }
+    found = {}
+    for name in dict.fromkeys([_SMALL, *(args.cases or names)]):
+        flags = [f"--dim={args.dim}", *(["--workers=2"] if name.endswith(_TWO) else [])]
+        found[name] = resumed() if name == _RESUMED else case(cases[name](), flags, args.rounds)
     record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
     header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
     header += ["MB of input a CPU s", "s", "peak MiB", "runs"]
@@ -66,25 +65,62 @@ def main() -> None:
     measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
 
 
+def line_file(count: int) -> Path:
+    """Returns the file of the first `count` numbered sentences, one a line."""
+    path = (WORK / f"{count}.txt").absolute()
+    return path if path.exists() else write_lines(path, numbered_sentences(count))
+
+
+def embed(text: Path) -> measure.Spent:
+    """Runs the pipeline over a file of `line_file`, and returns what the process took.
+
+    Raises:
+        RuntimeError: It failed, or wrote another number of rows.
+    """
+    spent, rows, _ = run(text)
+    if rows != int(text.stem):
+        raise RuntimeError(f"{rows} rows were written, not {text.stem}")
+    return spent
+
+
+def run(text: Path, *flags: str) -> tuple[measure.Spent, int, dict[str, Any]]:
+    """Runs the pipeline with a model that costs nothing over a file or folder.
+
+    The output is removed at once: files that stay take memory that was never used before, which
+    costs a virtual machine several times as much as pages that were just given back.
+
+    Returns:
+        What the process took, the rows that it wrote, and the run's record.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    output = (WORK / f"output-{text.stem}").absolute()
+    shutil.rmtree(output, ignore_errors=True)
+    command = (sys.executable, "-m", "benchmarks.sides.null_pipeline", *flags)
+    spent = measure.run([*command, "--input", text, "--output", output])
+    rows = sum(pq.read_metadata(path).num_rows for path in output.rglob("*.parquet"))
+    record = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    shutil.rmtree(output)
+    return spent, rows, record
+
+
 def all_cases(size: int) -> dict[str, Callable[[], Path]]:
     """The cases by name: each makes its input and returns the file or folder."""
-    lines = {
-        f"{count} documents": lambda count=count: line_file(count) for count in (1000, *_SIZES)
-    }
-    return lines | {
+    sizes = (1000, *_SIZES)
+    return {f"{count} documents": lambda count=count: line_file(count) for count in sizes} | {
         "one document of 1000000 words": long_document,
         "10000 files of one document": tiny_files,
         "one large file": lambda: large_file(WORK / "large.txt", size),
         "one large file, gzip": lambda: large_file(WORK / "large.txt.gz", size),
-        "one large file, gzip, two workers": lambda: large_file(WORK / "large.txt.gz", size),
+        f"one large file, gzip, {_TWO}": lambda: large_file(WORK / "large.txt.gz", size),
     }
 
 
-def case(text: Path, dim: int, rounds: int, two: bool = False) -> dict[str, float]:
-    """Runs one case; `two` on two worker processes."""
+def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
+    """Runs one case."""
     size = sum(f.stat().st_size for f in text.glob("*")) if text.is_dir() else text.stat().st_size
-    flags = [f"--dim={dim}", *(["--workers=2"] if two else [])]
-    runs = [run(BLOCKS, text, *flags) for _ in range(1 if size > _LARGE else rounds)]
+    runs = [run(text, *flags) for _ in range(1 if size > _LARGE else rounds)]
     seconds = [spent.cpu for spent, _, _ in runs]
     if text.name.startswith("large"):
         text.unlink()
@@ -113,6 +149,48 @@ def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
     return [name, *counts, cpu, *each, wall, peak, f"{one['rounds']}"]
 
 
+def resumed() -> dict[str, float]:
+    """Continues a run whose blocks are all finished."""
+    text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
+    text.write_text(("x" * (_LINE - 1) + "\n") * _FINISHED, encoding="utf-8")
+    shutil.rmtree(output, ignore_errors=True)
+    prepared = prepare(
+        Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
+    )
+    run_record.start(prepared)
+    (output / "embeddings").mkdir()
+    for number in range(_FINISHED):
+        part = part_name(number, 0)
+        name = f"embeddings/part-{part}.parquet"
+        (output / name).touch()
+        report = BlockReport(
+            block=number,
+            part=0,
+            last=True,
+            records=1,
+            covered={0: _LINE},
+            end_of_file=None,
+            embedded=1,
+            tokens=9,
+            lengths=[1],
+            files={name: OutputFile(0, "AAAAAA==", 1)},
+        )
+        data = report_bytes(report, prepared.fingerprint)
+        (output / f"_state/blocks/{part}.json").write_bytes(data)
+    command = (sys.executable, "-m", "benchmarks.sides.null_pipeline", f"--block_bytes={_LINE}")
+    spent = measure.run([*command, "--input", text, "--output", output])
+    shutil.rmtree(output)
+    return {
+        "bytes": _LINE * _FINISHED,
+        "documents": _FINISHED,
+        "blocks": _FINISHED,
+        "rounds": 1,
+        "cpu_seconds": round(spent.cpu, 3),
+        "wall_seconds": round(spent.wall, 3),
+        "peak_mib": round(spent.peak / 2**20, 1),
+    }
+
+
 def long_document() -> Path:
     """One line of a million words."""
     words = (word for sentence in numbered_sentences(_WORDS) for word in sentence.split())
@@ -127,45 +205,6 @@ def tiny_files() -> Path:
     for number, sentence in enumerate(numbered_sentences(_TINY)):
         (folder / f"{number:05d}.txt").write_text(f"{sentence}\n", encoding="utf-8")
     return folder
-
-
-def resumed(blocks: int) -> dict[str, float]:
-    """Continues a run whose blocks are all finished; their files hold nothing."""
-    text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
-    line = "x" * (_LINE - 1) + "\n"
-    text.write_text(line * blocks, encoding="utf-8")
-    shutil.rmtree(output, ignore_errors=True)
-    settings = {"block_bytes": _LINE, "dim": 64}
-    run = prepare(Options(input=(str(text),), output=str(output), model="minilm", **settings))
-    run_record.start(run)
-    (output / "embeddings").mkdir()
-    for number in range(blocks):
-        name = f"embeddings/part-{part_name(number, 0)}.parquet"
-        files = {name: OutputFile(0, "AAAAAA==", 1)}
-        report = BlockReport(
-            number, 0, True, 1, {0: _LINE}, None, embedded=1, tokens=9, lengths=[1], files=files
-        )
-        data = report_bytes(report, run.fingerprint)
-        (output / "_state" / "blocks" / f"{part_name(number, 0)}.json").write_bytes(data)
-        (output / name).touch()
-    flags = [f"--{name}={value}" for name, value in settings.items()]
-    spent = measure.run(
-        [
-            *(sys.executable, "-m", "benchmarks.sides.null_pipeline", *flags),
-            *("--input", text, "--output", output),
-        ]
-    )
-    record = json.loads((output / "run.json").read_text(encoding="utf-8"))
-    shutil.rmtree(output)
-    return {
-        "bytes": len(line) * blocks,
-        "documents": record["counts"]["embedded"],
-        "blocks": blocks,
-        "rounds": 1,
-        "cpu_seconds": round(spent.cpu, 3),
-        "wall_seconds": round(spent.wall, 3),
-        "peak_mib": round(spent.peak / 2**20, 1),
-    }
 
 
 def large_file(path: Path, size: int) -> Path:

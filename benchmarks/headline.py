@@ -56,9 +56,6 @@ def _cells(results: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
         if peers:
             ratio, peer = min(peers)
             yield (what, "the fastest of four engines"), f"{ratio:.2f} x ({peer})"
-    if "host_path" in results:
-        row = ("everything but the model", "Beam, row by row")
-        yield row, f"{results['host_path']['ratio']:.2f} x"
     for text, sides in _sides(results, "tokenizer"):
         if text.endswith(", ids"):
             ratio, peer = min(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.engines import processor
+from bert_embed.engines.choose import find_device
 
 _VERSIONS = ("apache-beam", "tensorflow", "tensorflow-text", "numpy", "pyarrow")
 # Those of the flags in /proc/cpuinfo that decide how fast products are, by precision.
@@ -156,7 +157,7 @@ def in_turn(sides: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, 
 
 
 def machine() -> dict[str, object]:
-    """Returns what the figures depend on beside the code: processor, cores, date, Python.
+    """Returns what the figures depend on beside the code: processor, device, cores, date, Python.
 
     "instructions" are those of the processor that products can be made with; the model's number
     tells processors apart whose name a virtual machine hides.
@@ -169,6 +170,7 @@ def machine() -> dict[str, object]:
         "processor": name,
         "instructions": [flag for flag in _INSTRUCTIONS if flag in flags],
         "cores": len(os.sched_getaffinity(0)),
+        "device": find_device("float32", "auto"),
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
     }
@@ -179,14 +181,24 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _VERSIONS}
 
 
+def commit() -> str:
+    """Returns the commit of the code that is measured, with a plus sign if files were changed."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    name = subprocess.check_output([*git, "rev-parse", "--short=10", "HEAD"], text=True).strip()
+    changed = subprocess.check_output([*git, "status", "--porcelain", "--untracked-files=no"])
+    return f"{name}+" if changed else name
+
+
 def report(
     record: Mapping[str, object], header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Prints a table for people, then one JSON line that holds it, the machine and the versions."""
+    """Prints a table for people, then a JSON line with it, the machine, versions and the commit."""
     where, table = machine(), [list(header), *map(list, rows)]
-    print(f"\n{record['benchmark']}: {where['processor']}, {where['cores']} cores, {where['date']}")
+    at = f"{where['processor']}, {where['cores']} cores, {where['date']}, commit {commit()}"
+    print(f"\n{record['benchmark']}: {at}")
     print("\n".join(table_lines(table)))
     whole = {**record, "table": table, "machine": where, "versions": versions()}
+    whole["commit"] = commit()
     print(json.dumps(whole), flush=True)
 
 

@@ -34,13 +34,11 @@ _MODULES = {
         *("dedup", "--vectors=10000000", "--output_dtype=float16", "--sample=2000"),
         "--name=dedup_ten_million",
     ),
-    "padding": ("gpu.padding",),
 }  # others are their own
 _QUICK = {
     "end_to_end": ("--count=600", "--small=100", "--rounds=1"),
     "end_to_end_passages": ("--count=100", "--small=20", "--rounds=1"),
-    "host_path": ("--sentences=20000", "--rounds=1"),
-    "memory": ("--few=10000", "--many=100000", "--rounds=1"),
+    "growth": ("1000 documents", "10000 documents", "--rounds=1"),
     **dict.fromkeys(
         ("engines", "engines_int8", "engines_passages", "engines_int8_passages"),
         ("--count=300", "--every=2", "--rounds=1"),
@@ -49,7 +47,6 @@ _QUICK = {
     "tokenizer": ("--rounds=1", "--warm=2000", "--texts=2000"),
 }
 _WHEN_NAMED = {
-    "growth": ("1000 documents", "10000 documents", "--rounds=1"),
     "scale": ("--sentences=3000", "--rounds=1"),
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
@@ -58,8 +55,6 @@ _WHEN_NAMED = {
         ("--vectors=2000", "--sample=500", "--rounds=1"),
     ),
     "search": ("--vectors=20000", "--dtypes=float32,int8", "--rounds=1"),
-    "padding": (),
-    "gpu": ("--quick",),
 }
 
 
@@ -147,9 +142,11 @@ def section(record: Mapping[str, Any]) -> str:
     machine = record["machine"]
     libraries = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     cores = f"{machine['cores']} core{'s' if machine['cores'] > 1 else ''}"
-    about = [machine["processor"], " ".join(machine.get("instructions", ())), cores]
-    where = ", ".join(filter(None, about))
-    about_run = f"{machine['date']}, {where}, Python {machine['python']}; {libraries}."
+    device = machine.get("device", "cpu")
+    about = [machine["date"], f"commit {record['commit']}" if "commit" in record else ""]
+    about += [machine["processor"], " ".join(machine.get("instructions", ())), cores]
+    about.append("" if device == "cpu" else f"on its {device}")
+    about_run = f"{', '.join(filter(None, about))}, Python {machine['python']}; {libraries}."
     return "\n".join([about_run, "", *table_lines(record["table"])])
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.null_model import WORK, line_file
+from benchmarks.growth import WORK, line_file
 
 _QUERY = "make an object callable"
 _TIMES = ("wall", "cpu")

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from bert_embed.results import read, read_batches, read_spans, read_tokens, read_words
     from bert_embed.rows.to_documents import TextVectors
     from bert_embed.specs import VectorSpec
-    from bert_embed.tokenization.row_settings import EncodedTexts
-    from bert_embed.tokenization.text_tokenizer import TokenizedTexts
+    from bert_embed.tokenization.protocol import TokenizedTexts
     from bert_embed.tokenization.tokenizer import Tokenizer
     from bert_embed.transforms.adapters.documents import EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
@@ -32,7 +31,6 @@ __all__ = [
     "Bundle",
     "DocumentUnits",
     "EmbedDocuments",
-    "EncodedTexts",
     "Encoder",
     "InputError",
     "RunFailed",
@@ -58,10 +56,9 @@ _IMPORTED_ON_USE = {
     "embed": "bert_embed.pipeline",
     "Bundle": "bert_embed.bundle.bundle",
     "DocumentUnits": "bert_embed.formats.result_files",
-    "EncodedTexts": "bert_embed.tokenization.row_settings",
     "Encoder": "bert_embed.encoder",
     "TextVectors": "bert_embed.rows.to_documents",
-    "TokenizedTexts": "bert_embed.tokenization.text_tokenizer",
+    "TokenizedTexts": "bert_embed.tokenization.protocol",
     "Tokenizer": "bert_embed.tokenization.tokenizer",
     "TruncationWarning": "bert_embed.encoder",
     "VectorSpec": "bert_embed.specs",
@@ -131,6 +128,4 @@ if not TYPE_CHECKING:  # a type checker would take any name for granted
     def __getattr__(name: str) -> Any:
         if name in _IMPORTED_ON_USE:
             return getattr(importlib.import_module(_IMPORTED_ON_USE[name]), name)
-        from bert_embed.habits import missing_attribute
-
-        raise missing_attribute("bert_embed", name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,12 +6,35 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from bert_embed.habits import keyword_hint
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted
 
 # How Arrow, pandas and Polars, and NumPy give a column as a list of Python's own values.
 _TO_LIST = ("to_pylist", "to_list", "tolist")
+# Settings of sentence-transformers, LangChain and Beam: what they are called here, or why not.
+_OTHER_NAMES = {
+    "columns": "column",
+    "gpu": "device",
+    "max_length": "max_seq_length",
+    "model_id": "model",
+    "model_name": "model",
+    "model_name_or_path": "model",
+    "normalize_embeddings": "normalize",
+    "pooling_mode": "pooling",
+    "pooling_strategy": "pooling",
+    "text_column": "column",
+    "truncate_dim": "dim",
+}
+_NOT_OFFERED = {
+    "batch_size": "is not needed: batches are formed by tokens, batch_tokens says of how many",
+    "cache_folder": "is not offered: HF_HUB_CACHE names the Hugging Face cache",
+    "convert_to_numpy": "is not offered: vectors are NumPy arrays",
+    "convert_to_tensor": "is not offered: torch.from_numpy takes the vectors",
+    "output_value": "is not offered: encode_tokens gives the vectors of tokens",
+    "prompt_name": "is not offered: prompt takes name:NAME",
+    "revision": "is not offered: give it behind the model's name, ORG/NAME@REVISION",
+    "trust_remote_code": "is not offered: no code of a model is run",
+}
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
@@ -135,12 +158,16 @@ def known_names(given: Collection[str], known: Collection[str]) -> None:
     """Checks the names of settings; an error suggests the nearest one, or lists them all."""
     for name in given:
         if name not in known:
-            if hint := keyword_hint(name, known):
-                raise SettingError(name, hint)
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            names = ", ".join(sorted(known))
-            raise SettingError(name, f"is not a setting{hint or f', those are {names}'}")
+            if name in _NOT_OFFERED:
+                raise SettingError(name, _NOT_OFFERED[name])
+            meant = [_OTHER_NAMES[name]] if _OTHER_NAMES.get(name) in known else []
+            meant += difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"; did you mean {meant[0]}?"
+                if meant
+                else f", those are {', '.join(sorted(known))}"
+            )
+            raise SettingError(name, f"is not a setting{hint}")
 
 
 def _items(name: str, values: Any, expected: str, flat: bool = True) -> list[Any]:

@@ -2,50 +2,113 @@
 
 import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_embed.calls.settings import (
-    CallSettings,
-    EncodeSettings,
-    UnitSettings,
-    changed_spec,
-    prompt_setting,
-)
+from bert_embed.arguments import seconds, whole_number
+from bert_embed.bundle.bundle import Bundle
+from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import find_device
-from bert_embed.graph.load import fit_texts
-from bert_embed.habits import missing_attribute
-from bert_embed.row_encoder import RowEncoder
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine, torch_device
+from bert_embed.engines.cores import available_cores
+from bert_embed.engines.runner import RowRunner
+from bert_embed.graph.load import load_tokenizer
+from bert_embed.rows.build import Rows
 from bert_embed.rows.documents import tokenize_documents
+from bert_embed.rows.fit import fit_texts
 from bert_embed.rows.layout import Layout, is_too_long, lay_out
-from bert_embed.rows.to_documents import GranularVectors, TextVectors, per_document
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.rows.text_rows import failed_documents, text_rows
+from bert_embed.rows.to_documents import (
+    EmbeddedRows,
+    GranularVectors,
+    TextVectors,
+    document_vectors,
+    per_document,
+)
+from bert_embed.specs import OutputSpec, TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted, counted_of
+
+if TYPE_CHECKING:
+    from bert_embed.tokenization.tokenizer import Tokenizer
 
 
 class TruncationWarning(UserWarning):
     """Texts were cut, and the call did not say what to do with long texts."""
 
 
-class Encoder(RowEncoder):
-    """A loaded model that encodes texts. Several threads may call it."""
+class Encoder:
+    """A loaded model that encodes texts; `bert_embed.load` makes one. Several threads may call it.
+
+    Args:
+        bundle: The model.
+        spec: How vectors are computed; None is the model's own settings.
+        threads: Number of processor cores to use; None uses all that this process may use.
+        prompt: Text to put before each text, or `name:` followed by the name of one of the
+            model's prompts; None is the model's default, "" is no prompt.
+        precision: Number type of the matrix products, one of
+            `bert_embed.engines.choose.PRECISIONS`; vectors are always float32.
+        device: One of `bert_embed.engines.choose.DEVICES`.
+        inference_timeout: Seconds without a finished batch after which a call raises
+            NoProgressError; None waits for ever.
+        load_engine: Loads the engine that runs the batches.
+
+    Raises:
+        SettingError: The model does not support such vectors, or this machine the precision.
+        InputError: The model's files are damaged.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        spec: VectorSpec | None = None,
+        threads: int | None = None,
+        prompt: str | None = None,
+        precision: str = "float32",
+        device: str = "auto",
+        inference_timeout: float | None = None,
+        load_engine: EngineLoader = load_engine,
+    ) -> None:
+        self._arguments = spec, threads, prompt, precision, device, inference_timeout, load_engine
+        self.bundle = bundle
+        self.spec = bundle.defaults if spec is None else spec
+        bundle.check(self.spec)
+        self.prompt = bundle.prompt_text(prompt)
+        self.threads = (
+            available_cores() if threads is None else whole_number("threads", threads, least=1)
+        )
+        if inference_timeout is not None:
+            inference_timeout = seconds("inference_timeout", inference_timeout)
+        self.precision, self._device = precision, torch_device(device)
+        self.tokenizer: Tokenizer = load_tokenizer(bundle)
+        self._max_seq_length = bundle.max_seq_length
+        special = self.tokenizer.cls_id, self.tokenizer.sep_id
+        engine = load_engine(bundle, special, precision, self._device, self.threads)
+        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads the model anew."""
+        return (
+            type(self),
+            (self.bundle, *self._arguments),
+            {"_max_seq_length": self._max_seq_length},
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Encoder":
+        """Returns an encoder with the same model in memory; scikit-learn copies often."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_runner" in vars(self) and name != "max_seq_length" and not name.startswith("_"):
             raise AttributeError(f"{name} cannot be set: give it to bert_embed.load or to the call")
         super().__setattr__(name, value)
-
-    if not TYPE_CHECKING:  # a type checker would take any name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute("Encoder", name)
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -61,14 +124,6 @@ class Encoder(RowEncoder):
         """How many numbers a vector of `encode` has; of a stack, each of its layers."""
         return self.spec.shape(self.bundle.config)[-1]
 
-    def get_sentence_embedding_dimension(self) -> int:
-        """Returns `dimension`, under its name in sentence-transformers."""
-        return self.dimension
-
-    def get_embedding_dimension(self) -> int:
-        """Returns `dimension`, under its name in sentence-transformers since version 6."""
-        return self.dimension
-
     @functools.cached_property
     def device(self) -> str:
         """What computes: "cpu", "gpu" or "tpu"."""
@@ -83,11 +138,11 @@ class Encoder(RowEncoder):
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
         fit_texts(self.bundle, TextSpec(length))
-        self._max_seq_length = self.tokenizer.model_max_length = length
+        self._max_seq_length = length
 
     def encode(
         self,
-        texts: str | Iterable[str] | None = None,
+        texts: str | Iterable[str],
         texts_b: Iterable[str] | None = None,
         **settings: Unpack[EncodeSettings],
     ) -> NDArray[np.float32]:
@@ -97,8 +152,7 @@ class Encoder(RowEncoder):
             texts: One text, or a column of them: a list, a generator, or a column of NumPy, pandas,
                 Polars or Arrow.
             texts_b: The second texts of pairs, as many as `texts`, which then is a list.
-            **settings: What differs from the encoder's own settings, and sentence-transformers'
-                keywords (its `sentences` or `inputs` are `texts`):
+            **settings: What differs from the encoder's own settings:
                 `bert_embed.calls.settings.EncodeSettings` lists them.
 
         Returns:
@@ -112,13 +166,7 @@ class Encoder(RowEncoder):
         Warns:
             TruncationWarning: Texts were cut, and `long_text` was not given.
         """
-        given: dict[str, Any] = dict(settings)
-        columns = {"texts": texts} if texts is not None else {}
-        columns |= {name: given.pop(name) for name in ("sentences", "inputs") if name in given}
-        if len(columns) > 1:
-            first, second, *_ = columns
-            raise SettingError(second, f"is another name of {first}: give one of them")
-        return self._encode_texts(next(iter(columns.values()), None), texts_b, given)
+        return self._encode_texts(texts, texts_b, settings)
 
     def encode_query(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
@@ -290,28 +338,142 @@ class Encoder(RowEncoder):
         """Returns the cosine of each vector of `one` and the same one of `other`, float32 `[n]`."""
         return cosine_pairs(one, other)
 
+    def embed_texts(
+        self,
+        text_spec: TextSpec,
+        texts: Sequence[str],
+        texts_b: Sequence[str] | None = None,
+        batch_tokens: int | None = None,
+    ) -> tuple[NDArray[np.float32], dict[int, tuple[str, str]]]:
+        """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
+
+        Args:
+            text_spec: How texts become rows, as `fit_texts` returned it; for sentence vectors.
+            texts: The texts.
+            texts_b: The second texts of pairs, "" where there is none.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+
+        Returns:
+            float32 `[texts, width]`, zeros for a text without a vector, and by the number of each
+            such text the stage that rejected it, "tokenize" or "infer", and the reason.
+
+        Raises:
+            RuntimeError: Every one of several texts failed: the model is broken, not a text.
+        """
+        tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
+        layout, row = tokenized.layout, tokenized.row
+        rows, embedded = self.embed_layout(tokenized.rows, row, layout, text_spec, batch_tokens)
+        assert embedded.sentences is not None, "sentences are what the spec asks for"
+        vectors = np.zeros((len(texts), embedded.sentences.shape[1]), np.float32)
+        vectors[tokenized.numbers] = embedded.sentences
+        rejected = {number: ("tokenize", why) for number, why in tokenized.rejected.items()}
+        for document, why in failed_documents(layout, row, rows.failed).items():
+            number = int(tokenized.numbers[document])
+            vectors[number], rejected[number] = 0, ("infer", why)
+        return vectors, rejected
+
+    def embed_rows(
+        self,
+        input_ids: np.ndarray,
+        row_splits: np.ndarray,
+        token_type_ids: np.ndarray | None = None,
+        batch_tokens: int | None = None,
+    ) -> EmbeddedRows:
+        """Embeds rows that include [CLS] and [SEP], with the encoder's `spec`.
+
+        Args:
+            input_ids: int32 `[tokens]`, all rows end to end.
+            row_splits: int64 `[rows + 1]`, where each row begins and ends.
+            token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+
+        Returns:
+            float32 `[rows, width]` in `vectors`.
+
+        Raises:
+            InputError: A row has more tokens than the model has positions, or an id is not in its
+                vocabulary.
+            RuntimeError: All of several rows failed, so the model is at fault.
+        """
+        rows = input_ids, row_splits, token_type_ids
+        return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
+
+    def embed_layout(
+        self,
+        rows: Rows,
+        row: np.ndarray,
+        layout: Layout,
+        text_spec: TextSpec,
+        batch_tokens: int | None = None,
+        spec: VectorSpec | None = None,
+    ) -> tuple[EmbeddedRows, GranularVectors]:
+        """Embeds the rows of documents, all granularities in one pass of the model.
+
+        Args:
+            rows: The distinct rows.
+            row: int `[rows of the layout]`, the number of the equal distinct row.
+            layout: How documents were split into rows.
+            text_spec: What is requested of the documents.
+            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
+            spec: How vectors are computed; None is the encoder's own.
+
+        Returns:
+            The result of the rows, and the vectors of the documents; those of documents with a
+            failed row are undefined.
+
+        Raises:
+            InputError, RuntimeError: As `embed_rows`.
+        """
+        spec = spec or self.spec
+        outputs = OutputSpec(
+            sentences="sentence" in text_spec.granularity and not text_spec.pools_late,
+            finished=text_spec.long_text != "window" or text_spec.keeps_windows,
+            tokens=text_spec.needs_tokens or text_spec.pools_late,
+        )
+        embedded = self._runner.run(
+            replace(spec, dim=None) if text_spec.pools_late else spec,
+            outputs,
+            rows.input_ids,
+            rows.row_splits,
+            rows.token_type_ids,
+            batch_tokens,
+            self.tokenizer.prompt_length(text_spec.prompt),
+            text_spec.max_seq_length,
+        )
+        stacked = len(spec.layers) if spec.layer_combine == "stack" else 1
+        vectors = document_vectors(
+            layout,
+            embedded,
+            row,
+            rows.row_splits,
+            text_spec,
+            lambda pooled: self._runner.finish(spec, pooled),
+            stacked,
+        )
+        return embedded, vectors
+
     def _prompted(self, settings: EncodeSettings, *names: str) -> EncodeSettings:
-        """Adds the first prompt of these names that the model has, unless the call names one."""
+        """Adds the first prompt of these names that the model has, unless the call gives one."""
         known = next((name for name in names if name in self.bundle.prompts), None)
-        if known is None or prompt_setting(settings) is not None:
+        if known is None or settings.get("prompt") is not None:
             return settings
-        return {**settings, "prompt_name": known}
+        return {**settings, "prompt": f"name:{known}"}
 
     def _encode_texts(
         self,
-        texts: str | Iterable[str] | None,
+        texts: str | Iterable[str],
         texts_b: Iterable[str] | None,
         settings: Mapping[str, Any],
     ) -> Any:
         one = isinstance(texts, str)
         _check_pairs(one, texts_b)
         columns = text_columns([texts] if one else texts, texts_b)
-        call = CallSettings.of_texts(settings, self.device)
+        call = CallSettings.sort(settings, EncodeSettings)
         spec = changed_spec(self.spec, self.bundle.config, **call.vectors)
         self.bundle.check(spec)
         text_spec, cut = self._text_spec(call.texts), 0
         done: list[np.ndarray] = []
-        for piece in in_pieces(columns, call.form.progress):
+        for piece in in_pieces(columns, call.progress):
             layout, vectors = self._encode(spec, text_spec, call, piece, sum(map(len, done)))
             assert vectors.sentences is not None
             done.append(vectors.sentences)
@@ -319,13 +481,13 @@ class Encoder(RowEncoder):
         self._warn_of_cuts(cut, len(columns["texts"]), call, text_spec)
         joined = np.concatenate(done) if len(done) > 1 else done[0]
         shaped = joined.reshape(-1, *spec.shape(self.bundle.config))
-        return call.form.of(shaped[0] if one else shaped, one)
+        return shaped[0] if one else shaped
 
     def _encode_units(
         self, kind: str, columns: Columns, settings: UnitSettings, word_pooling: str = "mean"
     ) -> tuple[Layout, GranularVectors, tuple[int, ...]]:
         """Returns, beside `_encode`'s result, the shape of a vector."""
-        call = CallSettings.of_units(settings)
+        call = CallSettings.sort(settings, UnitSettings)
         # What only concerns vectors of texts does not apply to their parts.
         base = replace(self.spec, pooling="mean", dense=0, normalize=False, dim=None)
         # The encoder's dim may be one of pooled vectors, which can be wider than a token's.
@@ -342,7 +504,7 @@ class Encoder(RowEncoder):
         return layout, vectors, shape
 
     def _text_spec(self, texts: Mapping[str, Any], **more: Any) -> TextSpec:
-        prompt = prompt_setting(texts)
+        prompt = texts.get("prompt")
         text_spec = TextSpec(
             texts.get("max_seq_length", self.max_seq_length),
             long_text=texts.get("long_text", "truncate"),
@@ -400,8 +562,8 @@ def _check_pairs(one: bool, texts_b: Iterable[str] | None) -> None:
     if isinstance(texts_b, str):
         raise SettingError(
             "texts_b",
-            "must be a list of texts, got one str; a pair is encode([one], [other]), the name of a "
-            "prompt is prompt_name",
+            "must be a list of texts, got one str; a pair is encode([one], [other]), a prompt is "
+            "prompt",
         )
     if one and texts_b is not None:
         raise SettingError("texts_b", "is for pairs, texts must be a list then")

@@ -26,6 +26,12 @@ POOLINGS = (
     "lasttoken",
 )
 WORD_POOLINGS = ("mean", "sum", "first", "last", "max")
+SPECIAL_TOKENS = 2  # [CLS] before, and [SEP] after the text of a row
+
+
+def text_room(max_seq_length: int, prompt_tokens: int) -> int:
+    """Returns how many tokens of a text fit a row, beside prompt and special tokens."""
+    return max_seq_length - prompt_tokens - SPECIAL_TOKENS
 
 
 @dataclass(frozen=True)
@@ -307,7 +313,7 @@ class TextSpec:
 
     def most_chunk_tokens(self, prompt_tokens: int) -> int:
         """Returns the maximum number of tokens of a chunk: `chunk_tokens`, or what fits a row."""
-        return self.chunk_tokens or self.max_seq_length - prompt_tokens - 2
+        return self.chunk_tokens or text_room(self.max_seq_length, prompt_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # The pages of the site that lie elsewhere in the repository.
 OUTSIDE = {
     "benchmarks.md": "benchmarks/README.md",
-    "benchmarks_gpu.md": "benchmarks/gpu/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "flink.md": "deploy/flink/README.md",

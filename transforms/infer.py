@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from bert_embed.engines.choose import EngineLoader
     from bert_embed.rows.layout import Layout, Units
     from bert_embed.rows.to_documents import EmbeddedRows, GranularVectors
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
-_VOCABULARIES: "WeakKeyDictionary[Tokenizer, pa.StringArray]" = WeakKeyDictionary()
+_VOCABULARIES: "WeakKeyDictionary[TextTokenizer, pa.StringArray]" = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
@@ -165,7 +165,7 @@ def embedding_block(
     block: TokenBlock,
     rows: "EmbeddedRows",
     vectors: "GranularVectors",
-    tokenizer: "Tokenizer",
+    tokenizer: "TextTokenizer",
     started: float,
     pieces: str = "window",
 ) -> EmbeddingBlock:
@@ -228,7 +228,7 @@ def _kept_windows(layout: "Layout", name: str) -> KeptWindows | None:
 
 
 def _token_vectors(
-    layout: "Layout", vectors: np.ndarray | None, tokenizer: "Tokenizer"
+    layout: "Layout", vectors: np.ndarray | None, tokenizer: "TextTokenizer"
 ) -> TokenVectors | None:
     tokens = layout.tokens
     if tokens is None or vectors is None:
@@ -237,7 +237,7 @@ def _token_vectors(
     return TokenVectors(tokens.splits, names, tokens.segments, tokens.starts, tokens.stops, vectors)
 
 
-def _vocabulary(tokenizer: "Tokenizer") -> pa.StringArray:
+def _vocabulary(tokenizer: "TextTokenizer") -> pa.StringArray:
     """The vocabulary of a tokenizer as Arrow strings, converted once."""
     if tokenizer not in _VOCABULARIES:
         _VOCABULARIES[tokenizer] = pa.array(tokenizer.vocab, pa.string())

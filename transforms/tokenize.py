@@ -23,7 +23,7 @@ from bert_embed.transforms.unknown_words import unknown_words
 from bert_embed.transforms.worker_bundles import worker_bundle
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words different
 
@@ -61,7 +61,7 @@ class _Tokenize(beam.DoFn):
             yield token_block(block, self._tokenizer, self._spec)
 
 
-def token_block(block: DocumentBlock, tokenizer: "Tokenizer", spec: TextSpec) -> TokenBlock:
+def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec) -> TokenBlock:
     """Tokenizes a block in one call; a text without tokens, or one too long, is rejected."""
     from bert_embed.rows.text_rows import text_rows
 

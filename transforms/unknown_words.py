@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from bert_embed.transforms.records.part import UnknownWords
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer
 
 _MOST_FILES = 5  # of a part; those with most such words
 _SAMPLED_TEXTS, _SAMPLED_CHARS = 64, 1000  # of a part, whose scripts are looked at
@@ -24,7 +24,7 @@ def unknown_words(
     sources: pa.StringArray,
     unk_id: int,
     texts: list[str] | None = None,
-    tokenizer: "Tokenizer | None" = None,
+    tokenizer: "TextTokenizer | None" = None,
 ) -> UnknownWords:
     """Counts the [UNK] of documents, and the tokens that continue a word.
 
@@ -37,7 +37,7 @@ def unknown_words(
         tokenizer: The model's, with `texts`.
     """
     places = np.flatnonzero(ids == unk_id)
-    continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues[ids]))
+    continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))
     if not len(places):
         return UnknownWords(len(ids), continuing=continuing)
     lengths = np.diff(splits)
@@ -61,7 +61,7 @@ def unknown_words(
     )
 
 
-def unknown_scripts(texts: list[str], tokenizer: "Tokenizer") -> Counter[str]:
+def unknown_scripts(texts: list[str], tokenizer: "TextTokenizer") -> Counter[str]:
     """Counts the words of texts that become [UNK], by the script of their first letter."""
     found = tokenizer.tokenize_texts(texts, offsets=True)
     places = np.flatnonzero(found.ids == tokenizer.unk_id)

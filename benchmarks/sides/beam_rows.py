@@ -1,36 +1,28 @@
-"""Beam's row-wise way, ReadFromText to WriteToParquet, with one of two models.
+"""Beam's own way to run a TensorFlow encoder, ReadFromText to WriteToParquet, row by row.
 
-`--model null` costs nothing: texts are tokenized in batches, and rows get noise. `--model padded`
-is Beam's own way to run a TensorFlow encoder: a line becomes a row of 128 ids, and
-TFModelHandlerTensor runs our model as a SavedModel with the interface of TF Hub's.
+A line becomes a row of 128 ids, and TFModelHandlerTensor runs our model as a SavedModel with the
+interface of TF Hub's.
 """
 
 import argparse
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
-from apache_beam.ml.inference.base import (
-    KeyedModelHandler,
-    ModelHandler,
-    PredictionResult,
-    RunInference,
-)
+from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, RunInference
 from apache_beam.ml.inference.tensorflow_inference import TFModelHandlerTensor
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from benchmarks.null_model import noise
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.export import save
 from bert_embed.graph.load import load_encoder, load_tokenizer
 
 _LENGTH = 128
-_ROWS = 1024  # of a batch; fixed, so that nothing is spent on finding a good size
 
 
 class Tokenize(beam.DoFn):
@@ -53,34 +45,6 @@ class Tokenize(beam.DoFn):
         for row, text in enumerate(texts):
             inner = ids[splits[row] : splits[row + 1]][: self._most - 2]
             yield text, np.concatenate(([first], inner, [last]))
-
-
-class NullModel(ModelHandler[tuple[str, np.ndarray], PredictionResult, np.ndarray]):
-    """Gives rows the vectors of `noise`; they are padded to a batch as a model would need it."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self._width = width
-
-    def load_model(self) -> np.ndarray:
-        return noise(_ROWS, self._width)
-
-    def run_inference(
-        self,
-        batch: Sequence[tuple[str, np.ndarray]],
-        model: np.ndarray,
-        inference_args: dict[str, Any] | None = None,
-    ) -> Iterable[PredictionResult]:
-        padded = np.zeros((len(batch), max(len(ids) for _, ids in batch)), np.int32)
-        for row, (_, ids) in enumerate(batch):
-            padded[row, : len(ids)] = ids
-        return [
-            PredictionResult(text, vector)
-            for (text, _), vector in zip(batch, model[: len(padded)], strict=True)
-        ]
-
-    def batch_elements_kwargs(self) -> dict[str, int]:
-        return {"min_batch_size": _ROWS, "max_batch_size": _ROWS}
 
 
 def padded_row(row: tuple[str, np.ndarray]) -> tuple[str, tf.Tensor]:
@@ -124,37 +88,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
-    parser.add_argument("--model", choices=("null", "padded"), required=True)
-    parser.add_argument("--batch", type=int, default=32, help="rows; of the padded model")
+    parser.add_argument("--batch", type=int, default=32, help="rows")
     args = parser.parse_args()
     bundle = resolve_model("minilm")
     schema = pa.schema({"id": pa.string(), "embedding": pa.list_(pa.float32())})
-    tokenize = "Tokenize" >> beam.ParDo(Tokenize(bundle))
+    size = {"min_batch_size": args.batch, "max_batch_size": args.batch}
+    saved_model = tempfile.mkdtemp(prefix="saved_model-")
+    save(load_encoder(bundle), saved_model)
+    handler = SavedModelHandler(saved_model, inference_fn=vectors, **size)
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        lines = pipeline | "Read" >> beam.io.ReadFromText(args.input)
-        if args.model == "null":
-            made = (
-                lines
-                | "Batch" >> beam.BatchElements(min_batch_size=_ROWS, max_batch_size=_ROWS)
-                | tokenize
-                | "Infer" >> RunInference(NullModel(bundle.config.hidden_size))
-                | "Pair" >> beam.Map(lambda each: (each.example, each.inference))
-            )
-        else:
-            size = {"min_batch_size": args.batch, "max_batch_size": args.batch}
-            saved_model = tempfile.mkdtemp(prefix="saved_model-")
-            save(load_encoder(bundle), saved_model)
-            handler = SavedModelHandler(saved_model, inference_fn=vectors, **size)
-            made = (
-                lines
-                | "Batch" >> beam.Map(lambda line: [line])
-                | tokenize
-                | "Pad" >> beam.Map(padded_row)
-                | "Infer" >> RunInference(KeyedModelHandler(handler))
-                | "Pair" >> beam.MapTuple(lambda line, result: (line, result.inference))
-            )
         _ = (
-            made
+            pipeline
+            | "Read" >> beam.io.ReadFromText(args.input)
+            | "Batch" >> beam.Map(lambda line: [line])
+            | "Tokenize" >> beam.ParDo(Tokenize(bundle))
+            | "Pad" >> beam.Map(padded_row)
+            | "Infer" >> RunInference(KeyedModelHandler(handler))
+            | "Pair" >> beam.MapTuple(lambda line, result: (line, result.inference))
             | "Row" >> beam.MapTuple(lambda line, vector: {"id": line, "embedding": vector})
             | "Write" >> beam.io.WriteToParquet(args.output, schema, file_name_suffix=".parquet")
         )

@@ -44,7 +44,7 @@ class Bundle:
         config: Sizes and activation of the encoder.
         lower_case: Whether the tokenizer converts to lower case and strips accents.
         max_word_chars: Maximum number of characters of a word; a longer one is [UNK].
-        special_tokens: "bert" or "mpnet", see `tokenization.text_tokenizer.SPECIAL_TOKENS`.
+        special_tokens: "bert" or "mpnet", see `tokenization.tokenizer.SPECIAL_TOKENS`.
         max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].

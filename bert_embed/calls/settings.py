@@ -4,30 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
-import numpy as np
-
-from bert_embed.arguments import known_names, one_text, switch, whole_number, whole_numbers
+from bert_embed.arguments import known_names, one_text, switch
 from bert_embed.config import BertConfig
 from bert_embed.recipes import recipe_spec
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import SettingError
 
 _OF_RECIPES = ("layers", "layer_combine", "pooling", "pool_special_tokens")
-_TENSOR, _NUMPY = "convert_to_tensor", "convert_to_numpy"
-# Keywords of sentence-transformers that `encode` does not have, with their default there.
-_NOT_OURS = {
-    "chunk_size": (None, "is not offered, one process uses all cores"),
-    "output_value": (
-        "sentence_embedding",
-        "is not offered, encode_tokens gives the vectors of tokens",
-    ),
-    "pool": (None, "is not offered, one process uses all cores; pooling joins tokens"),
-    "precision": (
-        "float32",
-        "is not offered, vectors are float32 here; a run stores others (output_dtype)",
-    ),
-    "truncate_dim": (None, "is called dim here, and what is cut is scaled to length 1 again"),
-}
 
 
 class VectorSettings(TypedDict, total=False):
@@ -55,7 +38,6 @@ class TextSettings(TypedDict, total=False):
 
     Attributes:
         prompt: Text to put before each text, or `name:` and the name of a model's prompt.
-        prompt_name: The name of a model's prompt, as in sentence-transformers.
         max_seq_length: Maximum number of tokens of a row, special tokens and prompt included.
         long_text: What happens to longer texts: "truncate" cuts them, "window" takes all of a
             text in rows that overlap, "reject" raises an error. Left out, they are cut and a
@@ -66,7 +48,6 @@ class TextSettings(TypedDict, total=False):
     """
 
     prompt: str | None
-    prompt_name: str | None
     max_seq_length: int | None
     long_text: str | None
     stride: int | None
@@ -92,129 +73,39 @@ class UnitSettings(TextSettings, total=False):
 
 
 class EncodeSettings(VectorSettings, TextSettings, total=False):
-    """Settings of a call for vectors of texts; the last six are sentence-transformers' own.
+    """Settings of a call for vectors of texts.
 
     Attributes:
-        normalize_embeddings: True scales vectors to unit length; False leaves them as they are.
         show_progress_bar: Whether a line on stderr says how many texts are done.
-        convert_to_numpy: True; False gives a list of torch's tensors.
-        convert_to_tensor: Whether to return one tensor, which requires torch.
-        batch_size: Is checked and not used: batches are formed by tokens (`batch_tokens`).
-        device: None, or the device that the encoder computes on.
     """
 
-    normalize_embeddings: bool | None
     show_progress_bar: bool | None
-    convert_to_numpy: bool
-    convert_to_tensor: bool
-    batch_size: int
-    device: Any
-
-
-@dataclass(frozen=True)
-class ResultForm:
-    """What a call does beside computing vectors.
-
-    Attributes:
-        progress: Whether it shows how far it is.
-        tensor: Whether it returns one tensor.
-        tensors: Whether it returns a list of tensors, one a text.
-    """
-
-    progress: bool = False
-    tensor: bool = False
-    tensors: bool = False
-
-    def of(self, vectors: np.ndarray, one: bool) -> Any:
-        """Returns the vectors of texts, or the vector of one text, in this form."""
-        if not (self.tensor or self.tensors):
-            return vectors
-        tensor = _torch(_TENSOR if self.tensor else _NUMPY).from_numpy(vectors)
-        return tensor if self.tensor or one else list(tensor)
 
 
 @dataclass(frozen=True)
 class CallSettings:
-    """The settings of a call, sorted.
+    """The settings of a call, sorted; those that are None are left out.
 
     Attributes:
         vectors: Those that change the encoder's VectorSpec.
         texts: Those of `TextSettings`.
-        form: The form of the result.
+        progress: Whether the call shows how far it is.
     """
 
     vectors: dict[str, Any]
     texts: dict[str, Any]
-    form: ResultForm = ResultForm()
+    progress: bool
 
     @classmethod
-    def of_units(cls, settings: Mapping[str, Any]) -> "CallSettings":
-        """Sorts `UnitSettings`; SettingError for an unknown name."""
-        known_names(settings, UnitSettings.__annotations__)
-        return cls._sorted(settings)
-
-    @classmethod
-    def of_texts(cls, settings: Mapping[str, Any], device: str) -> "CallSettings":
-        """Sorts `EncodeSettings`.
-
-        Args:
-            settings: As the caller gave them.
-            device: The one that the encoder computes on.
-
-        Raises:
-            SettingError: A name is unknown, a value is wrong, or two settings conflict.
-        """
-        own = dict(settings)
-        for name, (default, why) in _NOT_OURS.items():
-            if own.pop(name, default) != default:
-                raise SettingError(name, why)
-        known_names(own, EncodeSettings.__annotations__)
-
-        def taken(name: str, default: Any) -> Any:
-            value = own.pop(name, None)
-            return default if value is None else value
-
-        unit_length = switch("normalize_embeddings", taken("normalize_embeddings", False))
-        if unit_length and own.get("normalize") is False:
-            raise SettingError("normalize", "False conflicts with normalize_embeddings True")
-        if unit_length:
-            own["normalize"] = True
-        whole_number("batch_size", taken("batch_size", 1), least=1)
-        wanted = str(taken("device", device))
-        if wanted.partition(":")[0].replace("cuda", "gpu") != device:
-            raise SettingError("device", f"is {device} since the model was loaded, got {wanted}")
-        tensor = switch(_TENSOR, taken(_TENSOR, False))
-        tensors = not switch(_NUMPY, taken(_NUMPY, True)) and not tensor
-        if tensor or tensors:
-            _torch(_TENSOR if tensor else _NUMPY)  # now, not when all is computed
-        progress = switch("show_progress_bar", taken("show_progress_bar", False))
-        return cls._sorted(own, ResultForm(progress, tensor, tensors))
-
-    @classmethod
-    def _sorted(cls, settings: Mapping[str, Any], *form: ResultForm) -> "CallSettings":
-        given = {name: value for name, value in settings.items() if value is not None}
-        texts = {name: given.pop(name) for name in TextSettings.__annotations__ if name in given}
-        return cls(given, texts, *form)
-
-
-def _torch(setting: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise SettingError(
-            setting, "requires torch, which is not installed; leave it out for NumPy arrays"
-        ) from error
-    return torch
-
-
-def prompt_setting(settings: Mapping[str, Any]) -> str | None:
-    """Returns the prompt that a call asks for; None for the encoder's own."""
-    name, prompt = settings.get("prompt_name"), settings.get("prompt")
-    if name is None:
-        return prompt
-    if prompt is not None:
-        raise SettingError("prompt_name", "conflicts with prompt, give only one", "prompt")
-    return f"name:{one_text('prompt_name', name)}"
+    def sort(cls, settings: Mapping[str, Any], known: type) -> "CallSettings":
+        """Sorts the settings of a TypedDict; SettingError for a name that it does not have."""
+        known_names(settings, known.__annotations__)
+        vectors = {name: value for name, value in settings.items() if value is not None}
+        texts = {
+            name: vectors.pop(name) for name in TextSettings.__annotations__ if name in vectors
+        }
+        progress = switch("show_progress_bar", vectors.pop("show_progress_bar", False))
+        return cls(vectors, texts, progress)
 
 
 def changed_spec(
@@ -252,14 +143,13 @@ def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
         SettingError: An unknown field, a wrong value, or several layers without `layer_combine`.
     """
     known_names(changes, {field.name for field in fields(VectorSpec)})
-    given = {name: value for name, value in changes.items() if value is not None}
-    if "layers" in given:
-        given["layers"] = layers = whole_numbers("layers", given["layers"])
-        if len(layers) > 1 and "layer_combine" not in given:
-            raise SettingError(
-                "layers",
-                f"names {len(layers)} layers: say how they become one vector, layer_combine sum, "
-                "mean, concat, stack, or last for the highest of them",
-                "layer_combine",
-            )
-    return replace(spec, **given)
+    changes = {name: value for name, value in changes.items() if value is not None}
+    changed = replace(spec, **changes)
+    if "layers" in changes and len(changed.layers) > 1 and "layer_combine" not in changes:
+        raise SettingError(
+            "layers",
+            f"names {len(changed.layers)} layers: say how they become one vector, layer_combine "
+            "sum, mean, concat, stack, or last for the highest of them",
+            "layer_combine",
+        )
+    return changed

@@ -9,7 +9,7 @@ from bert_embed.bundle.files import VOCABULARY
 from bert_embed.config import BertConfig
 from bert_embed.importers.json_files import object_in, optional_object, read_object
 from bert_embed.storage.errors import InputError
-from bert_embed.tokenization.text_tokenizer import SPECIAL_TOKENS
+from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS
 
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_embed.ragged import places, splits_of
+from bert_embed.specs import SPECIAL_TOKENS
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.plurals import counted
 
@@ -62,15 +63,16 @@ def build_rows(
     pairs = ids_b is not None
     if ids_b is None or row_splits_b is None:
         ids_b, row_splits_b = ids[:0], np.zeros_like(row_splits)
-    if max_seq_length < (2 + separators if pairs else 2):
+    special_of_pair = SPECIAL_TOKENS + separators
+    if max_seq_length < (special_of_pair if pairs else SPECIAL_TOKENS):
         raise InputError(f"max_seq_length must leave room for special tokens, got {max_seq_length}")
     lengths_a, lengths_b = np.diff(row_splits), np.diff(row_splits_b)
     if len(lengths_a) != len(lengths_b):
         texts = counted(len(lengths_a), "text")
         raise InputError(f"{texts} cannot pair with {len(lengths_b):,} second")
-    capacity = max_seq_length - np.where(lengths_b > 0, 2 + separators, 2)
+    capacity = max_seq_length - np.where(lengths_b > 0, special_of_pair, SPECIAL_TOKENS)
     kept_a, kept_b = _longest_first(lengths_a, lengths_b, capacity)
-    sizes_a, sizes_b = kept_a + 2, kept_b + separators * (kept_b > 0)
+    sizes_a, sizes_b = kept_a + SPECIAL_TOKENS, kept_b + separators * (kept_b > 0)
     splits = splits_of(sizes_a + sizes_b)
     starts = splits[:-1]
     out = np.full(splits[-1], sep_id, np.int32)

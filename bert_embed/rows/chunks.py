@@ -20,7 +20,7 @@ _STARTS: dict[str, Callable[[str], np.ndarray]] = {
 }
 
 
-def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray) -> Windows:
+def chunk_windows(documents: "Documents", spec: TextSpec, continues_word: np.ndarray) -> Windows:
     """Divides documents into chunks, each a range of its document's tokens.
 
     Every token belongs to a chunk, and every chunk has a token: a sentence of white space alone
@@ -29,11 +29,11 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues: np.ndarray)
     Args:
         documents: With offsets; each has at least one token.
         spec: What a chunk is.
-        continues: bool `[vocabulary]`, which entries begin with `##`.
+        continues_word: bool `[vocabulary]`, which entries begin with `##`.
     """
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
-    starts, inside = documents.tokens.starts[at], continues[documents.tokens.ids[at]]
+    starts, inside = documents.tokens.starts[at], continues_word[documents.tokens.ids[at]]
     starts_in = _STARTS.get(spec.chunk or "")
     first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):

@@ -10,8 +10,7 @@ from bert_embed.ragged import places, splits_of, take_rows
 from bert_embed.rows.words_spans import word_ranges
 
 if TYPE_CHECKING:
-    from bert_embed.tokenization.text_tokenizer import TokenizedTexts
-    from bert_embed.tokenization.tokenizer import Tokenizer
+    from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 
 Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code points)
 
@@ -50,7 +49,8 @@ class Documents:
         second: Tokens of the second texts, empty where a document has none; None without pairs.
         words: Words of documents, if some have words of the caller; None where all have those of
             WordPiece.
-        brought: bool `[documents]`, which documents have words of the caller.
+        has_own_words: bool `[documents]`, which documents have words of the caller; None where
+            none has.
         spans: Ranges to compute vectors of; None where there are none.
     """
 
@@ -59,11 +59,16 @@ class Documents:
     prompt_tokens: int = 0
     second: "TokenizedTexts | None" = None
     words: UnitTexts | None = None
-    brought: np.ndarray | None = None
+    has_own_words: np.ndarray | None = None
     spans: UnitTexts | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def head(self) -> int:
+        """How many tokens of a row come before its text: [CLS] and the prompt's."""
+        return 1 + self.prompt_tokens
 
     @property
     def lengths(self) -> np.ndarray:
@@ -86,7 +91,7 @@ class Documents:
             tokens=_taken(self.tokens, rows),
             second=None if self.second is None else _taken(self.second, rows),
             words=None if self.words is None else self.words.take(rows),
-            brought=None if self.brought is None else self.brought[rows],
+            has_own_words=None if self.has_own_words is None else self.has_own_words[rows],
             spans=None if self.spans is None else self.spans.take(rows),
         )
 
@@ -98,7 +103,7 @@ def _taken(tokens: "TokenizedTexts", rows: np.ndarray) -> "TokenizedTexts":
 
 
 def tokenize_documents(
-    tokenizer: "Tokenizer",
+    tokenizer: "TextTokenizer",
     texts: Sequence[str],
     *,
     offsets: bool = False,
@@ -137,9 +142,9 @@ def tokenize_documents(
     )
     if words is None or not offsets:
         return documents
-    brought = np.array([own is not None for own in words])
-    given = _word_texts(words, documents, tokenizer.continues)
-    return replace(documents, words=given, brought=brought)
+    has_own_words = np.array([own is not None for own in words])
+    word_texts = _word_texts(words, documents, tokenizer.continues_word)
+    return replace(documents, words=word_texts, has_own_words=has_own_words)
 
 
 def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> "TokenizedTexts":
@@ -153,7 +158,7 @@ def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> 
 
 
 def _word_texts(
-    words: Sequence[Sequence[str] | None], documents: Documents, continues: np.ndarray
+    words: Sequence[Sequence[str] | None], documents: Documents, continues_word: np.ndarray
 ) -> UnitTexts:
     """Returns the spans of the caller's words in the text of the words joined by spaces.
 
@@ -163,7 +168,7 @@ def _word_texts(
     stops, texts, counts = [*starts], [], []
     for row, own in enumerate(words):
         if own is None:
-            one = wordpiece_words(documents.take(np.array([row])), continues)[0]
+            one = wordpiece_words(documents.take(np.array([row])), continues_word)[0]
         else:
             ends = np.cumsum([len(word) + 1 for word in own], dtype=np.int64) - 1
             lengths = np.array([len(word) for word in own], np.int64)
@@ -178,20 +183,20 @@ def _word_texts(
 
 
 def wordpiece_words(
-    documents: Documents, continues: np.ndarray
+    documents: Documents, continues_word: np.ndarray
 ) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
     """Returns the words that WordPiece splits: texts are split at white space and punctuation.
 
     Args:
         documents: With offsets.
-        continues: bool `[vocabulary]`, which entries begin with `##`.
+        continues_word: bool `[vocabulary]`, which entries begin with `##`.
 
     Returns:
         The words, and int64 `[words]` each: first token and one past the last, among the tokens of
         all texts without the prompts.
     """
     tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
-    splits, first, last = word_ranges(continues[tokens.ids[at]], token_splits)
+    splits, first, last = word_ranges(continues_word[tokens.ids[at]], token_splits)
     starts = tokens.starts[at][first].astype(np.int64)
     stops = tokens.stops[at][last - 1].astype(np.int64)
     rows = np.repeat(np.arange(len(documents)), np.diff(splits))

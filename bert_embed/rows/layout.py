@@ -8,17 +8,11 @@ from bert_embed.ragged import places, splits_of
 from bert_embed.rows.build import Rows, build_rows
 from bert_embed.rows.chunks import chunk_windows
 from bert_embed.rows.documents import Documents, UnitTexts, wordpiece_words
-from bert_embed.rows.windows import (
-    Windows,
-    build_windows,
-    default_stride,
-    widest_context,
-    window_rows,
-)
+from bert_embed.rows.windows import Windows, build_windows, widest_context, window_rows
 from bert_embed.rows.words_spans import span_ranges
-from bert_embed.specs import TextSpec
+from bert_embed.specs import SPECIAL_TOKENS, TextSpec
 from bert_embed.storage.errors import SettingError
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.tokenization.protocol import TextTokenizer
 
 
 @dataclass(frozen=True)
@@ -93,21 +87,24 @@ class Layout:
     num_tokens_full: np.ndarray | None = None
 
 
-def is_too_long(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> np.ndarray:
+def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns bool `[documents]`: whether a text does not fit one row."""
     return full_lengths(documents, tokenizer) > spec.max_seq_length
 
 
-def full_lengths(documents: Documents, tokenizer: Tokenizer) -> np.ndarray:
+def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
     """Returns int64 `[documents]`: tokens of a row of all its text, with prompt and specials."""
-    special = np.full(len(documents), 2)
+    special = np.full(len(documents), SPECIAL_TOKENS)
     if documents.second is not None:
         special += tokenizer.separators * (np.diff(documents.second.row_splits) > 0)
     return documents.lengths + documents.prompt_tokens + special
 
 
-def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
-    """Splits documents into rows; each document has at least one token of its own."""
+def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> tuple[Rows, Layout]:
+    """Splits documents into rows; each document has at least one token of its own.
+
+    A `spec` with windows is one that `bert_embed.rows.fit.fit_texts` returned.
+    """
     tokens = documents.tokens
     if spec.long_text != "window" and spec.chunk is None:
         second = documents.second
@@ -129,28 +126,31 @@ def lay_out(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple
         return rows, layout
     outputs = row_tokens(documents, rows, layout.windows, tokenizer.separators)
     words = _words(documents, outputs, tokenizer) if "word" in spec.granularity else None
-    ranges = documents.spans if "span" in spec.granularity else None
-    spans = None if ranges is None else _units(documents, outputs, ranges)
+    spans = None
+    if documents.spans is not None and "span" in spec.granularity:
+        spans = _units(documents, outputs, documents.spans)
     return rows, replace(layout, tokens=outputs, words=words, spans=spans)
 
 
-def _in_windows(documents: Documents, spec: TextSpec, tokenizer: Tokenizer) -> tuple[Rows, Layout]:
+def _in_windows(
+    documents: Documents, spec: TextSpec, tokenizer: TextTokenizer
+) -> tuple[Rows, Layout]:
     """Splits documents into overlapping windows, or into chunks."""
     if documents.second is not None:
-        setting, given = ("long_text", "window ") if spec.chunk is None else ("chunk", "")
-        raise SettingError(setting, f"{given}is for single texts, these are pairs")
+        setting, value = ("long_text", "window ") if spec.chunk is None else ("chunk", "")
+        raise SettingError(setting, f"{value}is for single texts, these are pairs")
     tokens, prompt = documents.tokens, documents.prompt_tokens
     texts, special = (tokens.ids, tokens.row_splits), (tokenizer.cls_id, tokenizer.sep_id)
-    chunks = None if spec.chunk is None else chunk_windows(documents, spec, tokenizer.continues)
+    chunks = None
+    if spec.chunk is not None:
+        chunks = chunk_windows(documents, spec, tokenizer.continues_word)
     if chunks is not None and not spec.pools_late:
         windows = chunks
         rows = window_rows(*texts, windows, *special, prompt)
     else:
-        stride = spec.stride
-        if stride is None:
-            stride = default_stride(spec.max_seq_length, prompt)
-        rows, windows = build_windows(*texts, spec.max_seq_length, *special, stride, prompt)
-    num_tokens = (np.diff(tokens.row_splits) + 2).astype(np.int32)
+        assert spec.stride is not None, "fit_texts sets it"
+        rows, windows = build_windows(*texts, spec.max_seq_length, *special, spec.stride, prompt)
+    num_tokens = (np.diff(tokens.row_splits) + SPECIAL_TOKENS).astype(np.int32)
     layout = Layout(num_tokens, np.zeros(len(documents), bool), windows)
     if chunks is not None and spec.pools_late:
         outputs = row_tokens(documents, rows, windows, tokenizer.separators)
@@ -171,7 +171,7 @@ def _window_spans(documents: Documents, windows: Windows) -> tuple[np.ndarray, n
 
 def _late_chunks(documents: Documents, tokens: RowTokens, chunks: Windows) -> Units:
     """Returns chunks as ranges among the tokens of the output."""
-    begins = tokens.splits[chunks.document] + 1 + documents.prompt_tokens + chunks.first
+    begins = tokens.splits[chunks.document] + documents.head + chunks.first
     texts = UnitTexts(chunks.splits, *_window_spans(documents, chunks))
     return Units(texts, begins, begins + chunks.count, np.zeros(len(begins), bool))
 
@@ -186,7 +186,7 @@ def row_tokens(
         row = np.repeat(np.arange(len(lengths)), lengths)
         place = places(np.zeros(len(lengths), np.int64), lengths)
     else:
-        splits, row, place = widest_tokens(rows, windows, documents.prompt_tokens)
+        splits, row, place = widest_tokens(rows, windows, documents.head)
     at = rows.row_splits[row] + place
     segments = np.zeros(len(at), np.int32)
     if rows.token_type_ids is not None:
@@ -194,41 +194,40 @@ def row_tokens(
     starts, stops = np.full(len(at), -1, np.int32), np.full(len(at), -1, np.int32)
     second = np.bincount(np.repeat(np.arange(len(splits) - 1), np.diff(splits)), segments)
     second = second.astype(np.int64)
-    for text, kept in (
-        (documents.tokens, np.diff(splits) - second - 2),
-        (documents.second, np.maximum(second - separators, 0)),
-    ):
-        if text is None:
-            continue
-        begins = splits[:-1] + 1 if text is documents.tokens else splits[1:] - 1 - kept
-        there, here = places(text.row_splits[:-1], kept), places(begins, kept)
-        starts[here], stops[here] = text.starts[there], text.stops[there]
+    after_cls, before_sep = splits[:-1] + 1, splits[1:] - 1
+    lengths = np.diff(splits) - second - SPECIAL_TOKENS
+    texts = [(documents.tokens, after_cls, lengths)]
+    if documents.second is not None:
+        lengths = np.maximum(second - separators, 0)
+        texts.append((documents.second, before_sep - lengths, lengths))
+    for text, begins, lengths in texts:
+        source, target = places(text.row_splits[:-1], lengths), places(begins, lengths)
+        starts[target], stops[target] = text.starts[source], text.stops[source]
     return RowTokens(splits, rows.input_ids[at], row, place, segments, starts, stops)
 
 
 def widest_tokens(
-    rows: Rows, windows: Windows, prompt: int
+    rows: Rows, windows: Windows, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns splits, row and place of documents' tokens, each where its context is widest.
 
-    [CLS] and the `prompt` tokens after it are from the first window, [SEP] is from the last.
+    The `head` tokens before a text are from its first window, [SEP] is from the last.
     """
-    ends = windows.splits[1:] - 1
-    lengths = windows.first[ends] + windows.count[ends]
-    splits = splits_of(lengths + prompt + 2)
+    last_window = windows.splits[1:] - 1
+    lengths = windows.first[last_window] + windows.count[last_window]
+    splits = splits_of(head + lengths + 1)
     row = np.repeat(windows.splits[:-1], np.diff(splits))
     place = places(np.zeros(len(lengths), np.int64), np.diff(splits))
     window, inside = widest_context(windows)
-    here = places(splits[:-1] + 1 + prompt, lengths)
-    row[here], place[here] = window, inside + 1 + prompt
-    row[splits[1:] - 1] = ends
-    place[splits[1:] - 1] = np.diff(rows.row_splits)[ends] - 1
+    of_text, sep = places(splits[:-1] + head, lengths), splits[1:] - 1
+    row[of_text], place[of_text] = window, head + inside
+    row[sep], place[sep] = last_window, np.diff(rows.row_splits)[last_window] - 1
     return splits, row, place
 
 
-def _words(documents: Documents, tokens: RowTokens, tokenizer: Tokenizer) -> Units:
+def _words(documents: Documents, tokens: RowTokens, tokenizer: TextTokenizer) -> Units:
     if documents.words is None:
-        texts, first, last = wordpiece_words(documents, tokenizer.continues)
+        texts, first, last = wordpiece_words(documents, tokenizer.continues_word)
         units = _cut(documents, tokens, texts, first, last)
     else:
         texts = documents.words
@@ -236,31 +235,23 @@ def _words(documents: Documents, tokens: RowTokens, tokenizer: Tokenizer) -> Uni
     # Words after the end of a truncated text have no tokens: they are left out, but the caller's
     # own words are not.
     document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
-    kept = units.last > units.first
-    if documents.brought is not None:
-        kept |= documents.brought[document]
-    return units if kept.all() else _chosen(units, np.flatnonzero(kept), document)
-
-
-def _chosen(units: Units, kept: np.ndarray, document: np.ndarray) -> Units:
-    texts = units.texts
-    splits = np.searchsorted(document[kept], np.arange(len(texts.splits)))
-    words = None if texts.texts is None else [texts.texts[place] for place in kept.tolist()]
-    chosen = UnitTexts(splits, texts.starts[kept], texts.stops[kept], words)
-    return Units(chosen, units.first[kept], units.last[kept], units.truncated[kept])
+    stays = units.last > units.first
+    if documents.has_own_words is not None:
+        stays |= documents.has_own_words[document]
+    if stays.all():
+        return units
+    rows = np.flatnonzero(stays)
+    splits = np.searchsorted(document[rows], np.arange(len(texts.splits)))
+    words = None if texts.texts is None else [texts.texts[row] for row in rows.tolist()]
+    chosen = UnitTexts(splits, texts.starts[rows], texts.stops[rows], words)
+    return Units(chosen, units.first[rows], units.last[rows], units.truncated[rows])
 
 
 def _units(documents: Documents, tokens: RowTokens, texts: UnitTexts) -> Units:
     """Returns the tokens that overlap each range of characters."""
-    theirs, (at, token_splits) = documents.tokens, documents.text_tokens()
-    first, last = span_ranges(
-        theirs.starts[at],
-        theirs.stops[at],
-        token_splits,
-        texts.splits,
-        texts.starts,
-        texts.stops,
-    )
+    at, token_splits = documents.text_tokens()
+    tokens_at = documents.tokens.starts[at], documents.tokens.stops[at], token_splits
+    first, last = span_ranges(*tokens_at, texts.splits, texts.starts, texts.stops)
     return _cut(documents, tokens, texts, first, last)
 
 
@@ -268,11 +259,11 @@ def _cut(
     documents: Documents, tokens: RowTokens, texts: UnitTexts, first: np.ndarray, last: np.ndarray
 ) -> Units:
     """Converts ranges among all texts' tokens to ranges among the tokens of the output."""
-    prompt, (_, token_splits) = documents.prompt_tokens, documents.text_tokens()
-    kept = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - 2 - prompt)
+    _, token_splits = documents.text_tokens()
+    lengths = np.minimum(np.diff(token_splits), np.diff(tokens.splits) - documents.head - 1)
     document = np.repeat(np.arange(len(documents)), np.diff(texts.splits))
     begins = token_splits[document]
-    first, last, most = first - begins, last - begins, kept[document]
-    shift = tokens.splits[document] + 1 + prompt
+    first, last, most = first - begins, last - begins, lengths[document]
+    shift = tokens.splits[document] + documents.head
     cut_first, cut_last = np.minimum(first, most), np.minimum(last, most)
     return Units(texts, cut_first + shift, cut_last + shift, last > most)

@@ -10,7 +10,7 @@ from bert_embed.rows.documents import Documents, Spans, tokenize_documents
 from bert_embed.rows.layout import Layout, is_too_long, lay_out
 from bert_embed.rows.unique import unique_rows
 from bert_embed.specs import TextSpec
-from bert_embed.tokenization.tokenizer import Tokenizer
+from bert_embed.tokenization.protocol import TextTokenizer
 
 NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 
@@ -37,7 +37,7 @@ class TextRows:
 
 
 def text_rows(
-    tokenizer: Tokenizer,
+    tokenizer: TextTokenizer,
     spec: TextSpec,
     texts: Sequence[str],
     *,

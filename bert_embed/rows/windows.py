@@ -6,6 +6,7 @@ import numpy as np
 
 from bert_embed.ragged import places, splits_of
 from bert_embed.rows.build import Rows
+from bert_embed.specs import SPECIAL_TOKENS, text_room
 from bert_embed.storage.errors import SettingError
 
 _STRIDE = 64
@@ -37,7 +38,7 @@ def window_tokens(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
     Raises:
         SettingError: Those are not more than `stride`, so the windows would never advance.
     """
-    longest = _longest_window(max_seq_length, prompt_tokens)
+    longest = text_room(max_seq_length, prompt_tokens)
     if not 0 <= stride < longest:
         raise SettingError(
             "stride",
@@ -54,11 +55,7 @@ def default_stride(max_seq_length: int, prompt_tokens: int) -> int:
     >>> default_stride(512, 0), default_stride(64, 0)
     (64, 31)
     """
-    return max(0, min(_STRIDE, _longest_window(max_seq_length, prompt_tokens) // 2))
-
-
-def _longest_window(max_seq_length: int, prompt_tokens: int) -> int:
-    return max_seq_length - prompt_tokens - 2  # [CLS] and [SEP]
+    return max(0, min(_STRIDE, text_room(max_seq_length, prompt_tokens) // 2))
 
 
 def build_windows(
@@ -107,13 +104,14 @@ def window_rows(
 ) -> Rows:
     """Builds a row `[CLS] prompt tokens [SEP]` for each window; arguments as `build_windows`."""
     document = windows.document
-    borders = splits_of(windows.count + prompt_tokens + 2)
+    borders = splits_of(windows.count + prompt_tokens + SPECIAL_TOKENS)
     out = np.full(borders[-1], sep_id, np.int32)
     out[borders[:-1]] = cls_id
     begins, prompt = row_splits[document], np.full(len(document), prompt_tokens)
-    out[places(borders[:-1] + 1, prompt)] = ids[places(begins, prompt)]
+    after_cls = borders[:-1] + 1
+    out[places(after_cls, prompt)] = ids[places(begins, prompt)]
     texts = places(begins + prompt_tokens + windows.first, windows.count)
-    out[places(borders[:-1] + 1 + prompt_tokens, windows.count)] = ids[texts]
+    out[places(after_cls + prompt_tokens, windows.count)] = ids[texts]
     return Rows(out, borders, None, np.zeros(len(document), bool))
 
 

@@ -1,31 +1,107 @@
-"""Tokenizes texts under the names and in the forms of Hugging Face's tokenizers."""
+"""Tokenizes texts to WordPiece ids and offsets, exactly as google-research/bert."""
 
+import functools
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Never, Self, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from bert_embed.arguments import one_text, switch, text_list, whole_numbers
-from bert_embed.habits import missing_attribute
-from bert_embed.storage.errors import SettingError
-from bert_embed.storage.plurals import counted
-from bert_embed.tokenization.row_settings import EncodedTexts, RowSettings
-from bert_embed.tokenization.text_tokenizer import TextTokenizer
+import numpy as np
+
+from bert_embed.arguments import (
+    one_of,
+    one_text,
+    switch,
+    text_list,
+    whole_number,
+    whole_numbers,
+)
+from bert_embed.ragged import splits_of, sums_of
+from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.tokenization.normalizer import Normalizer, safe_cut
+from bert_embed.tokenization.protocol import TokenizedTexts
+from bert_embed.tokenization.wordpiece import WordPiece
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle
 
-_Ids = list[int]
-_CLINGING = (".", "?", "!", ",")  # what `decode` puts after a word without a space
+_CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
+_WORD = "a"  # a text that would continue a word before it
 
 
-class Tokenizer(TextTokenizer):
-    """BERT's tokenizer for one vocabulary; as `TextTokenizer`, and callable.
+class SpecialTokens(NamedTuple):
+    """The entries that are put around texts.
 
-    What it returns equals what Hugging Face's BertTokenizerFast returns, but for special tokens in
-    a text, which are text here, and for characters where that one differs from
-    google-research/bert: capital sigmas at the end of words, and code points without a character.
+    Attributes:
+        begin: At the start of a row.
+        end: After a text.
+        padding: What examples of others are filled up with.
+        separators: How many `end` are between the texts of a pair.
     """
+
+    begin: str
+    end: str
+    padding: str
+    separators: int
+
+
+SPECIAL_TOKENS = {
+    "bert": SpecialTokens("[CLS]", "[SEP]", "[PAD]", 1),
+    # Its vocabulary has BERT's as well, and does not use them.
+    "mpnet": SpecialTokens("<s>", "</s>", "<pad>", 2),
+}
+
+
+class Tokenizer:
+    """BERT's tokenizer for one vocabulary, columns of texts to arrays.
+
+    Ids equal those of google-research/bert's FullTokenizer under this Python's `unicodedata`, for
+    any text. Special tokens in a text are text: "[SEP]" becomes three tokens or more, never one.
+
+    Of two equal entries of a vocabulary the later id counts, as in google-research/bert. Entries
+    that are blank, or contain NUL, a control character or white space, match no word.
+
+    Args:
+        vocab: A vocab.txt, or its entries in order of their ids.
+        lower_case: Whether texts are converted to lower case without accents, for uncased models.
+        max_word_chars: Maximum number of characters of a word; a longer one is [UNK]. 200 in
+            google-research's models, 100 in Hugging Face's.
+        special_tokens: "bert" or "mpnet", whose rows begin with <s> and end with </s>.
+
+    Raises:
+        InputError: The vocabulary cannot be read, or lacks [UNK] or a token that begins or ends
+            rows.
+        SettingError: An argument is of another type.
+    """
+
+    def __init__(
+        self,
+        vocab: str | os.PathLike[str] | Sequence[str],
+        lower_case: bool = True,
+        max_word_chars: int = 200,
+        special_tokens: str = "bert",
+    ) -> None:
+        if isinstance(vocab, (str, os.PathLike)):
+            vocab = _read_vocab(vocab)
+        self.vocab = tuple(text_list("vocab", vocab))
+        self._settings = lower_case, max_word_chars, special_tokens
+        ids = {entry: row for row, entry in enumerate(self.vocab)}
+        special = SPECIAL_TOKENS[one_of("special_tokens", special_tokens, SPECIAL_TOKENS)]
+        needed = (special.begin, special.end, "[UNK]")
+        missing = [token for token in needed if token not in ids]
+        if missing:
+            raise InputError(f"the vocabulary lacks {', '.join(missing)}")
+        self.cls_id, self.sep_id, self.unk_id = (ids[token] for token in needed)
+        self.pad_id = ids.get(special.padding, 0)
+        self.separators = special.separators
+        self.lower_case = switch("lower_case", lower_case)
+        self._normalizer = Normalizer(self.lower_case)
+        longest = whole_number("max_word_chars", max_word_chars, least=1)
+        self._word_piece = WordPiece(ids, "[UNK]", longest)
+        self._lock = threading.Lock()
+        self._prompt_lengths: dict[str, int] = {}
 
     @classmethod
     def from_pretrained(cls, model: "str | os.PathLike[str]" = "minilm") -> Self:
@@ -43,223 +119,144 @@ class Tokenizer(TextTokenizer):
         """Returns the tokenizer of a bundle."""
         from bert_embed.bundle.files import VOCABULARY
 
-        vocabulary = os.path.join(bundle.path, VOCABULARY)
         settings: dict[str, Any] = bundle.tokenizer_settings
-        return cls(vocabulary, **settings, model_max_length=bundle.max_seq_length)
-
-    if not TYPE_CHECKING:  # a type checker would take any name for granted
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute("Tokenizer", name)
+        return cls(os.path.join(bundle.path, VOCABULARY), **settings)
 
     def __repr__(self) -> str:
         return f"Tokenizer({len(self)} entries, lower_case={self.lower_case})"
 
-    def __call__(
-        self,
-        text: str | Iterable[str],
-        text_pair: str | Iterable[str] | None = None,
-        *,
-        add_special_tokens: bool = True,
-        padding: bool | str = False,
-        truncation: bool | str | None = None,
-        max_length: int | None = None,
-        return_tensors: str | None = None,
-        **others: Never,
-    ) -> EncodedTexts:
-        """Returns the inputs of a model: input_ids, token_type_ids and attention_mask.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process makes the tables anew."""
+        return type(self), (self.vocab, *self._settings)
 
-        Args:
-            text: One text, or a column of them.
-            text_pair: The second text of each pair, likewise.
-            add_special_tokens: Whether [CLS] is before a text, and [SEP] after it.
-            padding: True or "longest" fills rows up to the longest one, "max_length" up to
-                `max_length`.
-            truncation: True or "longest_first" cuts rows at `max_length`, of a pair the longer
-                text; "only_first" and "only_second" cut one text of a pair.
-            max_length: Maximum number of tokens of a row; None is `model_max_length`.
-            return_tensors: None gives lists; "np" arrays, int64; "tf" and "pt" tensors of
-                TensorFlow and of torch, if installed.
-            **others: None; the error says what to call.
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one text, [CLS] and [SEP] included."""
+        ids, _ = self.encode_flat([one_text("text", text)])
+        return [self.cls_id, *ids.tolist(), self.sep_id]
+
+    def encode_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts, int32 `[tokens]`, and row splits, int64 `[texts + 1]`."""
+        tokenized = self.tokenize_texts(texts, offsets=False)
+        return tokenized.ids, tokenized.row_splits
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> TokenizedTexts:
+        """Returns ids without special tokens, and the span of its text that each token is from.
+
+        Where one character becomes several tokens, each of them has the whole character as span.
+        """
+        return self.tokenize_texts(texts, offsets=True)
+
+    @functools.cached_property
+    def continues_word(self) -> np.ndarray:
+        """bool `[vocabulary]`: whether an entry continues a word, because it begins with `##`."""
+        return np.array([entry.startswith("##") for entry in self.vocab])
+
+    def prompt_length(self, prompt: str) -> int:
+        """Returns the number of tokens of a prompt before every text, and keeps it.
 
         Raises:
-            SettingError: An argument is wrong, has no effect, or rows of different lengths are
-                wanted as one tensor.
+            SettingError: Its last word and a text's first word would become one word.
         """
-        one, columns = isinstance(text, str), _columns(text, text_pair)
-        framed = switch("add_special_tokens", add_special_tokens)
-        special = 2 + self.separators * (len(columns) - 1) if framed else 0
-        lengths = max_length, self.model_max_length
-        settings = RowSettings.checked(
-            padding, truncation, *lengths, return_tensors, special, others
-        )
-        rows = [
-            self._row(pair, settings, framed) for pair in zip(*map(self._ids, columns), strict=True)
-        ]
-        inputs = {
-            "input_ids": settings.padded([ids for ids, _ in rows], self.pad_id),
-            "token_type_ids": settings.padded([types for _, types in rows], 0),
-            "attention_mask": settings.padded([[1] * len(ids) for ids, _ in rows], 0),
-        }
-        if self.separators > 1:  # MPNet has no types
-            del inputs["token_type_ids"]
-        return EncodedTexts((name, settings.form(each, one)) for name, each in inputs.items())
+        if prompt not in self._prompt_lengths:
+            ids, row_splits = self.encode_flat([prompt, _WORD, prompt + _WORD])
+            alone, word, joined = np.split(ids, row_splits[1:-1])
+            if not np.array_equal(joined, np.concatenate([alone, word])):
+                raise SettingError(
+                    "prompt",
+                    f"{prompt!r} would run into the first word of a text, put a space at its end",
+                )
+            self._prompt_lengths[prompt] = len(alone)
+        return self._prompt_lengths[prompt]
 
-    @overload
-    def encode(self, text: str, text_pair: str | None = None, **settings: Any) -> list[int]: ...
-    @overload
-    def encode(
-        self, text: Iterable[str], text_pair: Iterable[str] | None = None, **settings: Any
-    ) -> list[list[int]]: ...
-    def encode(
-        self,
-        text: str | Iterable[str],
-        text_pair: str | Iterable[str] | None = None,
-        **settings: Any,
-    ) -> Any:
-        """Returns the `input_ids` of a call, [CLS] and [SEP] included.
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Returns the vocabulary's entries for ids; SettingError for one that it does not have."""
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else whole_numbers("ids", ids)
+        if listed and not 0 <= min(listed) <= max(listed) < len(self):
+            raise SettingError(
+                "ids", f"must be between 0 and {len(self) - 1}, got {min(listed)} to {max(listed)}"
+            )
+        return [self.vocab[entry] for entry in listed]
 
-        Args:
-            text: One text, which gives a list of ids, or a column of them, which gives a list each.
-            text_pair: The second text of each pair.
-            **settings: As `__call__`; `add_special_tokens=False` gives the tokens of the text only.
+    def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
+        """Returns what `encode_with_offsets` does; without `offsets` starts and stops are empty."""
+        texts = text_list("texts", texts)
+        plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
+        others = np.flatnonzero(~plain)
+        mixed = 0 < len(others) < len(texts)
+        if mixed:
+            # ASCII texts are faster, unless other texts are among them.
+            order = np.concatenate([others, np.flatnonzero(plain)])
+            texts = [texts[row] for row in order.tolist()]
+        counts = np.zeros(len(texts), np.int64)
+        parts = [(np.empty(0, np.int32),) * 3]
+        with self._lock:
+            for start, shift, chunk in _chunks(texts, len(others)):
+                part, chunk_counts = self._tokenize_chunk(chunk, shift, offsets)
+                parts.append(part)
+                counts[start : start + len(chunk)] += chunk_counts
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if mixed:
+            tokens = int(counts[: len(others)].sum())
+            counts[order] = counts.copy()
+            columns = [_in_place(column, tokens, np.repeat(plain, counts)) for column in columns]
+        ids, starts, stops = columns
+        return TokenizedTexts(ids, splits_of(counts), starts, stops)
 
-        Raises:
-            SettingError: As `__call__`.
-        """
-        return self(text, text_pair, **settings)["input_ids"]
-
-    def tokenize(
-        self, text: str, text_pair: str | None = None, add_special_tokens: bool = False
-    ) -> list[str]:
-        """Returns the tokens of one text, or of a pair, as strings."""
-        for name, value in (("text", text), ("text_pair", text_pair or "")):
-            one_text(name, value)
-        return self.tokens(self.encode(text, text_pair, add_special_tokens=add_special_tokens))
-
-    def convert_ids_to_tokens(
-        self, ids: int | Iterable[int], skip_special_tokens: bool = False
-    ) -> str | list[str]:
-        """Returns the vocabulary's entry for an id, or their list for several.
-
-        Args:
-            ids: int `[tokens]`, or one id.
-            skip_special_tokens: Whether to leave special tokens out of a list.
-
-        Raises:
-            SettingError: An id is not in the vocabulary.
-        """
-        if isinstance(ids, Iterable):
-            return self.tokens(self._kept(ids, skip_special_tokens))
-        switch("skip_special_tokens", skip_special_tokens)
-        return self.tokens([ids])[0]
-
-    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> int | list[int]:
-        """Returns the id of a token, or those of several; [UNK]'s for one that is none."""
-        if isinstance(tokens, str):
-            return self._entry_ids.get(tokens, self.unk_id)
-        return [self._entry_ids.get(token, self.unk_id) for token in text_list("tokens", tokens)]
-
-    def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Returns the words of one text's ids, separated by spaces.
-
-        It is the text only as far as the tokenizer keeps it: not its spaces, nor accents and
-        capital letters where `lower_case` is set.
-
-        Args:
-            ids: int `[tokens]`.
-            skip_special_tokens: Whether to leave out [CLS], [SEP], [PAD], [UNK] and [MASK].
-
-        Raises:
-            SettingError: An id is not in the vocabulary.
-        """
-        found = ""
-        for place, token in enumerate(self.tokens(self._kept(ids, skip_special_tokens))):
-            if place == 0:
-                found = token
-            elif token.startswith("##"):
-                found += token[2:]
-            else:
-                found += token if token.startswith(_CLINGING) else f" {token}"
-        return found
-
-    def batch_decode(
-        self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False
-    ) -> list[str]:
-        """Returns what `decode` does for each of several texts."""
-        return [self.decode(ids, skip_special_tokens) for ids in sequences]
-
-    def get_vocab(self) -> dict[str, int]:
-        """Returns the id of each entry of the vocabulary."""
-        return dict(self._entry_ids)
-
-    @property
-    def vocab_size(self) -> int:
-        """How many entries the vocabulary has."""
-        return len(self)
-
-    @property
-    def cls_token_id(self) -> int:
-        """`cls_id`, under its name in Hugging Face's tokenizers."""
-        return self.cls_id
-
-    @property
-    def sep_token_id(self) -> int:
-        """`sep_id`, likewise."""
-        return self.sep_id
-
-    @property
-    def pad_token_id(self) -> int:
-        """`pad_id`, likewise."""
-        return self.pad_id
-
-    @property
-    def unk_token_id(self) -> int:
-        """`unk_id`, likewise."""
-        return self.unk_id
-
-    @property
-    def mask_token_id(self) -> int | None:
-        """`mask_id`, likewise; None where the vocabulary has no such entry."""
-        return self.mask_id
-
-    def _kept(self, ids: int | Iterable[int], skip_special_tokens: bool) -> tuple[int, ...]:
-        listed = whole_numbers("ids", ids)
-        if not switch("skip_special_tokens", skip_special_tokens):
-            return listed
-        special = {self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id}
-        return tuple(one for one in listed if one not in special)
-
-    def _ids(self, texts: list[str]) -> list[_Ids]:
-        ids, row_splits = self.encode_flat(texts)
-        listed = ids.tolist()
-        return [listed[start:stop] for start, stop in pairwise(row_splits.tolist())]
-
-    def _row(
-        self, pair: tuple[_Ids, ...], settings: RowSettings, framed: bool
-    ) -> tuple[_Ids, _Ids]:
-        """Returns the ids of a row of one or two texts, and the types of its tokens."""
-        first, second = pair if len(pair) == 2 else (pair[0], [])
-        most_first, most_second = settings.lengths(len(first), len(second))
-        first, second = first[:most_first], second[:most_second]
-        if framed:
-            first = [self.cls_id, *first, self.sep_id]
-            if len(pair) == 2:
-                first += [self.sep_id] * (self.separators - 1)
-                second = [*second, self.sep_id]
-        return [*first, *second], [0] * len(first) + [1] * len(second)
+    def _tokenize_chunk(
+        self, texts: Sequence[str], shift: int, offsets: bool
+    ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+        """Returns ids, starts and stops of the tokens of some texts, and the number of each."""
+        words = self._normalizer.words(texts)
+        pieces = self._word_piece.pieces(words, offsets)
+        counts = sums_of(pieces.counts, words.counts)
+        if pieces.starts is None or pieces.stops is None:
+            return (pieces.ids, pieces.ids[:0], pieces.ids[:0]), counts
+        origins = np.repeat(words.origins - shift, counts)
+        starts = (words.came_from(pieces.starts) - origins).astype(np.int32)
+        stops = (words.came_from(pieces.stops - 1) + 1 - origins).astype(np.int32)
+        return (pieces.ids, starts, stops), counts
 
 
-def _columns(text: str | Iterable[str], text_pair: str | Iterable[str] | None) -> list[list[str]]:
-    """Returns the texts of a call, and the second ones of pairs."""
-    if isinstance(text, str):
-        return [[text]] if text_pair is None else [[text], [one_text("text_pair", text_pair)]]
-    first = text_list("text", text)
-    if text_pair is None:
-        return [first]
-    if isinstance(text_pair, str):
-        raise SettingError("text_pair", "must be a list of texts, as text is")
-    second = text_list("text_pair", text_pair)
-    if len(first) != len(second):
-        raise SettingError("text_pair", f"must be {counted(len(first), 'text')}, got {len(second)}")
-    return [first, second]
+def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yields groups of texts that do not cross `border`, and long texts in parts.
+
+    A group is the number of its first text, how many of that text's characters came before, and the
+    texts.
+    """
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    chunk_of = (np.cumsum(sizes + 1) - 1) // _CHUNK_CHARS
+    cuts = {border, len(texts), *(np.flatnonzero(np.diff(chunk_of)) + 1).tolist()}
+    for start, stop in pairwise(sorted({0, *cuts})):
+        # A long text always begins a group.
+        text, at = texts[start], 0
+        if len(text) <= _CHUNK_CHARS:
+            yield start, 0, texts[start:stop]
+            continue
+        while at < len(text):
+            end = safe_cut(text, at, _CHUNK_CHARS)
+            yield start, at, [text[at:end]]
+            at = end
+        if start + 1 < stop:
+            yield start + 1, 0, texts[start + 1 : stop]
+
+
+def _in_place(column: np.ndarray, others: int, plain: np.ndarray) -> np.ndarray:
+    """Returns tokens in the order of their texts; the first `others` are not `plain`."""
+    if len(column) == 0:
+        return column
+    ordered = np.empty_like(column)
+    ordered[~plain], ordered[plain] = column[:others], column[others:]
+    return ordered
+
+
+def _read_vocab(path: str | os.PathLike[str]) -> list[str]:
+    try:
+        with Path(path).open(encoding="utf-8", newline="\n") as lines:
+            return [line.strip() for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "" if Path(path).exists() else "; a model's is Tokenizer.from_pretrained(model)"
+        message = f"vocab {os.fspath(path)} cannot be read: {error}{hint}"
+        raise InputError(message, "vocab") from error

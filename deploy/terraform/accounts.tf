@@ -23,7 +23,7 @@ resource "google_service_account" "builder" {
 
 resource "google_project_iam_member" "worker" {
   for_each = toset(concat(
-    ["roles/dataflow.worker", "roles/dataflow.admin"],
+    ["roles/dataflow.worker", "roles/dataflow.developer"],
     local.uses_bigquery ? ["roles/bigquery.jobUser", "roles/bigquery.readSessionUser"] : [],
   ))
   project = var.project
@@ -70,6 +70,13 @@ resource "google_bigquery_dataset_iam_member" "worker_input" {
   dataset_id = each.value
   role       = "roles/bigquery.dataViewer"
   member     = google_service_account.worker.member
+}
+
+# The machine that starts a template's job names the account of its workers, which is its own.
+resource "google_service_account_iam_member" "worker" {
+  service_account_id = google_service_account.worker.name
+  role               = "roles/iam.serviceAccountUser"
+  member             = google_service_account.worker.member
 }
 
 resource "google_project_iam_member" "scheduler" {

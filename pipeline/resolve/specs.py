@@ -2,8 +2,8 @@
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls.settings import changed_spec
-from bert_embed.graph.load import fit_texts
 from bert_embed.pipeline.options import Options
+from bert_embed.rows.fit import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 

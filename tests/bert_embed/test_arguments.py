@@ -57,6 +57,7 @@ def settings_of(method):
             "pooling must be a str, got ['cls', 'mean'",
         ),
         ("encode", TEXTS, {"pool_special_tokens": 0}, "pool_special_tokens must be True or False"),
+        ("encode", [("a", "b")], {}, "texts must be str, number 0 is tuple; pairs are two lists"),
         ("encode", TEXTS, {"prompt": 3}, "prompt must be a str, got 3"),
         ("encode", TEXTS, {"long_text": ["window"]}, "long_text must be one of truncate,"),
         ("encode", TEXTS, {"long_text": "window", "stride": "3"}, "stride must be an integer"),
@@ -90,6 +91,9 @@ def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
         ({"pool_prompt": "no"}, "pool_prompt must be True or False, got 'no'"),
         ({"layer_combine": 2}, "layer_combine must be one of last,"),
         ({"color": 1}, "color is not a setting, those are"),
+        ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
+        ({"truncate_dim": 8}, "truncate_dim is not a setting; did you mean dim?"),
+        ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
         ({"pool": "cls"}, "pool is not a setting; did you mean pooling?"),
         ({"recipe": "best"}, "recipe must be one of second-to-last-mean,"),
         ({"recipe": "cls", "layers": -1}, "recipe cls sets layers, give only one"),
@@ -118,6 +122,8 @@ def test_a_model_that_is_no_name_is_refused(model):
         ({"layer_combine": "stack"}, "layer_combine stack gives several vectors"),
         ({"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
         ({"model": 3}, "model must be a str, got 3"),
+        ({"model_name": "a"}, "model_name is not a setting; did you mean model?"),
+        ({"revision": "a"}, "revision is not offered: give it behind the model's name"),
     ],
 )
 def test_a_wrong_argument_of_a_transform_is_named(tiny_bundle, transform, settings, message):
@@ -167,7 +173,7 @@ def test_the_tokenizer_takes_texts_alone(encoder, texts):
         with pytest.raises(SettingError, match="texts must be"):
             getattr(encoder.tokenizer, method)(texts)
     if not isinstance(texts, str):
-        with pytest.raises(SettingError, match="text must be"):
+        with pytest.raises(SettingError, match="text must be a str"):
             encoder.tokenizer.encode(texts)
 
 
@@ -189,3 +195,11 @@ def test_no_text_stands_in_a_message(encoder):
 def test_errors_come_from_other_processes_as_they_were(error):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), copy.settings) == (type(error), str(error), error.settings)
+
+
+def test_a_checkpoint_is_named_by_its_folder_and_a_run_by_its_own(tmp_path):
+    with pytest.raises(SettingError, match="must be the folder of a checkpoint: give there"):
+        bert_embed.load("there/bert_model.ckpt")
+    (tmp_path / "v.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"v\.npy is a file; give the output folder of a run"):
+        bert_embed.read(tmp_path / "v.npy")

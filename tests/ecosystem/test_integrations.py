@@ -1,9 +1,12 @@
 """The encoder in the hands of other libraries: run by `make test-ecosystem`, which installs them.
 
-Nothing is downloaded: the model is the packaged one, and the texts are these.
+Nothing is downloaded: the model is the packaged one, and the texts are these. LangChain and
+scikit-learn get it by the recipes of docs/python.md, as they stand there.
 """
 
 import pickle
+import re
+from pathlib import Path
 
 import datasets
 import keybert
@@ -13,23 +16,17 @@ import pandas as pd
 import pytest
 import torch
 from bertopic import BERTopic
-from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
-from langchain_tests.unit_tests import EmbeddingsUnitTests
 from mteb.abstasks.classification import AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
-from sentence_transformers import SentenceTransformer, util
+from sentence_transformers import SentenceTransformer
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
 import bert_embed
-from bert_embed.integrations.langchain import EncoderEmbeddings
 from bert_embed.integrations.sentence_transformers import as_sentence_transformer
-from bert_embed.integrations.sklearn import TextEncoder
 
 KITCHEN = ("bread", "soup", "cake", "rice", "fish stew", "an omelette", "pasta", "a salad")
 GARAGE = ("a car", "a truck", "a motorcycle", "a van", "a tractor", "a bus", "a taxi", "a scooter")
@@ -40,6 +37,18 @@ TEXTS = [
 LABELS = [0] * 16 + [1] * 16
 # Its own reduction of vectors compiles for half a minute.
 QUICK = {"min_topic_size": 5, "umap_model": PCA(5, random_state=0)}
+
+
+def recipe(first_words):
+    """The names that a block of docs/python.md defines."""
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {"bert_embed": bert_embed, "__name__": "recipe"}
+    exec(next(block for block in blocks if block.startswith(first_words)), names)
+    return names
+
+
+LANGCHAIN, SKLEARN = recipe("from langchain_core"), recipe("from sklearn")
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +70,10 @@ def test_a_sentence_transformer_has_the_vectors_of_the_encoder(encoder, model):
     np.testing.assert_allclose(tensor.numpy(), encoder.encode("one text"), atol=1e-5)
     cosines = model.similarity(wanted[:2], wanted[:3]).numpy()
     np.testing.assert_allclose(cosines, encoder.similarity(wanted[:2], wanted[:3]), atol=1e-5)
-    assert model.get_embedding_dimension() == encoder.get_embedding_dimension() == 384
+    assert model.get_embedding_dimension() == encoder.dimension == 384
     assert model.max_seq_length == encoder.max_seq_length
     prompted = model.encode(["one text"], prompt="query: ")
     np.testing.assert_allclose(prompted, encoder.encode(["query: one text"]), atol=1e-5)
-
-
-def test_tensors_are_returned_where_torch_is_installed(encoder):
-    one = encoder.encode("one text", convert_to_tensor=True)
-    listed = encoder.encode(["one text", "another"], convert_to_numpy=False)
-    assert (one.shape, one.dtype, len(listed)) == ((384,), torch.float32, 2)
-    assert encoder.encode("one text", convert_to_numpy=False).shape == (384,)
-    np.testing.assert_allclose(listed[0].numpy(), one.numpy(), atol=1e-5)
-    hits = util.semantic_search(one, encoder.encode(["some text", "a van"], convert_to_tensor=True))
-    assert hits[0][0]["corpus_id"] == 0
 
 
 class Trades(AbsTaskClassification):
@@ -121,51 +120,32 @@ def test_keybert_finds_the_keywords(model):
     assert {"mechanic", "repairs", "truck", "engine"} >= {word for word, _ in found}
 
 
-class TestLangChainUnits(EmbeddingsUnitTests):
-    """LangChain's own tests of embeddings."""
-
-    @property
-    def embeddings_class(self):
-        return EncoderEmbeddings
-
-    @property
-    def embedding_model_params(self):
-        return {"model": "minilm", "normalize": True}
-
-
 class TestLangChain(EmbeddingsIntegrationTests):
     """LangChain's tests that compute vectors."""
 
     @property
     def embeddings_class(self):
-        return EncoderEmbeddings
+        return LANGCHAIN["EncoderEmbeddings"]
 
     @property
     def embedding_model_params(self):
-        return {"model": "minilm"}
+        return {"encoder": bert_embed.load("minilm")}
 
 
-def test_langchain_searches_with_the_encoder(encoder):
-    embeddings = EncoderEmbeddings(encoder, dim=100)
-    store = InMemoryVectorStore(embeddings)
+def test_langchain_searches_with_the_encoder():
+    store = LANGCHAIN["store"]
     store.add_texts(TEXTS)
     (found,) = store.similarity_search("Somebody repairs a truck.", k=1)
     assert "mechanic repairs a truck" in found.page_content
-    assert len(embeddings.embed_query("one")) == 100
-    with pytest.raises(
-        bert_embed.SettingError, match=r"poling is not a setting; did you mean pooling\?"
-    ):
-        EncoderEmbeddings(encoder, poling="cls")
 
 
 def test_scikit_learn_clones_searches_and_pickles_the_transformer(encoder):
-    step = TextEncoder(dim=50, normalize=True)
-    assert step.get_params()["dim"] == 50
-    np.testing.assert_allclose(
-        clone(step).fit_transform(TEXTS), encoder.encode(TEXTS, dim=50, normalize=True), atol=1e-5
-    )
-    model = make_pipeline(TextEncoder(), LogisticRegression())
-    search = GridSearchCV(model, {"textencoder__dim": [2, 100]}, cv=2).fit(TEXTS, LABELS)
+    step, model = SKLEARN["embed"], SKLEARN["classifier"]
+    cut = clone(step).set_params(kw_args={"dim": 50, "normalize": True})
+    wanted = encoder.encode(TEXTS, dim=50, normalize=True)
+    np.testing.assert_allclose(cut.fit_transform(TEXTS), wanted, atol=1e-5)
+    settings = {"functiontransformer__kw_args": [{"dim": 2}, {"dim": 100}]}
+    search = GridSearchCV(model, settings, cv=2).fit(TEXTS, LABELS)
     assert search.best_score_ > 0.95
     again = pickle.loads(pickle.dumps(search.best_estimator_))
     assert again.predict(
@@ -173,27 +153,11 @@ def test_scikit_learn_clones_searches_and_pickles_the_transformer(encoder):
     ).tolist() == [1, 0]
 
 
-def test_scikit_learn_takes_columns_and_names_the_output():
+def test_scikit_learn_takes_a_column_of_a_table():
     table = pd.DataFrame({"text": TEXTS, "number": range(len(TEXTS))})
-    columns = ColumnTransformer([("text", TextEncoder(dim=3), "text")], remainder="passthrough")
-    found = columns.set_output(transform="pandas").fit_transform(table)
-    names = [f"text__textencoder{number}" for number in range(3)]
-    assert list(found.columns) == [*names, "remainder__number"]
+    columns = ColumnTransformer([("text", SKLEARN["embed"], "text")], remainder="passthrough")
+    assert columns.fit_transform(table).shape == (len(TEXTS), 385)
     with pytest.raises(
         bert_embed.SettingError, match="texts must be a list of texts, got a DataFrame"
     ):
-        TextEncoder().fit_transform(table)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pooling": "best"}, "pooling must be one of"),
-        ({"layer_combine": "stack"}, "layer_combine stack gives several vectors a text"),
-        ({"model": 3}, "model must be a str, got 3"),
-        ({"threads": 0}, "threads must be at least 1, got 0"),
-    ],
-)
-def test_fit_names_a_wrong_parameter(settings, message):
-    with pytest.raises(bert_embed.SettingError, match=message):
-        TextEncoder(**settings).fit(TEXTS)
+        SKLEARN["embed"].fit_transform(table)

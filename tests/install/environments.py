@@ -49,9 +49,7 @@ EXTRAS = {
     "faiss": Extra(("faiss",), "`export --to faiss`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),
     "hub": Extra(("huggingface_hub",), "`model import hf://…`"),
-    "langchain": Extra(("langchain_core",), "`EncoderEmbeddings`"),
     "map": Extra(("openTSNE",), "`report --projection tsne`"),
-    "sklearn": Extra(("sklearn",), "`EncoderTransformer`"),
 }
 
 

@@ -22,7 +22,7 @@ from tests.support.rounding import assert_near
 
 def failing_encoder(bundle, poison):
     """Fails on every row that holds a given token, as a model might."""
-    (number,) = load_tokenizer(bundle).encode(poison, add_special_tokens=False)
+    (number,) = load_tokenizer(bundle).encode(poison)[1:-1]
 
     def fail(ids):
         if (ids == number).any():

@@ -81,33 +81,9 @@ class TextModel:
 
     def embed(
         self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> tuple[np.ndarray, dict[int, Rejection]]:
-        """Embeds texts, or pairs, none of them blank, as the command line does.
-
-        Returns:
-            float32 `[texts, width]`, zeros for a text without a vector, and the reasons by place.
-
-        Raises:
-            RuntimeError: Every one of several texts failed: the model is broken, not a text.
-        """
-        from bert_embed.rows.text_rows import failed_documents, text_rows
-
-        encoder, spec = self._encoder, self._text_spec
-        found = text_rows(encoder.tokenizer, spec, texts, texts_b=texts_b)
-        rows, embedded = encoder.embed_layout(
-            found.rows, found.row, found.layout, spec, self._batch_tokens
-        )
-        assert embedded.sentences is not None, "sentences are what the settings ask for"
-        vectors = np.zeros((len(texts), embedded.sentences.shape[1]), np.float32)
-        vectors[found.numbers] = embedded.sentences
-        rejected = {
-            number: Rejection("tokenize", reason) for number, reason in found.rejected.items()
-        }
-        failed = failed_documents(found.layout, found.row, rows.failed)
-        for document, reason in failed.items():
-            number = int(found.numbers[document])
-            vectors[number], rejected[number] = 0, Rejection("infer", reason)
-        return vectors, rejected
+    ) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
+        """Does what `Encoder.embed_texts` does."""
+        return self._encoder.embed_texts(self._text_spec, texts, texts_b, self._batch_tokens)
 
 
 class TextModelHandler(ModelHandler[Document, Document, TextModel]):
@@ -340,9 +316,10 @@ def is_unicode(text: str) -> bool:
 
 
 def _embedded(
-    document: Document, vectors: np.ndarray, rejected: Mapping[int, Rejection], start: int
+    document: Document, vectors: np.ndarray, rejected: Mapping[int, tuple[str, str]], start: int
 ) -> Document:
     for place in range(len(vectors)):
         if start + place in rejected:
-            return replace(document, rejection=replace(rejected[start + place], place=place))
+            stage, reason = rejected[start + place]
+            return replace(document, rejection=Rejection(stage, reason, place))
     return replace(document, vectors=vectors)

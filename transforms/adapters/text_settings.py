@@ -8,7 +8,7 @@ from bert_embed.arguments import known_names, path_text, seconds, switch, whole_
 from bert_embed.bundle.find import resolve_model
 from bert_embed.calls.settings import VectorSettings, changed_spec
 from bert_embed.engines.choose import check_model
-from bert_embed.graph.load import fit_texts
+from bert_embed.rows.fit import fit_texts
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 from bert_embed.transforms.infer import BertModelHandler

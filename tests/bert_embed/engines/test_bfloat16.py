@@ -23,7 +23,7 @@ def test_vectors_point_where_those_of_float32_do(minilm, sentences):
     encoder = Encoder(minilm, device="cpu")
     special = encoder.tokenizer.cls_id, encoder.tokenizer.sep_id
     graph = TensorFlowEngine(minilm, special, "bfloat16").graph(encoder.spec, OutputSpec(), 0)
-    rows = [np.array([ids], np.int32) for ids in encoder.tokenizer.encode(sentences)]
+    rows = [np.array([ids], np.int32) for ids in map(encoder.tokenizer.encode, sentences)]
     found = np.concatenate([graph(ids, ids * 0 + 1, ids * 0)["sentences"] for ids in rows])
     wanted = encoder.encode(sentences)
     assert found.dtype == np.float32

@@ -55,7 +55,7 @@ def edit_json(path, **changes):
 def plain_vectors(bundle, tensors, weights, prompt):
     """The chain in float64 NumPy, a text at a time."""
     model, tokenizer = plain_bert.PlainBert(tensors, 4, plain_bert.gelu), load_tokenizer(bundle)
-    skipped = 1 + len(tokenizer.tokenize(prompt))
+    skipped = len(tokenizer.encode(prompt)) - 1
     skipped *= bool(prompt) and not bundle.defaults.pool_prompt
     for text in TEXTS:
         ids = np.array(tokenizer.encode(prompt + text))

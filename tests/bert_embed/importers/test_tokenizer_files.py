@@ -190,7 +190,7 @@ def test_a_model_of_every_casing_and_script_splits_as_its_vocabulary_says(
     vocabulary = [*small_vocabulary(cased), "北", "京"]
     write_tiny_huggingface(tmp_path / "source", cased=cased, vocab=vocabulary)
     tokenizer = load_tokenizer(imported(tmp_path))
-    assert tokenizer.tokenize(text) == pieces
+    assert tokenizer.tokens(tokenizer.encode(text)[1:-1]) == pieces
 
 
 @pytest.mark.parametrize(

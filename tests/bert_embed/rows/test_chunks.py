@@ -22,7 +22,7 @@ def chunks(texts, **settings):
     """The chunks of texts as characters; each document's by itself."""
     spec = TextSpec(settings.pop("max_seq_length", 64), **settings)
     documents = tokenize_documents(TOKENIZER, texts, offsets=True)
-    found = chunk_windows(documents, spec, TOKENIZER.continues)
+    found = chunk_windows(documents, spec, TOKENIZER.continues_word)
     tokens, splits = documents.tokens, documents.tokens.row_splits
     shown = [[] for _ in texts]
     for row, first, count in zip(found.document, found.first, found.count, strict=True):

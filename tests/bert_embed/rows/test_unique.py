@@ -5,22 +5,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.ragged import take_rows
-from bert_embed.rows.unique import distinct_rows
+from bert_embed.rows.build import Rows
+from bert_embed.rows.unique import unique_rows
 
 
 def flat(rows):
-    values = np.array([each for row in rows for each in row], np.int32)
+    values = np.array([value for row in rows for value in row], np.int32)
     return values, np.cumsum([0, *map(len, rows)])
 
 
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40))
+def listed(rows):
+    return [tuple(part.tolist()) for part in np.split(rows.input_ids, rows.row_splits[1:-1])]
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=40))
 def test_distinct_rows_stand_for_exactly_their_equals(rows):
     values, splits = flat(rows)
-    first, row = distinct_rows(values, splits)
-    kinds = [tuple(rows[each]) for each in first]
-    assert len(set(kinds)) == len(kinds) == len({tuple(each) for each in rows})
-    assert [kinds[each] for each in row] == [tuple(each) for each in rows]
-    assert list(first) == sorted(first)
+    truncated = np.arange(len(rows)) % 2 == 1
+    unique, row = unique_rows(Rows(values, splits, values % 2, truncated), values)
+    kinds = listed(unique)
+    assert kinds == list(dict.fromkeys(map(tuple, rows)))
+    assert row.dtype == np.int32
+    assert [kinds[number] for number in row] == [tuple(values) for values in rows]
+    assert unique.token_type_ids.tolist() == (unique.input_ids % 2).tolist()
+    assert unique.truncated.tolist() == [rows.index(list(kind)) % 2 == 1 for kind in kinds]
+
+
+def test_a_key_may_keep_equal_ids_apart():
+    values, splits = flat([[1, 2], [1, 2], [1, 2]])
+    rows = Rows(values, splits, None, np.zeros(3, bool))
+    unique, row = unique_rows(rows, np.array([0, 1, 0, 2, 0, 1], np.int32))
+    assert (listed(unique), row.tolist()) == ([(1, 2), (1, 2)], [0, 1, 0])
 
 
 @given(
@@ -31,6 +46,6 @@ def test_take_rows_lays_rows_end_to_end(rows, data):
     values, splits = flat(rows)
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=len(rows), unique=True))
     at, taken_splits = take_rows(splits, np.array(sorted(chosen), np.int64))
-    expected, expected_splits = flat([rows[each] for each in sorted(chosen)])
+    expected, expected_splits = flat([rows[number] for number in sorted(chosen)])
     np.testing.assert_array_equal(values[at], expected)
     np.testing.assert_array_equal(taken_splits, expected_splits)

@@ -22,7 +22,7 @@ def test_examples_of_other_programs(tmp_path, tiny_bundle):
     encoder = bert_embed.load(tiny_bundle)
     texts = ["the bank", "river of money", "the bank"]
     records = []
-    for row in encoder.tokenizer.encode(texts):
+    for row in map(encoder.tokenizer.encode, texts):
         features = {"input_ids": row + [0] * (9 - len(row))}
         features["input_mask"] = [1] * len(row) + [0] * (9 - len(row))
         made = {

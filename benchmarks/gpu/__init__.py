@@ -1,1 +1,0 @@
-"""Our encoder's programs on a GPU, beside sentence-transformers: see README.md here."""
