@@ -106,22 +106,22 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
     It is continued with the files that it listed: a listing with more files would be another run,
     and what is embedded already would be lost.
     """
-    with suppress(InputError):
-        record = read_record(run.output)
-        if record is None or record.is_done or record.run == run.fingerprint:
-            return None
-        stored = read_listing(run.folder)
-        if stored is None or run.table is not None:
-            return None
-        given = run.options
-        listing = list_input(given.input, given.input_format, run.output, look_inside=False)
-        listed = {file.info for file in listing.files}
-        seen = {file.info for file in stored.files}
-        if seen < listed:
-            again = _named(planned_run(given, run.output, run.job, stored))
-            if again.fingerprint == record.run:
-                return replace(again, arrived=len(listed - seen))
-    return None
+    if run.table is not None or run.unchecked is not None:
+        return None
+    record = stored = None
+    with suppress(InputError, OSError):  # what is wrong is said when the output is claimed
+        record, stored = read_record(run.output), read_listing(run.folder)
+    if record is None or stored is None or record.is_done or record.run == run.fingerprint:
+        return None
+    given = run.options
+    listing = list_input(given.input, given.input_format, run.output, look_inside=False)
+    listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
+    if not seen < listed:
+        return None
+    again = _named(planned_run(given, run.output, run.job, stored))
+    if again.fingerprint != record.run:
+        return None
+    return replace(again, arrived=len(listed) - len(seen))
 
 
 def _places(options: Options) -> Places:

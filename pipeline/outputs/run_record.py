@@ -40,6 +40,7 @@ from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.output_check import written_files
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.finished import remove_end_marks
 from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
 from bert_embed.transforms.records.report import read_report
 
@@ -138,6 +139,8 @@ def _start(run: EmbedRun) -> RunRecord:
         if not create_exclusive(run.folder.record, record.to_json()):
             return _start(run)  # another job was first: check what it wrote
         return record
+    if found.plan.readers > found.files.blocks:
+        remove_end_marks(run.folder, run.fingerprint)
     loads = found.loads if found.is_done and found.table == record.table else {}
     record = replace(record, job=found.job, loads=loads)
     _write(run.output, record)

@@ -1,7 +1,7 @@
 """Finds the parts and blocks that earlier attempts finished."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -92,26 +92,26 @@ def finished_blocks(
         if report is not None:
             reports.setdefault(report.block, []).append(report)
     for spec in begun.specs:
-        yield _with_done(folder, spec, reports.get(spec.number, []))
+        found = reports.get(spec.number, [])
+        last = max((report.part for report in found if report.last), default=-1)
+        done = tuple(report.part for report in found)
+        yield replace(spec, done=done, complete=0 < len(done) == last + 1), found
 
 
-def _with_done(
-    folder: OutputFolder, spec: BlockSpec, reports: Sequence[BlockReport]
-) -> tuple[BlockSpec, list[BlockReport]]:
-    last = min((report.part for report in reports if report.last), default=-1)
-    complete = last >= 0 and sum(report.part <= last for report in reports) == last + 1
-    # Once each of several readers marked the end of a file; one mark counts, and none of a file
-    # that is read again.
-    kept = [
-        report
-        for report in reports
-        if (report.part <= last if complete else report.end_of_file is None)
-    ]
-    if len(kept) < len(reports):
-        stale = {(report.block, report.part) for report in reports}
-        folder.remove_reports(stale - {(report.block, report.part) for report in kept})
-    done = tuple(report.part for report in kept)
-    return replace(spec, done=done, complete=complete), kept
+def remove_end_marks(folder: OutputFolder, run: str) -> None:
+    """Removes the parts of a run that mark the end of a file, which is read again to write one.
+
+    Each of sixteen readers of a file wrote such a mark once.
+    """
+    parts: dict[int, list[int]] = {}
+    for block, part in folder.report_parts():
+        parts.setdefault(block, []).append(part)
+    for block, numbers in parts.items():
+        for part in reversed(numbers):
+            report = read_report(folder, block, part, run)
+            if report is None or report.end_of_file is None:
+                break
+            folder.remove_reports([(block, part)])
 
 
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockReport]:

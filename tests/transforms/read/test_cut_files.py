@@ -15,6 +15,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.pipeline.cli import main
 from bert_embed.storage.errors import StorageError
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan.cut import plan_blocks
@@ -205,3 +206,27 @@ def check(output, folder, *arguments):
     assert files(folder) == first
     assert record(folder)["counts"]["parts_reused"] == 20
     assert not list(folder.glob("_state/texts/*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [None, 5])
+def test_a_run_of_sixteen_readers_is_continued(tmp_path, tiny_bundle, lost):
+    """An older version had each reader of a file mark its end."""
+    path, output = tmp_path / "in.txt.gz", tmp_path / "out"
+    path.write_bytes(gzip.compress(LINES[:20_000]))
+    flags = {"block_bytes": 1 << 11, "block_docs": 100}
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    wanted, counted = files(output), record(output)["counts"]
+    mark = json.loads(reports(output)[-1].read_bytes())
+    for number in range(mark["part"], mark["part"] + 16):
+        report = json.dumps(mark | {"part": number})
+        (output / f"_state/blocks/0000000-{number:05d}.json").write_text(report)
+    if lost is not None:
+        reports(output)[lost].unlink()
+    old = record(output) | {"status": "interrupted"}
+    old["plan"]["readers"] = 16
+    (output / "run.json").write_text(json.dumps(old))
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    assert files(output) == wanted
+    assert record(output)["counts"]["parts"] == counted["parts"]
+    assert main(["verify", str(output)]) == 0

@@ -59,23 +59,6 @@ def test_many_begun_blocks_are_spread_over_workers(tmp_path):
     assert all(spec.complete for spec in found)
 
 
-@pytest.mark.parametrize(("lost", "done"), [(None, [0, 1, 2]), (1, [0])])
-def test_one_mark_of_a_files_end_counts(tmp_path, lost, done):
-    """An older version wrote a mark for each of sixteen readers; a plan has one."""
-    folder = OutputFolder(str(tmp_path))
-    for number in range(2, 6):
-        report = BlockReport(0, number, True, 0, {}, 10)
-        folder.write_report(0, number, report_bytes(report, RUN))
-    for number in {0, 1} - {lost}:
-        report = BlockReport(0, number, False, 5, {}, None, embedded=5)
-        folder.write_report(0, number, report_bytes(report, RUN))
-    (begun,) = begun_blocks(folder, [BlockSpec(0, "text", (), "gzip", read_through=True)])
-    ((spec, reports),) = finished_blocks(folder, RUN, begun)
-    assert spec.complete == (lost is None)
-    assert [*spec.done] == done == [report.part for report in reports]
-    assert folder.report_parts() == [(0, number) for number in done]
-
-
 @pytest.mark.slow
 def test_a_part_whose_examples_lie_in_another_folder_is_finished(tmp_path):
     """Else every rerun with --tfrecord_output would hand all blocks to the workers again."""
