@@ -1,6 +1,5 @@
 """Encodes texts as vectors, for users of the Python API and for the pipeline's workers."""
 
-import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from bert_embed.bundle.bundle import Bundle
 from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
-from bert_embed.engines.choose import EngineLoader, find_device, load_engine, torch_device
+from bert_embed.engines.choose import EngineLoader, find_device, load_engine
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
 from bert_embed.graph.load import load_tokenizer
@@ -57,6 +56,11 @@ class Encoder:
         inference_timeout: Seconds without a finished batch after which a call raises
             NoProgressError; None waits for ever.
         load_engine: Loads the engine that runs the batches.
+        compile_ahead: Whether a GPU or TPU compiles the programs of all shapes of a batch before
+            the first one, as workers do; otherwise each when it occurs.
+
+    Attributes:
+        device: What computes: "cpu", "gpu" or "tpu".
 
     Raises:
         SettingError: The model does not support such vectors, or this machine the precision.
@@ -73,8 +77,12 @@ class Encoder:
         device: str = "auto",
         inference_timeout: float | None = None,
         load_engine: EngineLoader = load_engine,
+        compile_ahead: bool = False,
     ) -> None:
-        self._arguments = spec, threads, prompt, precision, device, inference_timeout, load_engine
+        self._arguments = (
+            *(spec, threads, prompt, precision, device),
+            *(inference_timeout, load_engine, compile_ahead),
+        )
         self.bundle = bundle
         self.spec = bundle.defaults if spec is None else spec
         bundle.check(self.spec)
@@ -84,12 +92,14 @@ class Encoder:
         )
         if inference_timeout is not None:
             inference_timeout = seconds("inference_timeout", inference_timeout)
-        self.precision, self._device = precision, torch_device(device)
+        self.precision, self.device = precision, find_device(precision, device)
         self.tokenizer: Tokenizer = load_tokenizer(bundle)
         self._max_seq_length = bundle.max_seq_length
         special = self.tokenizer.cls_id, self.tokenizer.sep_id
-        engine = load_engine(bundle, special, precision, self._device, self.threads)
-        self._runner = RowRunner(bundle.config, engine, self.threads, inference_timeout)
+        engine = load_engine(bundle, special, precision, self.device, self.threads)
+        self._runner = RowRunner(
+            bundle.config, engine, self.threads, inference_timeout, compile_ahead
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process loads the model anew."""
@@ -123,12 +133,6 @@ class Encoder:
     def dimension(self) -> int:
         """How many numbers a vector of `encode` has; of a stack, each of its layers."""
         return self.spec.shape(self.bundle.config)[-1]
-
-    @functools.cached_property
-    def device(self) -> str:
-        """What computes: "cpu", "gpu" or "tpu"."""
-        of_processor = self.bundle.kind == "saved_model"
-        return find_device(self.precision, "cpu" if of_processor else self._device)
 
     @property
     def max_seq_length(self) -> int:
@@ -201,8 +205,7 @@ class Encoder:
         """Encodes the tokens of texts, [CLS], [SEP] and the prompt's tokens included.
 
         Args:
-            texts: One text, or a column of them, as `encode` takes it.
-            texts_b: The second texts of pairs, as many as `texts`, which then is a list.
+            texts, texts_b: As `encode` takes them.
             **settings: What differs from the encoder's own settings:
                 `bert_embed.calls.settings.UnitSettings`.
 
@@ -210,11 +213,7 @@ class Encoder:
             For one text, or for each, its tokens, their spans in it (-1 for special tokens and the
             prompt's), and float32 `[tokens, dim]`, for a stack `[tokens, layers, dim]`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
         _check_pairs(one, texts_b)
@@ -225,8 +224,8 @@ class Encoder:
         assert vectors.tokens is not None
         names = self.tokenizer.tokens(tokens.ids)
         shaped = vectors.tokens.reshape(-1, *shape)
-        found = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
-        return found[0] if one else found
+        per_text = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
+        return per_text[0] if one else per_text
 
     @overload
     def encode_words(  # type: ignore[overload-overlap]
@@ -260,11 +259,7 @@ class Encoder:
             words joined by spaces), and float32 `[words, dim]`; NaN for a word of a list that has
             no token, or none within `max_seq_length`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
         columns = word_columns([texts] if one else texts)
@@ -274,8 +269,9 @@ class Encoder:
         vectors.words[layout.words.first == layout.words.last] = np.nan
         units = layout.words.texts
         shaped = vectors.words.reshape(-1, *shape)
-        found = per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
-        return found[0] if one else found
+        words = units.texts or []
+        per_text = per_document(units.splits, words, units.starts, units.stops, shaped)
+        return per_text[0] if one else per_text
 
     def encode_spans(
         self,
@@ -299,11 +295,7 @@ class Encoder:
             spaces), and float32 `[spans, dim]`; NaN for a span that has no token, or none within
             `max_seq_length`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         columns = span_columns(texts, spans)
         layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
@@ -313,21 +305,18 @@ class Encoder:
         units = layout.spans.texts
         parts = [
             text[start:stop]
-            for text, some in zip(columns["texts"], columns["spans"], strict=True)
-            for start, stop in some
+            for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
+            for start, stop in ranges
         ]
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
-        """Returns the cosine of each vector of `one` and each of `other`.
+        """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
 
         Args:
-            one: Numbers `[n, dim]`, or one vector `[dim]`.
+            one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0.
             other: Numbers `[m, dim]`, or one vector `[dim]`.
-
-        Returns:
-            float32 `[n, m]`; 0 for a vector of zeros.
 
         Raises:
             SettingError: They are no such arrays.
@@ -410,19 +399,14 @@ class Encoder:
         """Embeds the rows of documents, all granularities in one pass of the model.
 
         Args:
-            rows: The distinct rows.
-            row: int `[rows of the layout]`, the number of the equal distinct row.
-            layout: How documents were split into rows.
+            rows, row, layout: As in `bert_embed.rows.text_rows.TextRows`.
             text_spec: What is requested of the documents.
             batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
             spec: How vectors are computed; None is the encoder's own.
 
         Returns:
             The result of the rows, and the vectors of the documents; those of documents with a
-            failed row are undefined.
-
-        Raises:
-            InputError, RuntimeError: As `embed_rows`.
+            failed row are undefined. It raises as `embed_rows` does.
         """
         spec = spec or self.spec
         outputs = OutputSpec(
@@ -504,14 +488,10 @@ class Encoder:
         return layout, vectors, shape
 
     def _text_spec(self, texts: Mapping[str, Any], **more: Any) -> TextSpec:
-        prompt = texts.get("prompt")
-        text_spec = TextSpec(
-            texts.get("max_seq_length", self.max_seq_length),
-            long_text=texts.get("long_text", "truncate"),
-            stride=texts.get("stride"),
-            prompt=self.prompt if prompt is None else self.bundle.prompt_text(prompt),
-            **more,
-        )
+        length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
+        prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
+        changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
+        text_spec = TextSpec(length, prompt=prompt, **changes, **more)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
     def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:

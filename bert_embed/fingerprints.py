@@ -130,7 +130,6 @@ def model_fingerprint(
     config: Mapping[str, Any],
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
-    kind: str = "bert",
 ) -> str:
     """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
 
@@ -142,7 +141,6 @@ def model_fingerprint(
         config: The keys of `MODEL_CONFIG`.
         tokenizer: The keys of `MODEL_TOKENIZER`.
         dense: The keys of `MODEL_DENSE` for each Dense module.
-        kind: That of the bundle.
     """
     digest = hashlib.sha256()
     for name in sorted(tensors):
@@ -156,7 +154,5 @@ def model_fingerprint(
     }
     if dense:
         values["dense"] = [MODEL_DENSE.counted(module) for module in dense]
-    if kind != "bert":
-        values["kind"] = kind
     digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from bert_embed.bundle.files import LITERT, file_sha256
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
-from bert_embed.graph.load import load_encoder, load_tensors, load_tokenizer
+from bert_embed.graph.load import load_tensors, load_tokenizer
 from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
 
@@ -85,7 +85,7 @@ def probed_encoder(bundle: Bundle) -> Any:
     Raises:
         InputError: The weights cannot be loaded.
     """
-    return load_encoder(bundle) if bundle.kind == "saved_model" else _LiteRTEncoder(bundle)
+    return _LiteRTEncoder(bundle)
 
 
 class _LiteRTEncoder:
@@ -133,7 +133,7 @@ def probe_outputs(encoder: Any, tokenizer: "Tokenizer") -> dict[str, np.ndarray]
         last mean, repeated up to the width of the first module.
     """
     ids, types, mask = _probe_rows(encoder.config, tokenizer)
-    states = [state for state in encoder.hidden_states(ids, mask, types) if state is not None]
+    states = encoder.hidden_states(ids, mask, types)
     arrays = [np.asarray(state, np.float32) for state in states]
     weights = (mask / mask.sum(1, keepdims=True)).astype(np.float32)
     means = np.stack([np.einsum("rth,rt->rh", array, weights) for array in arrays])
@@ -196,7 +196,7 @@ def verify(bundle: Bundle) -> Verification:
         kept = {name: file[name] for name in file.files}
     tokenizer = load_tokenizer(bundle)
     found = compare(kept, probe_outputs(probed_encoder(bundle), tokenizer))
-    if bundle.kind == "saved_model" or not found.same_tokens:
+    if not found.same_tokens:
         return found
     # The engines of GPUs and TPUs compute with these weights and settings.
     return replace(found, same_model=_fingerprint(bundle, tokenizer.vocab) == bundle.fingerprint)
@@ -204,7 +204,7 @@ def verify(bundle: Bundle) -> Verification:
 
 def _fingerprint(bundle: Bundle, vocabulary: Sequence[str]) -> str:
     modules = [module.to_dict() for module in bundle.dense]
-    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules, bundle.kind
+    settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules
     return model_fingerprint(load_tensors(bundle), vocabulary, *settings)
 
 

@@ -70,11 +70,12 @@ class VectorSpec:
             raise SettingError("layers", "must name at least one layer")
         one_of("layer_combine", self.layer_combine, LAYER_COMBINES)
         one_text("pooling", self.pooling)
-        for one in self.poolings:
-            one_of("pooling", one, POOLINGS)
-        if len(set(self.poolings)) < len(self.poolings):
+        names = self.pooling.split(",")
+        for name in names:
+            one_of("pooling", name, POOLINGS)
+        if len(set(names)) < len(names):
             raise SettingError("pooling", f"must name each once, got {self.pooling}")
-        if "pooler" in self.poolings and len(self.poolings) > 1:
+        if "pooler" in names and len(names) > 1:
             raise SettingError(
                 "pooling", f"pooler cannot be joined with others, got {self.pooling}"
             )
@@ -87,8 +88,8 @@ class VectorSpec:
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """The names in `pooling`, in order."""
-        return tuple(self.pooling.split(","))
+        """The poolings whose vectors are joined, in order; "mean_max" is mean and max."""
+        return tuple(self.pooling.replace("mean_max", "mean,max").split(","))
 
     def check(self, config: BertConfig) -> None:
         """Checks that the model of `config` can give these vectors.
@@ -152,9 +153,12 @@ class VectorSpec:
 
     def pooled_width(self, config: BertConfig) -> int:
         """Returns the width of the pooling's output, of a stack for one layer."""
-        vectors = sum(2 if one == "mean_max" else 1 for one in self.poolings)
         count = len(self.layer_numbers(config))
-        return config.hidden_size * vectors * (count if self.layer_combine == "concat" else 1)
+        return (
+            config.hidden_size
+            * len(self.poolings)
+            * (count if self.layer_combine == "concat" else 1)
+        )
 
     def _uncut_width(self, config: BertConfig) -> int:
         return self.dense or self.pooled_width(config)

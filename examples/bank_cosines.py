@@ -11,6 +11,7 @@ throughout; the reference code gives a single text 0, as does everything else in
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ import numpy as np
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder, load_tokenizer
-from bert_embed.quiet import quiet_start
 
 SENTENCE = (
     "After stealing money from the bank vault, "
@@ -82,10 +82,10 @@ def banks(bundle: Bundle, token_types: int = 0) -> Banks:
 
 def _summed_layers(bundle: Bundle, input_ids: np.ndarray, token_types: int) -> np.ndarray:
     """The sum of the last four hidden states of one row, float32 `[tokens, hidden]`."""
-    with quiet_start():
-        encoder = load_encoder(bundle)
-        row = input_ids[np.newaxis]
-        states = encoder.hidden_states(row, np.ones_like(row), np.full_like(row, token_types))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported
+    encoder = load_encoder(bundle)
+    row = input_ids[np.newaxis]
+    states = encoder.hidden_states(row, np.ones_like(row), np.full_like(row, token_types))
     return np.sum([state.numpy()[0] for state in states[-_LAST_LAYERS:]], axis=0)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import bert_embed
+from bert_embed.engines.own_process import set_up_process
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         say(bert_embed.__version__)
         return ExitCode.DONE
+    if arguments is None:
+        set_up_process()
     return exit_code(words[0], partial(_run, words, own_process=arguments is None))
 
 

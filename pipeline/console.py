@@ -5,7 +5,6 @@ cursor, set the window's title, or forge a line of ours.
 """
 
 import logging
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -80,8 +79,7 @@ class VisibleFormatter(logging.Formatter):
 
 
 def quiet_logs() -> None:
-    """Shows warnings only, and none of TensorFlow's notes on the machine or Beam's on itself."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    """Shows warnings only, and none of Beam's notes on itself."""
     shown = logging.StreamHandler()
     shown.setFormatter(VisibleFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[shown])

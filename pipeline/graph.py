@@ -23,13 +23,12 @@ from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
-from bert_embed.transforms.bigquery.load import LoadTable
+from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read import example_blocks, record_parts
 from bert_embed.transforms.examples.write import keep_examples
 from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
-from bert_embed.transforms.lineage import report_lineage
 from bert_embed.transforms.plan.plan import PlanBlocks
 from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
@@ -42,7 +41,7 @@ from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.write.writer import WriteBlocks, WriteParts
+from bert_embed.transforms.write.writer import WriteParts, write_vectors
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def build(
     """
     handler = handler or model_handler(run)
     read = job_input(pipeline, run)
-    write = WriteBlocks(
+    write = write_vectors(
         run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
     )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
@@ -95,7 +94,6 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
         run.text_spec,
         run.options.batch_tokens,
         model_threads(run.job),
-        run.bundle.trusted,
         run.job.precision,
         run.job.device,
         run.options.inference_timeout,
@@ -111,10 +109,10 @@ class EmbedToFiles(Step):
     """
 
     embed: EmbedBlocks
-    write: WriteBlocks
+    write: WriteParts
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
-        return blocks | "Infer" >> self.embed | "Write" >> self.write
+        return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
 
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:
@@ -157,7 +155,6 @@ class Record(beam.DoFn):
         record = self._record
         for fact in facts:
             record = replace(record, **fact)
-        report_lineage(*run_record.read_and_written(self._output, record))
         yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
             raise ReconcileError("; ".join(verdict.problems))
@@ -231,9 +228,9 @@ def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) ->
 def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
     reports = (*read.finished, written) | "Reports" >> beam.Flatten()
-    (
-        reconcile(reports, read.planned)
-        | "Check files" >> beam.Map(with_listing, run.folder, run.fingerprint)
-        | "Load" >> LoadTable(run.load, record.loads)
-        | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
+    verdict = reconcile(reports, read.planned) | "Check files" >> beam.Map(
+        with_listing, run.folder, run.fingerprint
     )
+    if run.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)

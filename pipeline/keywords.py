@@ -62,7 +62,6 @@ class EmbedKeywords(TypedDict, total=False):
     list_removed: bool | None
     check_ids: bool | None
     model: Path | None
-    allow_untrusted_model: bool | None
     granularity: str | Sequence[str] | None
     recipe: str | None
     layers: int | Sequence[int] | None

@@ -8,10 +8,10 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.outputs.disk import Sizes, check_output
+from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.progress.metrics_file import check_metrics_file
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
-from bert_embed.pipeline.resolve.earlier import check_formats, earlier_outputs
+from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
     are_examples,
     example_settings,
@@ -30,14 +30,14 @@ from bert_embed.pipeline.resolve.sizes import (
 )
 from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
 from bert_embed.pipeline.resolve.tables import TableInput, find_input
-from bert_embed.pipeline.run import Documents, EmbedRun
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.pipeline.runners.worker_model import check_examples, check_precision, engine_of
+from bert_embed.pipeline.runners.worker_model import check_computing, check_examples, engine_of
 from bert_embed.run_record import read_record
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import absolute
@@ -83,14 +83,11 @@ def prepare(options: Options) -> EmbedRun:
             options,
             widths,
         )
-        engine = engine_of(job, run.bundle) if run.kind != EXAMPLES else None
+        engine = engine_of(job) if run.kind != EXAMPLES else None
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            # So many bytes even if every text were empty.
-            least = estimated_sizes(run.documents.certain, 0, options, widths, tokens=0)
-            note = check_output(run, Sizes(output_bytes, least[0]), Sizes(example_bytes, least[1]))
-            run = replace(run, disk_note=note)
+            run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
         return run
 
 
@@ -160,7 +157,6 @@ class _Source:
 def _source(options: Options, output: str, stored: StoredListing | None = None) -> _Source:
     table = find_input(options, output)
     if table is not None:
-        check_formats(options, {table.file.format})
         digest = listing_digest([table.file])
         return _Source([table.file], digest, table.request.columns, table)
     whole = options.document == "file"
@@ -169,7 +165,6 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
     else:
         listing = Listing(stored.files, {})
     formats = {file.format for file in listing.files}
-    check_formats(options, formats)
     if whole and WHOLE_FILES not in formats:
         raise UsageError("--document file is for text files, and --input names none")
     files, digest = listing.files, listing_digest(listing.files)
@@ -203,8 +198,8 @@ def planned_run(
         source = _Source([], listing_digest([]), named_columns(options))
         unchecked = str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
-    bundle = resolve_model(options.model, options.allow_untrusted_model)
-    check_precision(job, bundle)
+    bundle = resolve_model(options.model)
+    check_computing(job)
     if source.examples:
         check_examples(job)
     vector_spec = resolve_vector_spec(options, bundle)
@@ -220,7 +215,7 @@ def planned_run(
         digest=source.digest,
         output=output,
     )
-    table = source.table.dealt(request.block_bytes) if source.table else None
+    table = source.table.request.divided(request.block_bytes) if source.table else None
     return EmbedRun(
         options=options,
         job=job,
@@ -236,11 +231,9 @@ def planned_run(
         columns=source.columns,
         part_docs=options.block_docs or part_docs(widths),
         input_bytes=total,
-        documents=Documents(table.rows, table.rows)
-        if table
-        else count_documents(source.files, options.limit),
+        estimated_documents=table.rows if table else count_documents(source.files, options.limit),
         table=table,
-        query_rows=source.table.kept if source.table else None,
+        query_rows=source.table.query_rows if source.table else None,
         suffixes=source.listing.suffixes,
         text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
         skipped_files=source.listing.skipped,

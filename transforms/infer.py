@@ -51,7 +51,6 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         text_spec: Which vectors of a text are requested, and its prompt.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
         threads: Threads the model computes on; None for as many as the process may use.
-        trusted: Whether a SavedModel's graph may hold any operation.
         precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
         device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
         inference_timeout: Seconds after which a block fails if no batch has finished; None
@@ -66,7 +65,6 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     text_spec: TextSpec
     batch_tokens: int | None = None
     threads: int | None = None
-    trusted: bool = False
     precision: str = "float32"
     device: str = "auto"
     inference_timeout: float | None = None
@@ -78,7 +76,9 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     def load_model(self) -> "Encoder":
         from bert_embed.encoder import Encoder
         from bert_embed.engines.choose import load_engine, weight_files
+        from bert_embed.engines.own_process import set_up_process
 
+        set_up_process()
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
                 needed = partial(weight_files, precision=self.precision, device=self.device)
@@ -87,13 +87,14 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
                 bundle = worker_bundle(self.bundle, self.fingerprint)
                 bundle.verify_files()
             return Encoder(
-                replace(bundle, trusted=self.trusted),
+                bundle,
                 self.spec,
                 threads=self.threads,
                 precision=self.precision,
                 device=self.device,
                 inference_timeout=self.inference_timeout,
                 load_engine=self.load_engine or load_engine,
+                compile_ahead=True,
             )
 
     def run_inference(

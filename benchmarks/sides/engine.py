@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,8 +88,9 @@ def _ours(engine: str, precision: str) -> Embed:
     from bert_embed.bundle.find import resolve_model
     from bert_embed.encoder import Encoder
     from bert_embed.engines.choose import load_engine
+    from tests.support.engines import load_tensorflow
 
-    load = load_engine if engine == OURS else _load_tensorflow
+    load = load_engine if engine == OURS else load_tensorflow
     encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
@@ -99,12 +99,6 @@ def _ours(engine: str, precision: str) -> Embed:
         return done.vectors, done.padded_tokens
 
     return embed
-
-
-def _load_tensorflow(bundle: Any, special_ids: tuple[int, int], *rest: str) -> Any:
-    from bert_embed.engines.tensorflow import TensorFlowEngine
-
-    return TensorFlowEngine(bundle, special_ids, "float32")
 
 
 def limit() -> float:

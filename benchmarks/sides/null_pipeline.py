@@ -40,18 +40,17 @@ class NullEngine:
 
     def __init__(self, engine: Engine, bundle: Bundle) -> None:
         self.at_once, self.device = engine.at_once, engine.device
-        self.batching, self.finish = engine.batching, engine.finish
+        self.batching, self.dense = engine.batching, engine.dense
         self._config = bundle.config
 
     def graph(self, spec: VectorSpec, wanted: OutputSpec, prompt_tokens: int) -> "NullGraph":
-        return NullGraph(spec.width(self._config))
+        return NullGraph(spec.pooled_width(self._config))
 
 
 class NullGraph:
     """Gives noise."""
 
     def __init__(self, width: int) -> None:
-        self.widths = {"sentences": width}
         # No zeros, which Parquet packs to nothing, where real vectors take all their bytes.
         self._vectors = np.random.default_rng(0).standard_normal((_MOST_ROWS, width), np.float32)
 

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.arguments import one_text
-from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, WEIGHTS, file_sha256
+from bert_embed.bundle.files import LITERT, METADATA, VOCABULARY, file_sha256
 from bert_embed.config import BertConfig, DenseModule
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 
-FORMAT = 5  # increased when older bundles cannot be read, or would give other vectors
-KINDS = ("bert", "saved_model")
-# Large: checked by the engine that reads them and by `model verify`, not at every start.
-_VARIABLES = "variables/"  # of a SavedModel that is used as it is
-_WEIGHTS = (_VARIABLES, WEIGHTS, *LITERT.values())
+FORMAT = 6  # increased when older bundles cannot be read, or would give other vectors
 AGAIN = "remove the folder and import the model again"
 _BY_NAME = "name:"
 # Fields that are the same in bundle.json.
@@ -26,7 +22,6 @@ _PLAIN = (
     "fingerprint",
     "max_seq_length",
     "has_pooler",
-    "kind",
     "default_prompt",
     "source",
     "licence",
@@ -38,8 +33,7 @@ class Bundle:
     """The description of a model, without its weights.
 
     Attributes:
-        path: The folder: `weights.safetensors` and files for LiteRT, or a SavedModel; `vocab.txt`,
-            `probe.npz` and `bundle.json`.
+        path: The folder: the files of `LITERT`, `vocab.txt`, `probe.npz` and `bundle.json`.
         fingerprint: Hash of tensors, vocabulary, configuration, tokenizer settings and modules.
         config: Sizes and activation of the encoder.
         lower_case: Whether the tokenizer converts to lower case and strips accents.
@@ -48,16 +42,12 @@ class Bundle:
         max_seq_length: Default of the maximum number of tokens of a row, special tokens included.
         defaults: The model's own settings for vectors.
         has_pooler: Whether the weights include the dense layer over [CLS].
-        kind: "bert" for the variables of our encoder, or "saved_model" for a SavedModel with TF
-            Hub's interface that is used as it is.
         dense: The model's own layers over pooled vectors, in order.
         prompts: Texts to put before a text, by name.
         default_prompt: Name of the prompt that is used by default, "" for none.
         source: Where the weights come from.
         licence: Licence of the weights, "" where it is not stated.
         files: The sha256 of each file, by name relative to `path`.
-        trusted: Whether its SavedModel may hold any operation; set by the caller who loads it,
-            never read from the folder.
     """
 
     path: str
@@ -69,18 +59,14 @@ class Bundle:
     special_tokens: str = "bert"
     defaults: VectorSpec = field(default_factory=VectorSpec)
     has_pooler: bool = True
-    kind: str = "bert"
     dense: tuple[DenseModule, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     source: str = ""
     licence: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
-    trusted: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.default_prompt and self.default_prompt not in self.prompts:
             raise InputError(
                 f"default_prompt must be one of {_names(self.prompts)}, got {self.default_prompt!r}"
@@ -106,12 +92,6 @@ class Bundle:
             raise SettingError(
                 "pooling",
                 f"must not be pooler for this model, its weights have none: {self.path}",
-            )
-        if self.kind == "saved_model" and 0 in spec.layer_numbers(self.config):
-            raise SettingError(
-                "layers",
-                "must not name layer 0 for this model, its SavedModel does not give the "
-                f"embeddings: {self.path}",
             )
         if spec.dense:
             self._check_dense(spec)
@@ -158,11 +138,6 @@ class Bundle:
             )
         return self.prompts[name]
 
-    @property
-    def tensorflow_weights(self) -> list[str]:
-        """The names of the files with the weights that TensorFlow's engines read."""
-        return [name for name in self.files if name.startswith((_VARIABLES, WEIGHTS))]
-
     def sizes(self) -> dict[str, int]:
         """Returns the size of each file in bytes, by name."""
         return {name: Path(self.path, name).stat().st_size for name in self.files}
@@ -191,8 +166,8 @@ def _names(names: Mapping[str, str]) -> str:
 
 
 def is_weights(name: str) -> bool:
-    """Whether a bundle's file holds weights, which one engine reads."""
-    return name.startswith(_WEIGHTS)
+    """Whether a bundle's file holds weights, which the engine that reads them checks."""
+    return name in LITERT.values()
 
 
 def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:

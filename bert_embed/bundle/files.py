@@ -10,10 +10,9 @@ HUB_HANDLES = ("https://tfhub.dev/", "https://www.kaggle.com/models/")
 METADATA = "bundle.json"
 MARKERS = (METADATA, "config.json", "modules.json", "bert_config.json", SAVED_MODEL, TF1_HUB)
 VOCABULARY = "vocab.txt"
-# The float32 tensors, which TensorFlow's engines read.
-WEIGHTS = "weights.safetensors"
 # The encoder for LiteRT, by the precision of its products.
 LITERT = {"float32": "float32.tflite", "int8": "int8.tflite"}
+WEIGHTS = LITERT["float32"]  # holds the float32 tensors by name, which TensorFlow reads, too
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:

@@ -20,7 +20,6 @@ from bert_embed.storage.gcs import SCHEME
 
 def resolve_model(
     model: str | os.PathLike[str],
-    allow_untrusted: bool = False,
     needed: Callable[[Bundle], Sequence[str]] | None = None,
 ) -> Bundle:
     """Returns the bundle of a model; a model in another format is imported first.
@@ -34,8 +33,6 @@ def resolve_model(
             Hub; a `.tar.gz` of one; either of them in Cloud Storage (gs://); a handle of TF Hub
             (https://tfhub.dev/…); or a name of the Hugging Face hub (`org/name`, `org/name@REV`)
             that is in its local cache. A folder comes before a name.
-        allow_untrusted: Whether a SavedModel's graph may hold any operation, also those that read
-            and write files.
         needed: Names the weights that are fetched of a bundle in Cloud Storage, once its other
             files are there; None is all.
 
@@ -46,10 +43,10 @@ def resolve_model(
     """
     place, weights = path_text("model", model), None
     if place.startswith(SCHEME):
-        folder, weights = _from_cloud_storage(place, allow_untrusted, needed)
+        folder, weights = _from_cloud_storage(place, needed)
     else:
-        folder = _bundle_folder(place, allow_untrusted)
-    return replace(read_bundle(folder, weights), trusted=allow_untrusted)
+        folder = _bundle_folder(place)
+    return read_bundle(folder, weights)
 
 
 def local_place(model: str) -> Path | None:
@@ -60,23 +57,21 @@ def local_place(model: str) -> Path | None:
     return place if os.path.exists(place) else None  # Path.exists raises for a name too long
 
 
-def _bundle_folder(model: str, allow: bool) -> Path:
+def _bundle_folder(model: str) -> Path:
     if model.startswith(HUB_HANDLES):
-        return cached_import(model, lambda dest: import_apart(model, dest, allow_untrusted=allow))
+        return cached_import(model, lambda dest: import_apart(model, dest))
     place = local_place(model)
     if place is None:
-        return _from_name(model, allow)
+        return _from_name(model)
     if (place / METADATA).is_file():
         return place
     archive = place.is_file() and place.name.endswith(ARCHIVES)
     if not archive:
         _check_folder(place)
-    return cached_import(
-        _listing(place), lambda dest: import_apart(place, dest, allow_untrusted=allow)
-    )
+    return cached_import(_listing(place), lambda dest: import_apart(place, dest))
 
 
-def _from_name(model: str, allow: bool) -> Path:
+def _from_name(model: str) -> Path:
     if model in NAMES:
         return Path(ensure_minilm())
     if model.endswith(".ckpt"):
@@ -86,10 +81,7 @@ def _from_name(model: str, allow: bool) -> Path:
     if snapshot is None:
         raise _unknown(model)
     folder, source = snapshot.folder, snapshot.source
-    return cached_import(
-        _listing(folder),
-        lambda dest: import_apart(folder, dest, allow_untrusted=allow, name=source),
-    )
+    return cached_import(_listing(folder), lambda dest: import_apart(folder, dest, name=source))
 
 
 def _unknown(model: str) -> SettingError:
@@ -126,14 +118,13 @@ def _check_folder(folder: Path) -> None:
 
 
 def _from_cloud_storage(
-    url: str, allow: bool, needed: Callable[[Bundle], Sequence[str]] | None
+    url: str, needed: Callable[[Bundle], Sequence[str]] | None
 ) -> tuple[Path, Sequence[str] | None]:
     """Returns the folder of a bundle, and which weights are in it, None for all."""
     remote = list_model(url)
     if METADATA not in remote.files:
         imported = cached_import(
-            remote.listing,
-            lambda dest: import_apart(fetch(remote), dest, allow_untrusted=allow, name=url),
+            remote.listing, lambda dest: import_apart(fetch(remote), dest, name=url)
         )
         return imported, None
     if needed is None:

@@ -5,39 +5,20 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bert_embed.bundle.cache import cache_folder, made_once
 from bert_embed.bundle.files import ARCHIVES, MARKERS
 from bert_embed.storage import gcs
-from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.gcs_copies import RemoteFile, download, list_below, list_folder
 
 _LOG = logging.getLogger(__name__)
 _SAFETENSORS = "model.safetensors"
 # The same weights for other programs, which are not copied where there are safetensors.
 _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
-_ATTEMPTS = 2  # for a file that arrives damaged
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """An object of Cloud Storage.
-
-    Attributes:
-        url: Its address.
-        size: Bytes.
-        crc32c: Its checksum in base64.
-        generation: Increases whenever the object is written.
-    """
-
-    url: str
-    size: int
-    crc32c: str
-    generation: int
 
 
 @dataclass(frozen=True)
@@ -69,20 +50,6 @@ class RemoteModel:
         return "\n".join([self.url, *lines])
 
 
-def fetch_model(url: str) -> Path:
-    """Returns the local copy of a model's folder, or archive, in Cloud Storage.
-
-    The copy has the remote folder's name, in a folder of the cache that is named by a hash of
-    `RemoteModel.listing`. It appears whole. The first process of the machine copies the files,
-    the others wait for it.
-
-    Raises:
-        InputError: No such bucket or folder, no permission, no model there, a file arrives damaged,
-            or the cache cannot be written.
-    """
-    return fetch(list_model(url))
-
-
 def list_model(url: str) -> RemoteModel:
     """Lists a model's folder, or archive, in Cloud Storage.
 
@@ -92,11 +59,10 @@ def list_model(url: str) -> RemoteModel:
     if not url.removeprefix(gcs.SCHEME).partition("/")[0]:
         raise SettingError("model", f"must be gs://BUCKET/FOLDER for Cloud Storage, got {url!r}")
     url = url.rstrip("/")
-    with store_errors():
-        if url.endswith(ARCHIVES):
-            files = {PurePosixPath(url).name: file for file in _listed(url) if file.url == url}
-        else:
-            files = _model_files(url)
+    if url.endswith(ARCHIVES):
+        files = {PurePosixPath(url).name: file for file in list_below(url) if file.url == url}
+    else:
+        files = _model_files(url)
     if not files:
         raise InputError(f"{url}: no files are there, check the bucket's and the folder's name")
     safe = any(PurePosixPath(name).name.startswith(_SAFETENSORS) for name in files)
@@ -109,33 +75,20 @@ def _model_files(url: str) -> dict[str, RemoteFile]:
     direct = list_folder(url)
     if direct and direct.keys().isdisjoint(MARKERS):
         raise InputError(f"{url}: must hold one of {', '.join(MARKERS)}, holds none of them")
-    below = _listed(f"{url}/") if direct else []
+    below = list_below(f"{url}/") if direct else []
     return {file.url[len(url) + 1 :]: file for file in below}
 
 
-def list_folder(url: str) -> dict[str, RemoteFile]:
-    """Returns the objects directly in a folder of Cloud Storage, by name.
+def fetch(model: RemoteModel) -> Path:
+    """Returns the local copy of a model that `list_model` found.
+
+    The copy has the remote folder's name, in a folder of the cache that is named by a hash of
+    `RemoteModel.listing`. It appears whole. The first process of the machine copies the files,
+    the others wait for it.
 
     Raises:
-        InputError: There is no such bucket, or it may not be read.
+        InputError: A file arrives damaged, or the cache cannot be written.
     """
-    with store_errors():
-        return {PurePosixPath(file.url).name: file for file in _listed(f"{url}/", direct=True)}
-
-
-def _listed(url: str, direct: bool = False) -> list[RemoteFile]:
-    bucket = url.removeprefix(gcs.SCHEME).partition("/")[0]
-    return [
-        RemoteFile(
-            f"{gcs.SCHEME}{bucket}/{blob.name}", blob.size, blob.crc32c or "", blob.generation or 0
-        )
-        for blob in gcs.list_objects(url, direct)
-        if not blob.name.endswith("/")  # a console's placeholder for a folder
-    ]
-
-
-def fetch(model: RemoteModel) -> Path:
-    """Copies what `list_model` found; otherwise as `fetch_model`."""
     key = hashlib.sha256(model.listing.encode()).hexdigest()[:32]
     dest = cache_folder() / "gs" / key / (PurePosixPath(model.url).name or "model")
     root = dest.parent if model.url.endswith(ARCHIVES) else dest
@@ -164,33 +117,3 @@ def _fetch_whole(model: RemoteModel, folder: Path, root: Path) -> None:
         for name, file in model.files.items():
             download(file, whole / root.relative_to(folder) / name)
         os.rename(whole, folder)
-
-
-def download(file: RemoteFile, target: Path) -> None:
-    """Copies an object to a local file, and compares size and checksum with those of the listing.
-
-    Raises:
-        InputError: It arrives damaged or was written after it was listed, or may not be read.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(_ATTEMPTS):
-        with store_errors():
-            gcs.download(file.url, str(target))
-        size, checksum = target.stat().st_size, crc32c_of(target)
-        if size == file.size and checksum == (file.crc32c or checksum):
-            return
-    raise InputError(
-        f"{file.url} must have {file.size} bytes and crc32c {file.crc32c}, arrived with {size} and "
-        f"{checksum}; it may have been written meanwhile, try again"
-    )
-
-
-@contextmanager
-def store_errors() -> Iterator[None]:
-    """Raises errors of Cloud Storage as InputError with the same message."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None:  # an error of this machine, such as a full disk
-            raise
-        raise InputError(str(error)) from error

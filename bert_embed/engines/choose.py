@@ -10,11 +10,9 @@ from typing import Any
 
 from bert_embed.arguments import one_of
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.bundle.files import LITERT
-from bert_embed.engines import processor
+from bert_embed.bundle.files import LITERT, WEIGHTS
 from bert_embed.engines.protocol import Engine
-from bert_embed.quiet import quiet_start
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.errors import SettingError
 from bert_embed.storage.packages import missing
 
 PRECISIONS = ("float32", "int8", "bfloat16", "float16")
@@ -28,24 +26,21 @@ _PROVIDERS = {"gpu": "tensorflow[and-cuda]", "tpu": "tensorflow-tpu"}
 EngineLoader = Callable[[Bundle, tuple[int, int], str, str, int], Engine]
 
 
-def check_model(precision: str, bundle: Bundle, device: str = "auto") -> None:
-    """Checks that a model can run so on any machine; SettingError names the setting."""
+def check_precision(precision: str, device: str = "auto") -> None:
+    """Checks that a precision can run on a device of any machine; SettingError names both."""
     one_of("precision", precision, PRECISIONS)
     one_of("device", device, DEVICES)
     if precision == "int8" and device not in ("auto", "cpu"):
         raise SettingError(
             "precision", f"int8 is for processors, for device {device} take bfloat16", "device"
         )
-    if precision == "float16" and device in ("cpu", "tpu"):
+    if precision not in LITERT and device == "cpu":
         raise SettingError(
-            "precision", f"float16 is for GPUs, for device {device} take bfloat16", "device"
+            "precision", f"{precision} is for GPUs and TPUs, for device cpu take int8", "device"
         )
-    if bundle.kind == "saved_model" and (precision != "float32" or device not in ("auto", "cpu")):
-        name, value = ("precision", precision) if precision != "float32" else ("device", device)
+    if precision == "float16" and device == "tpu":
         raise SettingError(
-            name,
-            f"{value} requires the model's weights, and this one is a SavedModel that is used as "
-            f"it is: {bundle.path}",
+            "precision", "float16 is for GPUs, for device tpu take bfloat16", "device"
         )
 
 
@@ -54,11 +49,7 @@ def check_machine(precision: str, device: str = "auto") -> None:
 
     TensorFlow is imported only where the answer depends on the devices that it finds.
     """
-    _check_tensorflow(precision, device)
-    anywhere = precision in LITERT or (
-        precision == "bfloat16" and processor.has_bfloat16_products()
-    )
-    if device != "auto" or not anywhere:
+    if precision not in LITERT or device != "auto":
         find_device(precision, device)
 
 
@@ -85,33 +76,37 @@ def torch_device(name: str | None) -> Any:
     return "gpu"
 
 
-def find_device(precision: str, device: str) -> str:
+def find_device(precision: str, device: str | None) -> str:
     """Returns the device that computes, one of `DEVICES` but "auto", which never chooses a TPU.
+
+    Args:
+        precision: One of `PRECISIONS`.
+        device: One of `DEVICES`, or as PyTorch names it; "auto" is a GPU if TensorFlow finds one,
+            else the processor; for int8 it is the processor.
 
     Raises:
         SettingError: This machine has no such device, or it does not support the precision, or it
             has no TensorFlow, which they need.
     """
+    device = torch_device(device)
+    check_precision(precision, device)
     _check_tensorflow(precision, device)
-    found = device
-    if device in ("auto", "gpu"):
-        found = "gpu" if precision != "int8" and _has_gpu() else "cpu"
-    if device == "gpu" and found == "cpu":
+    if device not in ("auto", "gpu"):
+        return device
+    if precision != "int8" and _has_gpu():
+        return "gpu"
+    if device == "gpu":
         raise SettingError(
             "device",
             "gpu: TensorFlow sees no GPU on this machine; it needs an NVIDIA driver and the "
             "packages of tensorflow[and-cuda]",
         )
-    if precision == "float16" and found == "cpu":
-        raise SettingError("precision", "float16 requires a GPU, and TensorFlow finds none here")
-    if precision == "bfloat16" and found == "cpu" and not processor.has_bfloat16_products():
+    if precision not in LITERT:
         raise SettingError(
             "precision",
-            f"bfloat16 requires {processor.bfloat16_needs()}, and it would be slower than float32; "
-            "take precision int8",
-            "precision",
+            f"{precision} requires a GPU, and TensorFlow finds none here; take int8 or float32",
         )
-    return found
+    return "cpu"
 
 
 def _check_tensorflow(precision: str, device: str) -> None:
@@ -156,37 +151,24 @@ def has_cuda() -> bool:
 
 
 def _sees_gpu() -> bool:
-    with quiet_start():
-        import tensorflow as tf
+    import tensorflow as tf
 
-        return bool(tf.config.list_physical_devices("GPU"))
+    return bool(tf.config.list_physical_devices("GPU"))
 
 
-def choose_engine(bundle: Bundle, precision: str, device: str) -> str:
-    """Returns the name of the engine that computes on a device, "litert", "tensorflow" or "xla".
-
-    Args:
-        bundle: The model.
-        precision: One of `PRECISIONS`.
-        device: What `find_device` returned.
-    """
-    if device != "cpu":
-        return "xla"
-    return "litert" if precision in LITERT and bundle.kind == "bert" else "tensorflow"
+def engine_name(device: str) -> str:
+    """Returns the name of the engine that computes on a device that `find_device` returned."""
+    return "litert" if device == "cpu" else "xla"
 
 
 def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
     """Returns the names of the bundle's weights that `load_engine` reads on this machine.
 
     Raises:
-        SettingError: This machine or this model does not support precision or device.
+        SettingError: This machine does not support precision or device.
     """
-    device = torch_device(device)
-    check_model(precision, bundle, device)  # before anything is fetched
-    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
-    if choose_engine(bundle, precision, found) == "litert":
-        return [LITERT[precision]]
-    return bundle.tensorflow_weights
+    on_processor = find_device(precision, device) == "cpu"
+    return [LITERT[precision] if on_processor else WEIGHTS]
 
 
 def load_engine(
@@ -202,29 +184,18 @@ def load_engine(
         bundle: The model.
         special_ids: Ids of [CLS] and [SEP].
         precision: One of `PRECISIONS`.
-        device: One of `DEVICES`; "auto" is a GPU if TensorFlow finds one, else the processor; for
-            int8 and for SavedModels that are used as they are it is the processor.
+        device: As `find_device` takes it.
         threads: How many threads will compute at once.
 
     Raises:
-        SettingError: This machine or this model does not support precision or device.
-        InputError: The bundle's files are damaged, or it needs TensorFlow, which is not installed.
+        SettingError: This machine does not support precision or device.
+        InputError: The bundle's files are damaged.
     """
-    check_model(precision, bundle, device)
-    found = find_device(precision, "cpu" if bundle.kind == "saved_model" else device)
-    name = choose_engine(bundle, precision, found)
-    if name == "litert":
+    device = find_device(precision, device)
+    if device == "cpu":
         from bert_embed.engines.litert import LiteRTEngine
 
         return LiteRTEngine(bundle, special_ids, precision, threads)
-    if not _has_tensorflow():
-        raise InputError(missing(f"{bundle.path} in {precision}", "tensorflow"))
-    bundle.verify_files(bundle.tensorflow_weights)
-    with quiet_start():
-        if name == "tensorflow":
-            from bert_embed.engines.tensorflow import TensorFlowEngine
+    from bert_embed.engines.xla import XLAEngine
 
-            return TensorFlowEngine(bundle, special_ids, precision)
-        from bert_embed.engines.xla import XLAEngine
-
-        return XLAEngine(bundle, special_ids, precision, found)
+    return XLAEngine(bundle, special_ids, precision, device)

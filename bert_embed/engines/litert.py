@@ -1,19 +1,19 @@
 """LiteRTEngine: runs models on processors in float32 or int8, without TensorFlow."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import LITERT
-from bert_embed.engines.allocator import return_large_blocks
 from bert_embed.engines.batches import CPU_BATCH_TOKENS, AnyShape
-from bert_embed.engines.pooling import combine_layers, counted_tokens, pool, unit_length
-from bert_embed.quiet import without_notes
+from bert_embed.engines.pooling import combine_layers, counted_tokens, pool
+from bert_embed.engines.protocol import Graph
 from bert_embed.specs import OutputSpec, VectorSpec
 
 # A run has one, and a caller compares two.
@@ -36,7 +36,7 @@ class LiteRTEngine:
         """Checks the model's file, which is loaded at the first call of `graph`.
 
         Args:
-            bundle: The model, not one of kind "saved_model".
+            bundle: The model.
             special_ids: Ids of [CLS] and [SEP].
             precision: "float32" or "int8".
             threads: How many threads will compute at once. One maps the file, which then is in
@@ -46,7 +46,6 @@ class LiteRTEngine:
         Raises:
             InputError: The file is damaged.
         """
-        return_large_blocks()
         bundle.verify_files([LITERT[precision]])
         self.config, self.special_ids = bundle.config, special_ids
         self._file = Path(bundle.path, LITERT[precision])
@@ -61,20 +60,42 @@ class LiteRTEngine:
         """See `bert_embed.engines.protocol.Engine`."""
         return AnyShape(CPU_BATCH_TOKENS if batch_tokens is None else batch_tokens, equal=True)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "_Graph":
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         """See `bert_embed.engines.protocol.Engine`."""
-        return _Graph(self, spec, output_spec, prompt_tokens)
+        return partial(self._run, spec, output_spec, prompt_tokens)
 
-    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
+    def _run(
+        self,
+        spec: VectorSpec,
+        output_spec: OutputSpec,
+        prompt_tokens: int,
+        input_ids: np.ndarray,
+        mask: np.ndarray,
+        type_ids: np.ndarray,
+    ) -> dict[str, np.ndarray]:
+        layers = spec.layer_numbers(self.config) if output_spec.sentences else ()
+        token_layers = spec.token_layer_numbers(self.config) if output_spec.tokens else ()
+        outputs = {}
+        with self.model(max(layers + token_layers)) as model:
+            states = model.states(input_ids, type_ids, {*layers, *token_layers})
+            if output_spec.sentences and spec.pooling == "pooler":
+                outputs["sentences"] = model.call("pooler", states[layers[0]][:, 0])
+        if output_spec.tokens:
+            combined = combine_layers([states[n] for n in token_layers], spec.layer_combine)
+            outputs["tokens"] = np.concatenate(combined, axis=-1)
+        if output_spec.sentences and spec.pooling != "pooler":
+            counted = counted_tokens(input_ids, self.special_ids, spec, prompt_tokens)
+            combined = combine_layers([states[n] for n in layers], spec.layer_combine)
+            pooled = [pool(layer, counted, spec.poolings) for layer in combined]
+            outputs["sentences"] = np.concatenate(pooled, axis=1)
+        return outputs
+
+    def dense(self, vectors: np.ndarray) -> np.ndarray:
         """See `bert_embed.engines.protocol.Engine`."""
-        layers = np.split(pooled, pooled.shape[1] // spec.pooled_width(self.config), axis=1)
-        if spec.dense:
-            # Every model has these modules, whatever its highest layer.
-            highest = next(iter(tuple(self._idle)), self.config.num_hidden_layers)
-            with self.model(highest) as model:
-                layers = [model.call("dense", layer) for layer in layers]
-        layers = [layer[:, : spec.dim] for layer in layers]
-        return np.concatenate([unit_length(each) if spec.normalize else each for each in layers], 1)
+        # Every model has these modules, whatever its highest layer.
+        highest = next(iter(tuple(self._idle)), self.config.num_hidden_layers)
+        with self.model(highest) as model:
+            return model.call("dense", vectors)
 
     @contextmanager
     def model(self, highest: int) -> Iterator["LiteRTModel"]:
@@ -109,50 +130,12 @@ class LiteRTEngine:
         return cut_model(self._file, highest + 1)
 
 
-class _Graph:
-    """Computes one kind of output."""
-
-    def __init__(
-        self, engine: LiteRTEngine, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int
-    ) -> None:
-        self._engine, self._spec, self._output_spec = engine, spec, output_spec
-        self._prompt_tokens, config = prompt_tokens, engine.config
-        self._layers = spec.layer_numbers(config) if output_spec.sentences else ()
-        self._token_layers = spec.token_layer_numbers(config) if output_spec.tokens else ()
-        one = np.ones((1, 1), np.int32)
-        self.widths = {name: each.shape[-1] for name, each in self(one, one, one * 0).items()}
-
-    def __call__(
-        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
-    ) -> Mapping[str, np.ndarray]:
-        outputs = {}
-        spec = self._spec
-        with self._engine.model(max(self._layers + self._token_layers)) as model:
-            states = model.states(input_ids, type_ids, {*self._layers, *self._token_layers})
-            if self._output_spec.sentences and spec.pooling == "pooler":
-                pooled = model.call("pooler", states[self._layers[0]][:, 0])
-        if self._output_spec.tokens:
-            layers = combine_layers([states[n] for n in self._token_layers], spec.layer_combine)
-            outputs["tokens"] = np.concatenate([each[:, :, : spec.dim] for each in layers], axis=-1)
-        if not self._output_spec.sentences:
-            return outputs
-        if spec.pooling != "pooler":
-            rest = self._engine.special_ids, spec, self._prompt_tokens
-            counted = counted_tokens(input_ids, *rest)
-            layers = combine_layers([states[n] for n in self._layers], spec.layer_combine)
-            pooled = np.concatenate([pool(each, counted, spec.pooling) for each in layers], axis=1)
-        finished = self._output_spec.finished
-        outputs["sentences"] = self._engine.finish(spec, pooled) if finished else pooled
-        return outputs
-
-
 class LiteRTModel:
     """A model in LiteRT, for one thread at a time; from `content`, else from the file."""
 
     def __init__(self, file: Path, content: bytes | None) -> None:
-        with without_notes():  # it prints a line about XNNPACK
-            self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
-            self._interpreter.allocate_tensors()
+        self._interpreter = Interpreter(None if content else str(file), content, num_threads=1)
+        self._interpreter.allocate_tensors()
         self._shape: tuple[int, ...] = ()
         runner = self._interpreter.get_signature_runner("hidden_states")
         self._inputs, self._outputs = (
@@ -184,3 +167,20 @@ class LiteRTModel:
         """Returns what the pooler or the Dense modules make of float32 `[rows, width]`."""
         runner = self._interpreter.get_signature_runner(signature)
         return runner(x=np.ascontiguousarray(x))["y"]
+
+
+class DenseModules:
+    """The Dense modules of a bundle in float32. Several threads may call it."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        # Without XNNPACK, which would pack the encoder's weights anew.
+        kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        file = str(Path(bundle.path, LITERT["float32"]))
+        self._interpreter = Interpreter(file, num_threads=1, experimental_op_resolver_type=kind)
+        self._lock = threading.Lock()
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns float32 `[rows, out_features]` of float32 `[rows, in_features]`."""
+        with self._lock:
+            runner = self._interpreter.get_signature_runner("dense")
+            return runner(x=np.ascontiguousarray(vectors))["y"]

@@ -35,7 +35,7 @@ def counted_tokens(
     return inner.astype(np.float32)
 
 
-def pool(states: np.ndarray, counted: np.ndarray | None, pooling: str) -> np.ndarray:
+def pool(states: np.ndarray, counted: np.ndarray | None, poolings: Sequence[str]) -> np.ndarray:
     """Pools tokens to one vector a row.
 
     "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
@@ -44,17 +44,47 @@ def pool(states: np.ndarray, counted: np.ndarray | None, pooling: str) -> np.nda
     Args:
         states: float32 `[batch, length, width]`.
         counted: float32 `[batch, length]`, 1 for tokens that count; None if all do.
-        pooling: Any of `POOLINGS` but "pooler", or several with commas.
+        poolings: As `VectorSpec.poolings` has them, without "pooler".
 
     Returns:
-        float32 `[batch, width]`, twice as wide for "mean_max", and the widths added for several.
+        float32 `[batch, poolings * width]`.
     """
-    if "," in pooling:
-        return np.concatenate([pool(states, counted, one) for one in pooling.split(",")], axis=-1)
-    if pooling == "mean" and counted is None:
-        return states.sum(axis=1) / np.float32(states.shape[1])
     weights = np.ones(states.shape[:2], np.float32) if counted is None else counted
-    return _POOLINGS[pooling](states, weights)
+    return np.concatenate(
+        [
+            states.sum(axis=1) / np.float32(states.shape[1])
+            if pooling == "mean" and counted is None
+            else _POOLINGS[pooling](states, weights)
+            for pooling in poolings
+        ],
+        axis=-1,
+    )
+
+
+def finish(
+    spec: VectorSpec,
+    pooled: np.ndarray,
+    pooled_width: int,
+    dense: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Applies Dense modules, then `dim`, then unit length.
+
+    Args:
+        spec: Which of these to apply.
+        pooled: float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
+            itself.
+        pooled_width: What `spec.pooled_width` gives.
+        dense: The Dense modules.
+
+    Returns:
+        float32 `[rows, spec.width]`.
+    """
+    layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
+    layers = [dense(layer) for layer in layers] if spec.dense else layers
+    layers = [layer[:, : spec.dim] for layer in layers]
+    return np.concatenate(
+        [unit_length(layer) if spec.normalize else layer for layer in layers], axis=1
+    )
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
@@ -91,9 +121,6 @@ def _last(states: np.ndarray, counted: np.ndarray) -> np.ndarray:
 _POOLINGS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "mean": _mean,
     "max": _max,
-    "mean_max": lambda states, counted: np.concatenate(
-        [_mean(states, counted), _max(states, counted)], axis=-1
-    ),
     "mean_sqrt_len": _mean_sqrt_len,
     "weightedmean": _weighted_mean,
     "cls": lambda states, counted: states[:, 0],

@@ -4,7 +4,6 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")  # Linux' words on the processor; elsewhere it is missing
 _NUMBERS = ("vendor_id", "cpu family", "model")
-_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # x86's two, and Arm's
 _INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # x86's three, and Arm's
 
 
@@ -33,16 +32,6 @@ def name() -> str:
     return " ".join(said[number] for number in _NUMBERS if number in said)
 
 
-def has_bfloat16_products() -> bool:
-    """Returns whether this processor has instructions for products in bfloat16."""
-    return not flags().isdisjoint(_BFLOAT16)
-
-
 def has_int8_products() -> bool:
     """Returns whether this processor has instructions for products in int8, which are fast."""
     return not flags().isdisjoint(_INT8)
-
-
-def bfloat16_needs() -> str:
-    """Returns what a message says that bfloat16 asks of the processor."""
-    return f"a processor with one of {', '.join(_BFLOAT16)}, {CPUINFO} names none"

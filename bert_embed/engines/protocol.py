@@ -12,10 +12,6 @@ from bert_embed.specs import OutputSpec, VectorSpec
 class Graph(Protocol):
     """A model prepared for one kind of output. Several threads may call it."""
 
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Width of the vectors, by the name of the output."""
-
     def __call__(
         self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
     ) -> Mapping[str, np.ndarray]:
@@ -27,8 +23,8 @@ class Graph(Protocol):
             type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
 
         Returns:
-            The requested ones of "sentences" float32 `[batch, width]` and "tokens" float32
-            `[batch, length, width]`.
+            The requested ones of "sentences" float32 `[batch, pooled width]` and "tokens" float32
+            `[batch, length, width]`, without Dense modules, `dim` and `normalize`.
         """
 
 
@@ -75,13 +71,5 @@ class Engine(Protocol):
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         """Returns what computes such vectors, of rows whose prompt has so many tokens."""
 
-    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
-        """Applies Dense modules, `dim` and `normalize` to vectors that were pooled without them.
-
-        Args:
-            spec: Which of these to apply.
-            pooled: float32 `[rows, pooled width]`.
-
-        Returns:
-            float32 `[rows, spec.width]`.
-        """
+    def dense(self, vectors: np.ndarray) -> np.ndarray:
+        """Applies the model's Dense modules: float32 `[rows, in_features]` to `[rows, out]`."""

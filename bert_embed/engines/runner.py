@@ -1,15 +1,18 @@
 """Runs rows of token ids through an engine, batch by batch on all cores."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bert_embed.config import BertConfig
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.fixed_shapes import padded_to
+from bert_embed.engines.pooling import finish
 from bert_embed.engines.protocol import Engine, Graph
 from bert_embed.engines.retry_halves import run_halving
 from bert_embed.engines.thread_calls import Places, run_each
@@ -29,9 +32,10 @@ class RowRunner:
     """Runs rows on an engine. Several threads may call it.
 
     On processors each batch runs on one core, and `threads` batches run at the same time, of one
-    call or of several: small calls, as a stream makes them, run side by side. For a
-    device that compiles each shape of a batch, all possible shapes are compiled before the first
-    batch, and a few batches run at the same time, so that the device never waits.
+    call or of several: small calls, as a stream makes them, run side by side. On a device that
+    compiles each shape of a batch a few batches run at the same time, so that it never waits. Its
+    programs end with the pooling: Dense modules, `dim` and `normalize`, which every call can
+    change, follow on the processor.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class RowRunner:
         engine: Engine,
         threads: int,
         inference_timeout: float | None = None,
+        compile_ahead: bool = False,
     ) -> None:
         """Keeps an engine, from `bert_embed.engines.choose.load_engine` or the caller's own.
 
@@ -49,8 +54,10 @@ class RowRunner:
             threads: Processor cores to use.
             inference_timeout: Seconds without a finished batch after which a call gives up; None
                 waits for ever.
+            compile_ahead: Whether a device compiles all shapes of a batch before the first one;
+                otherwise each shape when it occurs.
         """
-        self._config, self._engine = config, engine
+        self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
         self._threads, self._timeout = threads, inference_timeout
         self._graphs: dict[tuple, Graph] = {}
         self._compiled: set[tuple] = set()
@@ -94,23 +101,28 @@ class RowRunner:
         _check_rows(self._config, input_ids, lengths)
         if longest is None or lengths.max(initial=0) > longest:
             longest = self._config.max_position_embeddings
-        key = spec, output_spec, 0 if spec.pool_prompt else prompt_tokens
+        key = (
+            replace(spec, dense=0, dim=None, normalize=False),
+            replace(output_spec, finished=False),
+            0 if spec.pool_prompt else prompt_tokens,
+        )
         graph = self._graph(*key)
         batching = self._engine.batching(batch_tokens, longest)
-        done = _empty(graph, len(lengths), len(input_ids), output_spec)
+        done = self._empty(spec, output_spec, len(lengths), len(input_ids))
 
         def call(rows: np.ndarray) -> np.ndarray:
             ids, mask = pad_rows(input_ids, row_splits, rows)
             types = ids * 0 if type_ids is None else pad_rows(type_ids, row_splits, rows)[0]
             shape = batching.shape(*ids.shape)
             outputs = graph(padded_to(ids, shape), padded_to(mask, shape), padded_to(types, shape))
-            return _keep(outputs, done, rows, row_splits, mask)
+            vectors, tokens = self._finished(outputs, spec, output_spec, mask)
+            return _keep(vectors, tokens, done, rows, row_splits, mask)
 
         batches = batching.plan(lengths)
         shapes = [batching.shape(len(rows), int(lengths[rows[0]])) for rows in batches]
         at_once = max(1, min(self._at_once, len(batches)))
         with self._places.taken(at_once), self._engine.device:
-            if batching.shapes:
+            if batching.shapes and self._compile_ahead:
                 with self._lock:
                     self._compile(key, graph, batching.shapes, done)
             parts = run_each(lambda rows: run_halving(rows, call), batches, at_once, self._timeout)
@@ -122,8 +134,41 @@ class RowRunner:
         return done
 
     def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
-        """See `bert_embed.engines.protocol.Engine`."""
-        return self._engine.finish(spec, pooled)
+        """Applies Dense modules, `dim` and `normalize`, see `bert_embed.engines.pooling`."""
+        return finish(spec, pooled, spec.pooled_width(self._config), self._engine.dense)
+
+    def _finished(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        spec: VectorSpec,
+        output_spec: OutputSpec,
+        mask: np.ndarray,
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Returns float32 `[rows, width]` and `[rows, length, width]` of the rows of `mask`."""
+        vectors, tokens = None, None
+        if output_spec.sentences:
+            vectors = outputs["sentences"][: len(mask)]
+            vectors = self.finish(spec, vectors) if output_spec.finished else vectors
+        if output_spec.tokens:
+            tokens = outputs["tokens"][: len(mask), : mask.shape[1]]
+            if spec.dim is not None:
+                stacked = spec.token_shape(self._config)[:-1]
+                tokens = tokens.reshape(*mask.shape, *stacked, -1)[..., : spec.dim]
+                tokens = tokens.reshape(*mask.shape, -1)
+        return vectors, tokens
+
+    def _empty(
+        self, spec: VectorSpec, output_spec: OutputSpec, rows: int, tokens: int
+    ) -> EmbeddedRows:
+        """Returns arrays of zeros for the results; those of failed rows stay zero."""
+        vectors, token_vectors = None, None
+        if output_spec.sentences:
+            whole = spec if output_spec.finished else replace(spec, dense=0, dim=None)
+            vectors = np.zeros((rows, whole.width(self._config)), np.float32)
+        if output_spec.tokens:
+            width = math.prod(spec.token_shape(self._config))
+            token_vectors = np.zeros((tokens, width), np.float32)
+        return EmbeddedRows(vectors, token_vectors)
 
     def _compile(
         self, key: tuple, graph: Graph, shapes: Sequence[tuple[int, int]], done: EmbeddedRows
@@ -147,34 +192,24 @@ class RowRunner:
             return self._graphs[key]
 
 
-def _empty(graph: Graph, rows: int, tokens: int, output_spec: OutputSpec) -> EmbeddedRows:
-    """Returns arrays of zeros for the results; those of failed rows stay zero."""
-    widths = graph.widths
-    return EmbeddedRows(
-        np.zeros((rows, widths["sentences"]), np.float32) if output_spec.sentences else None,
-        np.zeros((tokens, widths["tokens"]), np.float32) if output_spec.tokens else None,
-    )
-
-
 def _keep(
-    outputs: Mapping[str, np.ndarray],
+    vectors: np.ndarray | None,
+    tokens: np.ndarray | None,
     done: EmbeddedRows,
     rows: np.ndarray,
     row_splits: np.ndarray,
     mask: np.ndarray,
 ) -> np.ndarray:
-    """Stores the model's outputs for some rows; returns bool `[rows]`, whether all are finite."""
+    """Stores vectors of some rows and tokens; returns bool `[rows]`, whether all are finite."""
     finite = np.ones(len(rows), bool)
-    if done.vectors is not None:
-        vectors = outputs["sentences"][: len(rows)]
+    if vectors is not None and done.vectors is not None:
         finite &= np.isfinite(vectors).all(axis=1)
         done.vectors[rows] = vectors
         done.vectors[rows[~finite]] = 0
-    if done.token_vectors is not None:
-        vectors = outputs["tokens"][: len(rows), : mask.shape[1]]
-        finite &= (np.isfinite(vectors).all(axis=2) | (mask == 0)).all(axis=1)
+    if tokens is not None and done.token_vectors is not None:
+        finite &= (np.isfinite(tokens).all(axis=2) | (mask == 0)).all(axis=1)
         at = places(row_splits[rows], np.diff(row_splits)[rows])
-        done.token_vectors[at] = vectors[mask > 0]
+        done.token_vectors[at] = tokens[mask > 0]
     return finite
 
 

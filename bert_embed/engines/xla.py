@@ -2,7 +2,8 @@
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,16 @@ import tensorflow as tf
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.engines.fixed_shapes import FixedShapes
-from bert_embed.engines.tensorflow import TracedGraph, traced
+from bert_embed.engines.litert import DenseModules
 from bert_embed.graph.load import load_encoder
-from bert_embed.graph.pooling import finish, model_outputs
+from bert_embed.graph.pooling import model_outputs
 from bert_embed.specs import OutputSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 
 BATCH_TOKENS = 16384  # enough to use all units of a device
 _AT_ONCE = 3  # one is computed, one is padded or copied back, and one waits
 _ONE_MODEL_AT_A_TIME = threading.Lock()  # all models of the process share the device
+_Function = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 
 class XLAEngine:
@@ -33,7 +35,7 @@ class XLAEngine:
         """Loads the weights onto the device.
 
         Args:
-            bundle: The model, not one of kind "saved_model".
+            bundle: The model.
             special_ids: Ids of [CLS] and [SEP].
             precision: "float32", "bfloat16" or "float16"; float32 products are exact, without the
                 shorter numbers (TF32) that these devices use by default.
@@ -42,8 +44,7 @@ class XLAEngine:
         Raises:
             InputError: The bundle's files are damaged, or there is no such device.
         """
-        self._special = special_ids
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+        self._bundle, self._special = bundle, special_ids
         self._place = _TPU() if device == "tpu" else _Device(device)
         with self._place.scope():
             self._model = load_encoder(bundle)
@@ -54,14 +55,68 @@ class XLAEngine:
         """See `bert_embed.engines.protocol.Engine`."""
         return FixedShapes(BATCH_TOKENS if batch_tokens is None else batch_tokens, longest)
 
-    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Any:
+    def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> "Programs":
         """See `bert_embed.engines.protocol.Engine`."""
-        return self._place.graph(self._model, spec, output_spec, prompt_tokens, self._special)
 
-    def finish(self, spec: VectorSpec, pooled: np.ndarray) -> np.ndarray:
+        def outputs(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> dict[str, tf.Tensor]:
+            return model_outputs(
+                self._model, spec, output_spec, ids, mask, types, self._special, prompt_tokens
+            )
+
+        return self._place.programs(outputs)
+
+    def dense(self, vectors: np.ndarray) -> np.ndarray:
         """See `protocol.Engine`; on the processor, because any row count occurs."""
-        with tf.device("/CPU:0"):
-            return finish(self._model, spec, pooled).numpy()
+        return self._modules(vectors)
+
+    @cached_property
+    def _modules(self) -> DenseModules:
+        return DenseModules(self._bundle)
+
+
+class Programs:
+    """A function of a batch as a `bert_embed.engines.protocol.Graph`."""
+
+    def __init__(self, function: Callable[..., Any], scope: Callable[[], Any]) -> None:
+        self._function, self._scope = function, scope
+        self._compiled: set[tuple[int, ...]] = set()
+
+    def __call__(
+        self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        is_new = input_ids.shape not in self._compiled
+        with self._scope(), _EXACT if is_new else contextlib.nullcontext():
+            outputs = self._function(*map(tf.constant, (input_ids, mask, type_ids)))
+            arrays = {name: values.numpy() for name, values in outputs.items()}
+        self._compiled.add(input_ids.shape)
+        return arrays
+
+
+class _ExactProducts:
+    """Keeps TF32 off while programs are compiled, which then never use it.
+
+    The setting is the process', so what it was before is set again behind the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside, self._before = 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = tf.config.experimental.tensor_float_32_execution_enabled()
+                tf.config.experimental.enable_tensor_float_32_execution(False)
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                tf.config.experimental.enable_tensor_float_32_execution(self._before)
+
+
+_EXACT = _ExactProducts()
 
 
 class _Device:
@@ -77,27 +132,11 @@ class _Device:
     def scope(self) -> Any:
         return tf.device(self._name)
 
-    def graph(
-        self,
-        model: Any,
-        spec: VectorSpec,
-        output_spec: OutputSpec,
-        prompt_tokens: int,
-        special: Any,
-    ) -> "_Placed":
+    def programs(self, outputs: _Function) -> Programs:
+        batch = [tf.TensorSpec([None, None], tf.int32)] * 3
         with self.scope():
-            function = traced(model, spec, output_spec, prompt_tokens, special, jit_compile=True)
-        return _Placed(TracedGraph(function), self._name)
-
-
-class _Placed:
-    def __init__(self, graph: TracedGraph, name: str) -> None:
-        self._graph, self._name = graph, name
-        self.widths = graph.widths
-
-    def __call__(self, *batch: np.ndarray) -> Mapping[str, np.ndarray]:
-        with tf.device(self._name):
-            return self._graph(*batch)
+            function = tf.function(outputs, batch, autograph=False, jit_compile=True)
+            return Programs(function.get_concrete_function(), self.scope)
 
 
 class _TPU:
@@ -119,32 +158,11 @@ class _TPU:
     def scope(self) -> Any:
         return self._strategy.scope()
 
-    def graph(
-        self,
-        model: Any,
-        spec: VectorSpec,
-        output_spec: OutputSpec,
-        prompt_tokens: int,
-        special: Any,
-    ) -> "_ShapeByShape":
-        def run(ids: tf.Tensor, mask: tf.Tensor, types: tf.Tensor) -> Any:
-            return model_outputs(model, spec, output_spec, ids, mask, types, special, prompt_tokens)
+    def programs(self, outputs: _Function) -> Programs:
+        """Traces a program for each shape, because TPUs do not support unknown dimensions."""
 
-        return _ShapeByShape(self._strategy, run)
-
-
-class _ShapeByShape:
-    """Traces a program for each shape, because TPUs do not support unknown dimensions."""
-
-    def __init__(self, strategy: Any, outputs: Any) -> None:
         @tf.function(autograph=False)
         def run(*batch: tf.Tensor) -> Any:
-            return strategy.run(outputs, args=batch)
+            return self._strategy.run(outputs, args=batch)
 
-        self._run = run
-        shapes = run.get_concrete_function(*[tf.TensorSpec([8, 8], tf.int32)] * 3).output_shapes
-        self.widths = {name: int(shape[-1]) for name, shape in shapes.items()}
-
-    def __call__(self, *batch: np.ndarray) -> Mapping[str, np.ndarray]:
-        outputs = self._run(*[tf.constant(each) for each in batch])
-        return {name: values.numpy() for name, values in outputs.items()}
+        return Programs(run, contextlib.nullcontext)

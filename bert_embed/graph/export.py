@@ -28,10 +28,7 @@ class HubEncoder(tf.Module):
     def __init__(self, encoder: BertEncoder) -> None:
         super().__init__(name="bert_encoder")
         self.encoder = encoder
-        # Calls do not include the Dense modules, which would have no gradient in training.
-        unused = {id(v) for dense in encoder.dense_modules for v in dense.variables}
-        called = [v for v in encoder.variables if id(v) not in unused]
-        self.variables, self.trainable_variables = called, list(called)
+        self.variables, self.trainable_variables = list(encoder.variables), list(encoder.variables)
 
     @tf.function(input_signature=[_INPUTS], autograph=False)
     def __call__(self, inputs):

@@ -76,10 +76,13 @@ class Graph:
         self._graph.outputs.append(tensor)
         self._signature.outputs.append(schema.TensorMapT(name, tensor))
 
-    def constant(self, array: np.ndarray, scales: np.ndarray | None = None) -> int:
-        """Adds weights; int8 ones count times `scales`, one for all or one for each row."""
+    def constant(self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "") -> int:
+        """Adds weights; int8 ones count times `scales`, one for all or one for each row.
+
+        `read_arrays` finds those that have a name.
+        """
         buffer = self._file.buffer(array)
-        return self._tensor(array.dtype.name, array.shape, scales, buffer)
+        return self._tensor(array.dtype.name, array.shape, scales, buffer, name)
 
     def numbers(self, *values: int) -> int:
         """Adds an int32 constant `[values]`, such as axes or a shape."""
@@ -128,15 +131,34 @@ class Graph:
         return made[0] if outputs == 1 else made
 
     def _tensor(
-        self, dtype: str, shape: Sequence[int], scales: np.ndarray | None = None, buffer: int = 0
+        self,
+        dtype: str,
+        shape: Sequence[int],
+        scales: np.ndarray | None = None,
+        buffer: int = 0,
+        name: str = "",
     ) -> int:
-        tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer, name="")
+        tensor = schema.TensorT([abs(size) for size in shape], buffer=buffer, name=name)
         tensor.type, tensor.shapeSignature = getattr(schema.TensorType, _TYPES[dtype]), list(shape)
         if scales is not None:
             zeros = np.zeros(len(scales), np.int64)
             tensor.quantization = schema.QuantizationParametersT(scale=scales, zeroPoint=zeros)
         self._graph.tensors.append(tensor)
         return len(self._graph.tensors) - 1
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Returns the float32 weights with a name of a file that `ModelFile` wrote, mapped from it."""
+    data = np.memmap(path, np.uint8, "r")
+    model = schema.Model.GetRootAs(data)
+    arrays = {}
+    for graph in map(model.Subgraphs, range(model.SubgraphsLength())):
+        for tensor in map(graph.Tensors, range(graph.TensorsLength())):
+            if name := tensor.Name().decode():
+                buffer = model.Buffers(tensor.Buffer())
+                values = data[buffer.Offset() : buffer.Offset() + buffer.Size()]
+                arrays[name] = values.view("<f4").reshape(tensor.ShapeAsNumpy())
+    return arrays
 
 
 def cut_model(path: str | Path, outputs: int) -> bytes:

@@ -9,7 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from bert_embed.bundle.files import LITERT
 from bert_embed.config import BertConfig, DenseModule
-from bert_embed.graph.litert_file import Graph, ModelFile
+from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
 from bert_embed.graph.weight_names import fused_attention, relative_scores
 
 _Tensors = Mapping[str, np.ndarray]
@@ -38,6 +38,7 @@ def write_litert(
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
     but the layers' products and the word embeddings is float32. No calibration is necessary.
+    The float32 file is also where the weights are kept: `load_tensors` reads them by their names.
     Models without segment embeddings do not read `type_ids`.
 
     Args:
@@ -83,12 +84,20 @@ class _Encoder:
         by_head = graph.add("CONCATENATION", shape, split, options=join, shape=[4], dtype="int32")
         x = self._norm("embeddings/norm", self._embeddings(ids, types, shape))
         if config.embedding_size:
-            x = _product(graph, self._tensors, "embeddings/project", x)
+            x = _product(graph, *_weights(self._tensors, "embeddings/project"), x)
         graph.output("layer_0", x)
         distances = self._distances(shape) if config.relative_buckets else None
         for number in range(config.num_hidden_layers):
             x = self._layer(f"layers/{number}", x, by_head, distances)
             graph.output(f"layer_{number + 1}", x)
+        if not self._int8:
+            self._keep_originals()
+
+    def _keep_originals(self) -> None:
+        """Adds the weights that the graph holds in another form, for `load_tensors` alone."""
+        for name in self._tensors:
+            if "/query/" in name or name == "embeddings/relative":
+                self._graph.constant(_stored(name, self._tensors[name]), name=name)
 
     def _embeddings(self, ids: int, types: int, shape: int) -> int:
         graph = self._graph
@@ -102,14 +111,16 @@ class _Encoder:
             x = graph.add("GATHER", table, ids, **gather_int8)
             x = graph.add("DEQUANTIZE", x, version=_INT8_DEQUANTIZE)
         else:
-            x = graph.add("GATHER", graph.constant(word), ids, **gather)
+            words = graph.constant(word, name="embeddings/word")
+            x = graph.add("GATHER", words, ids, **gather)
         if kind is not None:
-            x = graph.add("ADD", x, graph.add("GATHER", graph.constant(kind), types, **gather))
+            kinds = graph.constant(kind, name="embeddings/type")
+            x = graph.add("ADD", x, graph.add("GATHER", kinds, types, **gather))
         flat = graph.numbers(-1, width) if self._config.embedding_size else self._flat
-        x = graph.add("ADD", x, self._cut(position, shape))
+        x = graph.add("ADD", x, self._cut(position, shape, "embeddings/position"))
         return graph.add("RESHAPE", x, flat, shape=[-1, width])
 
-    def _cut(self, table: np.ndarray, shape: int) -> int:
+    def _cut(self, table: np.ndarray, shape: int, name: str = "") -> int:
         """Adds as many rows of a table as a row of the batch has tokens."""
         graph = self._graph
         zero, one, two = (graph.numbers(each) for each in (0, 1, 2))
@@ -118,7 +129,7 @@ class _Encoder:
             "STRIDED_SLICE", shape, one, two, one, options=cut, shape=[1], dtype="int32"
         )
         rest, dtype = list(table.shape[1:]), table.dtype.name
-        constant = graph.constant(table)
+        constant = graph.constant(table, name=name)
         return graph.add(
             *("STRIDED_SLICE", constant, zero, length, one),
             options=cut,
@@ -149,8 +160,11 @@ class _Encoder:
         variance = graph.add("MEAN", graph.add("MUL", centred, centred), axis, **mean)
         factor = graph.add("RSQRT", graph.add("ADD", variance, self._epsilon))
         x = graph.add("MUL", centred, factor)
-        x = graph.add("MUL", x, graph.constant(self._tensors[f"{name}/gamma"]))
-        return graph.add("ADD", x, graph.constant(self._tensors[f"{name}/beta"]))
+        gamma, beta = (
+            graph.constant(self._tensors[each], name=each)
+            for each in (f"{name}/gamma", f"{name}/beta")
+        )
+        return graph.add("ADD", graph.add("MUL", x, gamma), beta)
 
     def _layer(self, name: str, x: int, by_head: int, distances: int | None) -> int:
         graph = self._graph
@@ -188,8 +202,10 @@ class _Encoder:
         computed = 3 * heads // self._products
         products = []
         parts = (np.split(fused[f"qkv/{part}"], self._products, -1) for part in ("kernel", "bias"))
-        for kernel, bias in zip(*parts, strict=True):
-            y = _product(graph, {"y/kernel": kernel, "y/bias": bias}, "y", x, self._int8)
+        # The query's weights are scaled here, so they have no name.
+        names = ("", f"{name}/key", f"{name}/value")
+        for product, kernel, bias in zip(names, *parts, strict=False):
+            y = _product(graph, product, kernel, bias, x, self._int8)
             y = graph.add("RESHAPE", y, by_head, shape=[-1, -1, computed, width])
             order = graph.numbers(2, 0, 1, 3)
             products.append(graph.add("TRANSPOSE", y, order, shape=[computed, -1, -1, width]))
@@ -200,30 +216,47 @@ class _Encoder:
         return list(graph.add("SPLIT", first, *products, options=split, outputs=3, shape=shape))
 
     def _product(self, name: str, x: int) -> int:
-        return _product(self._graph, self._tensors, name, x, self._int8)
+        return _product(self._graph, *_weights(self._tensors, name), x, self._int8)
 
 
 def _write_layers(graph: Graph, tensors: _Tensors, activations: Mapping[str, str]) -> None:
     """Writes a graph of some layers, each with its activation, on `x`."""
     x = graph.input("x", [-1, tensors[f"{next(iter(activations))}/kernel"].shape[0]])
     for name, activation in activations.items():
-        x = _activated(graph, activation, _product(graph, tensors, name, x))
+        x = _activated(graph, activation, _product(graph, *_weights(tensors, name), x))
     graph.output("y", x)
 
 
-def _product(graph: Graph, tensors: _Tensors, name: str, x: int, int8: bool = False) -> int:
-    """Adds `x @ kernel + bias`; LiteRT's weights are the transpose of ours."""
-    kernel, bias = tensors[f"{name}/kernel"].T, tensors.get(f"{name}/bias")
-    weights = graph.constant(*_quantized(kernel)) if int8 else graph.constant(kernel)
+def _weights(tensors: _Tensors, name: str) -> tuple[str, np.ndarray, np.ndarray | None]:
+    return name, tensors[f"{name}/kernel"], tensors.get(f"{name}/bias")
+
+
+def _product(
+    graph: Graph, name: str, kernel: np.ndarray, bias: np.ndarray | None, x: int, int8: bool = False
+) -> int:
+    """Adds `x @ kernel + bias`; weights without a name are not to be read again."""
+    names = [f"{name}/{part}" if name else "" for part in ("kernel", "bias")]
+    stored = _stored("/kernel", kernel)
+    weights = graph.constant(*_quantized(stored)) if int8 else graph.constant(stored, name=names[0])
     return graph.add(
         "FULLY_CONNECTED",
         x,
         weights,
-        -1 if bias is None else graph.constant(bias),
+        -1 if bias is None else graph.constant(bias, name=names[1]),
         options=schema.FullyConnectedOptionsT(asymmetricQuantizeInputs=int8),
         version=_INT8_FULLY_CONNECTED if int8 else 1,
-        shape=[-1, len(kernel)],
+        shape=[-1, len(stored)],
     )
+
+
+def _stored(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns weights of ours as LiteRT has them, or LiteRT's as ours: kernels are transposed."""
+    return array.T if name.endswith("/kernel") else array
+
+
+def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
+    """Returns the tensors that `write_litert` wrote, from its float32 file."""
+    return {name: _stored(name, array) for name, array in read_arrays(path).items()}
 
 
 def _activated(graph: Graph, activation: str, x: int) -> int:

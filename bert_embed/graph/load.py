@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import WEIGHTS
+from bert_embed.graph.litert_model import read_tensors
 from bert_embed.graph.weight_names import tensor_shapes
 from bert_embed.storage.errors import InputError
 
@@ -24,32 +23,25 @@ def load_tokenizer(bundle: Bundle) -> "Tokenizer":
 
 
 def load_encoder(bundle: Bundle) -> Any:
-    """Returns the model with its weights, a `BertEncoder` or a `SavedModelEncoder`.
+    """Returns the model with its weights, a `BertEncoder`.
 
     Raises:
         InputError: The weights are damaged.
     """
-    if bundle.kind == "saved_model":
-        from bert_embed.graph.hub_encoder import load_hub_encoder
-
-        return load_hub_encoder(bundle)
     from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
 
-    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler, bundle.dense)
+    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
     """Returns the float32 weights in the names and shapes of `tensor_shapes`.
 
     Raises:
-        InputError: The file cannot be read, or holds other tensors.
+        InputError: The file is damaged, or holds other tensors.
     """
-    path = Path(bundle.path, WEIGHTS)
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: the weights cannot be read: {error}") from error
+    bundle.verify_files([WEIGHTS])
+    tensors = read_tensors(Path(bundle.path, WEIGHTS))
     expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)
     if {name: array.shape for name, array in tensors.items()} != expected:
-        raise InputError(f"{path}: the weights are not those of this encoder; {AGAIN}")
+        raise InputError(f"{bundle.path}: {WEIGHTS} holds another encoder; {AGAIN}")
     return tensors

@@ -1,11 +1,11 @@
-"""Computes the hidden states of an encoder as one graph that is fast on CPUs."""
+"""Computes the hidden states of an encoder as a TensorFlow graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.config import BertConfig
 from bert_embed.graph.weight_names import fused_attention, relative_scores
 from bert_embed.storage.errors import InputError
 
@@ -16,21 +16,16 @@ class BertEncoder(tf.Module):
     """A BERT, DistilBERT, ELECTRA or MPNet encoder for inference, without dropout.
 
     Query, key and value are one product, whose query part includes 1/sqrt(head width). All weight
-    products are 2-D over the tokens of the batch. Both make good use of a CPU. Numbers are float32
-    unless `compute_in` says otherwise.
+    products are 2-D over the tokens of the batch. Numbers are float32 unless `compute_in` says
+    otherwise.
 
     Attributes:
         config: Its sizes.
         has_pooler: Whether it has the dense layer over [CLS].
-        dense_modules: Its layers over pooled vectors, in order.
     """
 
     def __init__(
-        self,
-        config: BertConfig,
-        tensors: Mapping[str, np.ndarray],
-        pooler: bool = True,
-        dense: Sequence[DenseModule] = (),
+        self, config: BertConfig, tensors: Mapping[str, np.ndarray], pooler: bool = True
     ) -> None:
         """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
         super().__init__(name="bert")
@@ -49,10 +44,6 @@ class BertEncoder(tf.Module):
             for number in range(config.num_hidden_layers)
         ]
         self.pooler = _Dense(tensors, "pooler") if pooler else None
-        self.dense_modules = [
-            _Dense(tensors, f"dense/{number}", module.activation)
-            for number, module in enumerate(dense)
-        ]
 
     def hidden_states(
         self,
@@ -109,14 +100,7 @@ class BertEncoder(tf.Module):
         for module in self.submodules:
             if isinstance(module, _Dense):
                 module.kernel = tf.Variable(tf.cast(module.kernel, dtype))
-                if module.bias is not None:
-                    module.bias = tf.Variable(tf.cast(module.bias, dtype))
-
-    def suit_onednn(self) -> None:
-        """Uses a form of layer norms that TensorFlow passes to oneDNN as one operation."""
-        for module in self.submodules:
-            if isinstance(module, _LayerNorm):
-                module.standardized = _standardized_by_batch_norm
+                module.bias = tf.Variable(tf.cast(module.bias, dtype))
 
     def pooled(self, last: tf.Tensor) -> tf.Tensor:
         """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
@@ -124,35 +108,16 @@ class BertEncoder(tf.Module):
             raise InputError("this model has no pooler")
         return tf.tanh(tf.cast(self.pooler(last[:, 0]), tf.float32))
 
-    def dense(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Applies the Dense modules to pooled vectors.
-
-        Args:
-            vectors: float32 `[batch, in_features of the first]`.
-
-        Returns:
-            float32 `[batch, out_features of the last]`; `vectors` itself without modules.
-        """
-        for module in self.dense_modules:
-            vectors = module(vectors)
-        return tf.cast(vectors, tf.float32)
-
 
 class _Dense(tf.Module):
-    def __init__(
-        self, tensors: Mapping[str, np.ndarray], name: str, activation: str = "identity"
-    ) -> None:
+    def __init__(self, tensors: Mapping[str, np.ndarray], name: str) -> None:
         super().__init__()
         self.kernel = tf.Variable(tensors[f"{name}/kernel"])
-        bias = tensors.get(f"{name}/bias")
-        self.bias = None if bias is None else tf.Variable(bias)
-        self._activation = None if activation == "identity" else _ACTIVATIONS[activation]
+        self.bias = tf.Variable(tensors[f"{name}/bias"])
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         x = tf.matmul(tf.cast(x, self.kernel.dtype), self.kernel)
-        if self.bias is not None:
-            x = tf.nn.bias_add(x, self.bias)
-        return x if self._activation is None else self._activation(x)
+        return tf.nn.bias_add(x, self.bias)
 
 
 class _LayerNorm(tf.Module):
@@ -160,11 +125,10 @@ class _LayerNorm(tf.Module):
         super().__init__()
         self.gamma = tf.Variable(tensors[f"{name}/gamma"])
         self.beta = tf.Variable(tensors[f"{name}/beta"])
-        self.standardized = _standardized
         self._epsilon = config.layer_norm_eps
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x = self.standardized(tf.cast(x, tf.float32), self._epsilon)
+        x = _standardized(tf.cast(x, tf.float32), self._epsilon)
         return x * self.gamma + self.beta
 
 
@@ -173,23 +137,6 @@ def _standardized(x: tf.Tensor, epsilon: float) -> tf.Tensor:
     centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     return centred * tf.math.rsqrt(variance + epsilon)
-
-
-def _standardized_by_batch_norm(x: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Returns the same, computed with each row as a channel."""
-    rows, width = tf.shape(x)[0], x.shape[1]
-    none = tf.zeros([0])
-    standardized = tf.raw_ops.FusedBatchNormV3(
-        x=tf.reshape(x, [1, rows, width, 1]),
-        scale=tf.ones([rows]),
-        offset=tf.zeros([rows]),
-        mean=none,
-        variance=none,
-        epsilon=epsilon,
-        data_format="NCHW",
-        is_training=True,
-    )
-    return tf.reshape(standardized[0], [rows, width])
 
 
 class _Layer(tf.Module):
@@ -240,6 +187,4 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": _gelu,
     "gelu_new": _gelu_new,
     "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-    "sigmoid": tf.sigmoid,
 }

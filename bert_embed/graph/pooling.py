@@ -1,6 +1,6 @@
 """Computes vectors of rows and tokens from hidden states, within the graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -34,9 +34,9 @@ def model_outputs(
         prompt_tokens: Number of tokens after [CLS] that belong to a prompt.
 
     Returns:
-        The requested ones of `sentences`, float32 `[batch, spec.width]` (pooled width if not
-        finished), and `tokens`, float32 `[batch, length, token width]`, cut to `spec.dim`. The
-        vectors of a row depend only on its own tokens.
+        The requested ones of `sentences`, float32 `[batch, pooled width]`, and `tokens`, float32
+        `[batch, length, token width]`, without Dense modules, `dim` and `normalize`. The vectors
+        of a row depend only on its own tokens.
     """
     numbers = spec.layer_numbers(encoder.config) if output_spec.sentences else ()
     token_numbers = spec.token_layer_numbers(encoder.config) if output_spec.tokens else ()
@@ -45,43 +45,19 @@ def model_outputs(
     outputs = {}
     if output_spec.tokens:
         chosen = [states[number] for number in token_numbers]
-        layers = combine_layers(chosen, spec.layer_combine)
-        outputs["tokens"] = tf.concat([layer[:, :, : spec.dim] for layer in layers], axis=-1)
+        outputs["tokens"] = tf.concat(combine_layers(chosen, spec.layer_combine), axis=-1)
     if not output_spec.sentences:
         return outputs
     if spec.pooling == "pooler":
-        pooled = encoder.pooled(states[-1])
+        outputs["sentences"] = encoder.pooled(states[-1])
     else:
         special = tf.reduce_any([tf.equal(input_ids, one) for one in special_ids], axis=0)
         counted = counted_tokens(mask, special, spec, prompt_tokens)
         chosen = [states[number] for number in numbers]
         layers = combine_layers(chosen, spec.layer_combine)
-        pooled = tf.concat([pool(one, mask, counted, spec.pooling) for one in layers], axis=-1)
-    outputs["sentences"] = finish(encoder, spec, pooled) if output_spec.finished else pooled
+        pooled = [pool(layer, mask, counted, spec.poolings) for layer in layers]
+        outputs["sentences"] = tf.concat(pooled, axis=-1)
     return outputs
-
-
-def finish(encoder: BertEncoder, spec: VectorSpec, pooled: tf.Tensor) -> tf.Tensor:
-    """Applies Dense modules, then `dim`, then unit length; vectors of zeros stay zeros.
-
-    Args:
-        encoder: Has the Dense modules.
-        spec: Which of these to apply.
-        pooled: float32 `[rows, layers * spec.pooled_width]`.
-
-    Returns:
-        float32 `[rows, spec.width]`; each layer of a stack is cut and scaled by itself.
-    """
-    layers = tf.split(pooled, pooled.shape[-1] // spec.pooled_width(encoder.config), axis=-1)
-    finished = []
-    for layer in layers:
-        vectors = encoder.dense(layer) if spec.dense else layer
-        vectors = vectors[:, : spec.dim]
-        if spec.normalize:
-            # Not tf.math.l2_normalize, whose reciprocal root has more than one rounding error.
-            vectors /= tf.maximum(tf.norm(vectors, axis=-1, keepdims=True), 1e-12)
-        finished.append(vectors)
-    return tf.concat(finished, axis=-1)
 
 
 def combine_layers(states: list[tf.Tensor], combine: str) -> list[tf.Tensor]:
@@ -111,7 +87,9 @@ def counted_tokens(
     return tf.where(tf.reduce_any(inner > 0, axis=1, keepdims=True), inner, mask)
 
 
-def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -> tf.Tensor:
+def pool(
+    states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, poolings: Sequence[str]
+) -> tf.Tensor:
     """Pools tokens to one vector a row.
 
     "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
@@ -121,18 +99,20 @@ def pool(states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, pooling: str) -
         states: float32 `[batch, length, width]`.
         mask: int32 `[batch, length]`, 1 for tokens.
         counted: float32 `[batch, length]`, 1 for tokens that count.
-        pooling: Any of `POOLINGS` but "pooler", or several with commas.
+        poolings: As `VectorSpec.poolings` has them, without "pooler".
 
     Returns:
-        float32 `[batch, width]`, twice as wide for "mean_max", and the widths added for several.
+        float32 `[batch, poolings * width]`.
     """
-    if "," in pooling:
-        return tf.concat([pool(states, mask, counted, one) for one in pooling.split(",")], axis=-1)
-    if pooling == "cls":
-        return states[:, 0]
-    if pooling == "sep":
-        return _at_last(states, tf.cast(mask, tf.float32))
-    return _COUNTED[pooling](states, counted)
+    vectors = []
+    for pooling in poolings:
+        if pooling == "cls":
+            vectors.append(states[:, 0])
+        elif pooling == "sep":
+            vectors.append(_at_last(states, tf.cast(mask, tf.float32)))
+        else:
+            vectors.append(_COUNTED[pooling](states, counted))
+    return tf.concat(vectors, axis=-1)
 
 
 def _mean(states: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -164,14 +144,9 @@ def _places(counted: tf.Tensor) -> tf.Tensor:
     return tf.range(1, tf.shape(counted)[1] + 1)
 
 
-def _mean_max(states: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
-    return tf.concat([_mean(states, counted), _max(states, counted)], axis=-1)
-
-
 _COUNTED: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "mean": _mean,
     "max": _max,
-    "mean_max": _mean_max,
     "mean_sqrt_len": _mean_sqrt_len,
     "weightedmean": _weighted_mean,
     "lasttoken": _at_last,

@@ -15,7 +15,6 @@ def import_model(
     checkpoint: str | None = None,
     lower_case: bool | None = None,
     activation: str | None = None,
-    allow_untrusted: bool = False,
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
@@ -31,7 +30,6 @@ def import_model(
             the folder's name, or from the SavedModel.
         activation: `gelu` (erf), `gelu_new` (tanh) or `relu` instead of that of a google-research
             configuration.
-        allow_untrusted: Whether a SavedModel's graph may hold any operation.
         name: The source that the bundle names; None for `source`, of the hub with its commit.
         licence: The licence that the bundle names.
 
@@ -47,16 +45,11 @@ def import_model(
     settings = {"checkpoint": checkpoint, "lower_case": lower_case, "activation": activation}
     with local_folder(source) as folder:
         facts = {"name": name or _shown_source(source), "licence": licence}
-        return _import_folder(folder, source, dest, settings, facts, allow_untrusted)
+        return _import_folder(folder, source, dest, settings, facts)
 
 
 def _import_folder(
-    folder: Path,
-    source: str,
-    dest: str,
-    settings: dict[str, Any],
-    facts: dict[str, Any],
-    trusted: bool,
+    folder: Path, source: str, dest: str, settings: dict[str, Any], facts: dict[str, Any]
 ) -> Bundle:
     from bert_embed.importers import google, huggingface, tfhub
 
@@ -78,7 +71,7 @@ def _import_folder(
         raise SettingError(given[0], f"is for {kind}")
     if hub:
         casing = settings["lower_case"]
-        return tfhub.import_tfhub(str(folder), dest, lower_case=casing, trusted=trusted, **facts)
+        return tfhub.import_tfhub(str(folder), dest, lower_case=casing, **facts)
     return huggingface.import_huggingface(str(folder), dest, **facts)
 
 

@@ -1,30 +1,22 @@
-"""Finds or fetches a model's local folder: from archives, Cloud Storage and TF Hub."""
+"""Finds or fetches a model's local folder, from Cloud Storage or TF Hub."""
 
-import gzip
-import shutil
 import sys
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO, cast
 
 from packaging.version import parse
 
-from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES, MARKERS
-from bert_embed.bundle.gcs_models import fetch_model
+from bert_embed.bundle.files import ARCHIVES, HUB_HANDLES
+from bert_embed.bundle.gcs_models import fetch, list_model
+from bert_embed.importers.archives import unpack
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.gcs import SCHEME
 from bert_embed.storage.packages import requires
-
-_MOST_UNPACKED = 64 << 30  # bytes; the largest BERT has some 1.4 GB, Adam's slots three times that
-_MOST_FILES = 10_000
-_MOST_HEADER = 1 << 24
-_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -41,7 +33,7 @@ def local_folder(source: str) -> Iterator[Path]:
     if source.startswith(HUB_HANDLES):
         place = resolve_handle(source)
     elif source.startswith(SCHEME):
-        place = fetch_model(source)
+        place = fetch(list_model(source))
     else:
         place = Path(source).absolute()
     if not (place.is_file() and place.name.endswith(ARCHIVES)):
@@ -94,102 +86,3 @@ def reason(error: Exception) -> str:
     """Returns the first line of what an error says."""
     text = str(getattr(error, "reason", None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__
-
-
-class _Bounded:
-    """A stream that refuses large reads, because tarfile reads whole headers into memory."""
-
-    def __init__(self, stream: gzip.GzipFile) -> None:
-        self.seek, self.tell = stream.seek, stream.tell
-        self._read = stream.read
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= _MOST_HEADER:
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
-        return self._read(size)
-
-
-class _Unpacking:
-    """Writes an archive's files into a folder; links become copies of what they name in it.
-
-    Python 3.11.2 has no filters of tarfile, and links on the disk could lead out of the folder.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._room = min(_MOST_UNPACKED, shutil.disk_usage(root).free)
-        self._size = self._count = 0
-
-    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Writes a member.
-
-        Raises:
-            RefusedError: It leads out of the folder, is no file, or there are too many.
-        """
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts or "\0" in member.name:
-            raise RefusedError(f"{member.name!r} leads out of it")
-        self._count += 1
-        self._reserve(member.size)
-        place = self._root / path
-        if member.isdir():
-            place.mkdir(parents=True, exist_ok=True)
-            return
-        try:
-            content = archive.extractfile(member)
-        except KeyError:  # a link to what the archive does not hold before it
-            content = None
-        if content is None:
-            raise RefusedError(f"{member.name!r} is no file, nor a link to one of its files")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with content, open(place, "wb") as target:
-            while data := content.read(_CHUNK):
-                if member.islnk() or member.issym():  # whose own size is 0
-                    self._reserve(len(data))
-                target.write(data)
-
-    def _reserve(self, size: int) -> None:
-        """Counts what is about to be written."""
-        self._size += size
-        if self._size > self._room or self._count > _MOST_FILES:
-            raise RefusedError(
-                f"it holds more than {self._room / 1e9:,.1f} GB (what is free on "
-                "the disk of temporary files, at most 64 GiB) or "
-                f"more than {_MOST_FILES:,} files"
-            )
-
-
-class RefusedError(ValueError):
-    """An archive that would write outside its folder, or fill the disk."""
-
-
-def unpack(archive: Path, folder: Path) -> Path:
-    """Unpacks an archive below `folder`; returns the folder in it that holds the model.
-
-    Raises:
-        InputError: It cannot be read, a path leads out of it, it is too large for the disk or for
-            any model, or it holds none.
-    """
-    stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
-    root = folder / (stem or "model")  # google-research's names say the casing
-    root.mkdir()  # an archive without a member makes no folder
-    try:
-        with (
-            gzip.open(archive) as stored,
-            tarfile.open(fileobj=cast(BinaryIO, _Bounded(stored)), mode="r:") as file,
-        ):
-            unpacking = _Unpacking(root)
-            for member in file:
-                unpacking.add(file, member)
-            # Reading to the end checks gzip's checksum.
-            if len(stored.read(_MOST_HEADER)) == _MOST_HEADER:
-                raise tarfile.ReadError("other data follows the archive's end")
-    except RefusedError as error:
-        raise InputError(f"{archive}: refused, {error}") from error
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
-    inside = [each for each in root.iterdir() if not each.name.startswith(".")]
-    for place in (root, *inside):
-        if any((place / name).is_file() for name in MARKERS):
-            return place
-    raise InputError(f"{archive}: must hold one of {', '.join(MARKERS)}, holds none of them")

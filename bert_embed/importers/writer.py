@@ -8,24 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
-from bert_embed.bundle.files import LITERT, SAVED_MODEL, VOCABULARY, WEIGHTS
+from bert_embed.bundle.files import VOCABULARY
 from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.litert_model import write_litert
 from bert_embed.self_test import probe_outputs, probed_encoder, write_probe
 from bert_embed.storage.errors import InputError
-
-# What TensorFlow reads of a SavedModel's folder.
-_PARTS = frozenset({SAVED_MODEL, "fingerprint.pb", "variables", "assets"})
 
 
 def write_bundle(
     bundle: Bundle,
     tensors: Mapping[str, np.ndarray],
     vocabulary: Sequence[str],
-    saved_model: str | os.PathLike[str] | None = None,
 ) -> Bundle:
     """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
 
@@ -34,10 +29,8 @@ def write_bundle(
 
     Args:
         bundle: The description; fingerprint and files are still empty.
-        tensors: float32 arrays in the names and shapes of `tensor_shapes`; for kind
-            "saved_model" any that distinguish the model from others.
+        tensors: float32 arrays in the names and shapes of `tensor_shapes`.
         vocabulary: The entries of vocab.txt, in order.
-        saved_model: The folder that is copied for kind "saved_model".
 
     Raises:
         InputError: `bundle.path` holds something else, or the vocabulary lacks special tokens.
@@ -52,19 +45,12 @@ def write_bundle(
         bundle.config.to_dict(),
         bundle.tokenizer_settings,
         [module.to_dict() for module in bundle.dense],
-        bundle.kind,
     )
     bundle = replace(bundle, fingerprint=fingerprint)
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
-        if saved_model is None:
-            write_litert(temporary, bundle.config, tensors, bundle.dense)
-            arrays = {name: np.ascontiguousarray(tensors[name], "<f4") for name in tensors}
-            save_file(arrays, Path(temporary, WEIGHTS))
-            shutil.copymode(Path(temporary, LITERT["float32"]), Path(temporary, WEIGHTS))
-        else:
-            _copy_saved_model(os.fspath(saved_model), temporary)
+        write_litert(temporary, bundle.config, tensors, bundle.dense)
         encoder = probed_encoder(replace(bundle, path=temporary))
         text = "".join(f"{token}\n" for token in vocabulary)
         Path(temporary, VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
@@ -74,15 +60,6 @@ def write_bundle(
         return _publish(temporary, bundle)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _copy_saved_model(source: str, dest: str) -> None:
-    """Copies the files of a SavedModel; what else is in its folder may be `dest` itself."""
-
-    def others(folder: str, names: list[str]) -> set[str]:
-        return set(names) - _PARTS if folder == source else set()
-
-    shutil.copytree(source, dest, dirs_exist_ok=True, ignore=others)
 
 
 def _publish(temporary: str, bundle: Bundle) -> Bundle:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_embed.bundle.bundle import AGAIN, Bundle
-from bert_embed.bundle.files import METADATA
+from bert_embed.bundle.files import METADATA, WEIGHTS
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder
 from bert_embed.graph.weight_names import parameter_count
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.parser import Parser, add_flag
-from bert_embed.quiet import quiet_start
+from bert_embed.pipeline.parser import Parser
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted
@@ -59,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
         "huggingface-hub); ORG/NAME in its local cache; or a handle of TF Hub",
     )
     importing.add_argument("dest", help="folder for the bundle, which must not exist")
-    add_flag(importing, "allow_untrusted_model")
     google = importing.add_argument_group("where the source does not say")
     google.add_argument(
         "--checkpoint", metavar="NAME", help="of a google-research folder, such as model.ckpt-2345"
@@ -87,7 +85,6 @@ def _parser() -> argparse.ArgumentParser:
         action.set_defaults(run=run)
         action.add_argument("model", help="as --model of embed")
         action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_flag(action, "allow_untrusted_model")
     return parser
 
 
@@ -95,14 +92,11 @@ def _import(given: argparse.Namespace) -> int:
     from bert_embed.importers import import_model
 
     settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
-    settings["allow_untrusted"] = bool(given.allow_untrusted_model)
-    with quiet_start():
-        bundle = import_model(given.source, given.dest, **settings)
+    bundle = import_model(given.source, given.dest, **settings)
     config = bundle.config
-    kind = config.hidden_act if bundle.kind == "bert" else "used unchanged"
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{kind}, {'lower case' if bundle.lower_case else 'cased'}, "
+        f"{config.hidden_act}, {'lower case' if bundle.lower_case else 'cased'}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
@@ -112,9 +106,7 @@ def _export(given: argparse.Namespace) -> int:
     bundle = resolve_model(given.model)
     if os.path.lexists(given.dest):
         raise UsageError(f"{given.dest} exists, name a new folder for the SavedModel")
-    if bundle.kind != "bert":
-        raise UsageError(f"{bundle.path} is a SavedModel already, copy its folder")
-    with requires("a SavedModel", "tensorflow"), quiet_start():
+    with requires("a SavedModel", "tensorflow"):
         from bert_embed.graph.export import save
 
         save(load_encoder(bundle), given.dest)
@@ -123,7 +115,7 @@ def _export(given: argparse.Namespace) -> int:
 
 
 def _inspect(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model, bool(given.allow_untrusted_model))
+    bundle = resolve_model(given.model)
     facts = model_facts(bundle)
     say(*(_json_lines(facts) if given.json else _table(bundle, facts)))
     return ExitCode.DONE
@@ -131,11 +123,10 @@ def _inspect(given: argparse.Namespace) -> int:
 
 def _verify(given: argparse.Namespace) -> int:
     try:
-        bundle = resolve_model(given.model, bool(given.allow_untrusted_model))
-        with quiet_start():
-            from bert_embed.self_test import verify
+        bundle = resolve_model(given.model)
+        from bert_embed.self_test import verify
 
-            found = verify(bundle)
+        found = verify(bundle)
     except InputError as error:
         if not Path(given.model, METADATA).is_file():
             raise
@@ -173,15 +164,12 @@ def _damaged(problem: str) -> int:
 def model_facts(bundle: Bundle) -> dict[str, Any]:
     """Returns facts about a model without loading it, as JSON-able values."""
     config = bundle.config
-    sizes = bundle.sizes()
-    weights = sum(sizes[name] for name in bundle.tensorflow_weights)
-    counted = bundle.kind == "bert"
+    weights = bundle.sizes()[WEIGHTS]
     return {
         "path": bundle.path,
         "fingerprint": bundle.fingerprint,
-        "kind": bundle.kind,
         "config": config.to_dict(),
-        "parameters": parameter_count(config, bundle.has_pooler, bundle.dense) if counted else None,
+        "parameters": parameter_count(config, bundle.has_pooler, bundle.dense),
         "weight_bytes": weights,
         "has_pooler": bundle.has_pooler,
         "tokenizer": bundle.tokenizer_settings,
@@ -203,14 +191,6 @@ def _json_lines(facts: dict[str, Any]) -> list[str]:
 def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     """The facts for reading, one a line."""
     config, spec = bundle.config, bundle.defaults
-    count = facts["parameters"]
-    parameters = f"{count:,} parameters, " if count else ""
-    # The structure inside a SavedModel that is used unchanged is not available.
-    inside = (
-        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, {config.hidden_act}"
-        if bundle.kind == "bert"
-        else "a SavedModel used unchanged"
-    )
     modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
@@ -219,10 +199,10 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     rows = {
         "model": bundle.path,
         "fingerprint": bundle.fingerprint,
-        "kind": bundle.kind,
-        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, {inside}, "
-        f"{'a' if bundle.has_pooler else 'no'} pooler",
-        "size": f"{parameters}{facts['weight_bytes'] / 1e6:,.1f} MB",
+        "encoder": f"{config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, inner {config.intermediate_size}, "
+        f"{config.hidden_act}, {'a' if bundle.has_pooler else 'no'} pooler",
+        "size": f"{facts['parameters']:,} parameters, {facts['weight_bytes'] / 1e6:,.1f} MB",
         "vocabulary": f"{config.vocab_size:,} entries",
         "tokenizer": f"WordPiece, {'lower case' if bundle.lower_case else 'cased'}, words of up to "
         f"{bundle.max_word_chars} characters",

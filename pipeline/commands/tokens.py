@@ -14,12 +14,10 @@ def run_tokens(arguments: Sequence[str]) -> int:
     """Prints tokens, their ids and their places in the text, one token a line."""
     parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
     parser.add_argument("--text", required=True)
-    for name in ("model", "allow_untrusted_model"):
-        add_flag(parser, name)
+    add_flag(parser, "model")
     given = parser.parse_args(arguments)
     model = given.model or DEFAULTS["model"]
-    trusted = bool(given.allow_untrusted_model)
-    bundle = resolve_model(model, trusted, needed=lambda bundle: ())  # no weights
+    bundle = resolve_model(model, needed=lambda bundle: ())  # no weights
     tokenizer = load_tokenizer(bundle)
     found = tokenizer.encode_with_offsets([given.text])
     rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]

@@ -61,7 +61,7 @@ def strata_of(files: Sequence[InputFile]) -> list[Stratum]:
     is read in proportion to its size; neighbouring small files are read together.
     """
     ordered = sorted(files, key=_kind)  # stable: in the listing's order
-    return [_stratum(kind, list(some)) for kind, some in groupby(ordered, _kind)]
+    return [_stratum(kind, list(of_kind)) for kind, of_kind in groupby(ordered, _kind)]
 
 
 def _kind(file: InputFile) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -72,41 +73,40 @@ def figures_of(sample: Sample, limit: int | None) -> Figures:
         total, variance, tells = _stratum_totals(stratum, measured)
         totals, variances, known = totals + total, variances + variance, known and tells
         size += stratum.size
-        read += min(stratum.size, sum(each.size for each in measured))
-        text_bytes += sum(_weight(stratum, measured, each) * each.text_bytes for each in measured)
+        read += min(stratum.size, sum(piece.size for piece in measured))
+        text_bytes += sum(_weight(stratum, measured, one) * one.text_bytes for one in measured)
     if limit is not None and totals[1] > limit:
         totals, variances = totals * limit / totals[1], variances * (limit / totals[1]) ** 2
-    errors = [_SIGMAS * math.sqrt(each) if known else None for each in variances.tolist()]
+    errors = [_SIGMAS * math.sqrt(variance) if known else None for variance in variances.tolist()]
     documents, records, tokens, _, _, vectors = map(Figure, totals.tolist(), errors)
     lengths, weights = _lengths(sample)
-    every = [each for _, measured in sample.strata for each in measured]
-    found = [some for each in every for some in each.hashes]
-    hashes = np.concatenate([np.empty(0, np.int64), *found])
-    looked = sum(each.text_tokens for each in every)
-    _, _, kept, full, cut, _ = totals.tolist()
+    pieces = [piece for _, measured in sample.strata for piece in measured]
+    hashes = np.concatenate([np.empty(0, np.int64), *chain(*(piece.hashes for piece in pieces))])
+    text_tokens = sum(piece.text_tokens for piece in pieces)
+    _, _, kept_tokens, full_tokens, cut_texts, _ = totals.tolist()
     return Figures(
         documents=documents,
         tokens=tokens,
         vectors=vectors,
         records=records,
         text_bytes=text_bytes,
-        mean_length=kept / max(documents.value, 1),
+        mean_length=kept_tokens / max(documents.value, 1),
         p95_length=_percentile(lengths, weights, 0.95),
-        cut_texts=cut / max(documents.value, 1),
-        cut_tokens=(full - kept) / max(full, 1),
+        cut_texts=cut_texts / max(documents.value, 1),
+        cut_tokens=(full_tokens - kept_tokens) / max(full_tokens, 1),
         equal_texts=1 - len(np.unique(hashes)) / max(len(hashes), 1) if len(hashes) else 0.0,
-        unknown=sum(each.unknown for each in every) / max(looked, 1),
+        unknown=sum(piece.unknown for piece in pieces) / max(text_tokens, 1),
         exact=all(stratum.exact for stratum, _ in sample.strata),
         sampled_documents=len(lengths),
         sampled_share=read / size if size else 1.0,
     )
 
 
-def _weight(stratum: Stratum, measured: list[Measured], each: Measured) -> float:
+def _weight(stratum: Stratum, measured: list[Measured], piece: Measured) -> float:
     """How many pieces of the whole a measured one stands for."""
-    if stratum.exact or not each.size:
+    if stratum.exact or not piece.size:
         return 1.0
-    return stratum.size * each.times / (each.size * sum(one.times for one in measured))
+    return stratum.size * piece.times / (piece.size * sum(one.times for one in measured))
 
 
 def _stratum_totals(
@@ -119,18 +119,18 @@ def _stratum_totals(
     is computed.
     """
     if stratum.exact or not measured:
-        return sum((each.counts for each in measured), np.zeros(6)), np.zeros(6), True
-    used = [each for each in measured if each.size]
-    times = np.array([each.times for each in used], np.float64)
-    density = np.stack([each.counts / each.size for each in used])
+        return sum((piece.counts for piece in measured), np.zeros(6)), np.zeros(6), True
+    used = [piece for piece in measured if piece.size]
+    times = np.array([piece.times for piece in used], np.float64)
+    density = np.stack([piece.counts / piece.size for piece in used])
     count = times.sum()
     mean = times @ density / count
     spread = times @ (density - mean) ** 2 / max(count - 1, 1) / count
-    unread = max(0.0, 1 - sum(each.size for each in used) / stratum.size)
+    unread = max(0.0, 1 - sum(piece.size for piece in used) / stratum.size)
     total, variance = stratum.size * mean, stratum.size**2 * spread * unread
     if stratum.records is not None and total[1]:  # how many records there are is known
         total[:2] *= stratum.records / total[1]
-        seen = sum(each.counts[1] for each in used)
+        seen = sum(piece.counts[1] for piece in used)
         # One more than was seen: that a sample has no rejected record does not say that none is.
         rejected = ((1 - mean[0] / mean[1]) * seen + 1) / (seen + 2)
         variance[:2] = stratum.records**2 * rejected * (1 - rejected) / count, 0.0
@@ -141,10 +141,10 @@ def _lengths(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     """int32 `[documents]`, the tokens of each sampled document; and float64, what it stands for."""
     lengths, weights = [np.empty(0, np.int32)], [np.empty(0)]
     for stratum, measured in sample.strata:
-        for each in measured:
-            found = np.concatenate([np.empty(0, np.int32), *each.lengths])
-            lengths.append(found)
-            weights.append(np.full(len(found), _weight(stratum, measured, each)))
+        for piece in measured:
+            lengths += piece.lengths
+            documents = sum(map(len, piece.lengths))
+            weights.append(np.full(documents, _weight(stratum, measured, piece)))
     return np.concatenate(lengths), np.concatenate(weights)
 
 

@@ -95,17 +95,17 @@ class _Reader:
         if piece.head is not None:
             yield from self._heads(piece)
             return
-        found = Measured(piece.size, piece.times)
+        measured = Measured(piece.size, piece.times)
         for spec in piece.specs:
             for _, block in self._blocks(spec):
-                self._add(found, block)
-        yield found
+                self._add(measured, block)
+        yield measured
 
     def of_rows(self, block: DocumentBlock) -> Measured:
         """What some rows of a table hold."""
-        found = Measured(block.part.records)
-        self._add(found, block)
-        return found
+        measured = Measured(block.part.records)
+        self._add(measured, block)
+        return measured
 
     def _blocks(self, spec: BlockSpec) -> Iterator[tuple[int, DocumentBlock | TokenBlock]]:
         """The parts of a block, and the bytes or rows of each."""
@@ -129,36 +129,42 @@ class _Reader:
             if block.part.last:
                 ended = True
             if len(parts) < piece.times and size:
-                found = Measured()
-                self._add(found, block)
-                parts.append((size, found))
+                measured = Measured()
+                self._add(measured, block)
+                parts.append((size, measured))
         if ended and len(parts) <= piece.times:
-            yield _sum([found for _, found in parts], float(file.stop), piece.times)
+            yield _sum([measured for _, measured in parts], float(file.stop), piece.times)
             return
         ratio = 1.0
         if file.compression is not None and self._run.reading is None:
             ratio = _stored_share(piece.specs[0])
-        for size, found in parts:
-            yield replace(found, size=size * ratio)
+        for size, measured in parts:
+            yield replace(measured, size=size * ratio)
 
-    def _add(self, found: Measured, block: DocumentBlock | TokenBlock) -> None:
+    def _add(self, measured: Measured, block: DocumentBlock | TokenBlock) -> None:
         if isinstance(block, DocumentBlock):
-            found.text_bytes += sum(map(len, block.texts))
+            measured.text_bytes += sum(map(len, block.texts))
             self._keep(block)
             started = time.perf_counter()
             block = token_block(block, self._tokenizer, self._run.token_spec)
             self.seconds += time.perf_counter() - started
         else:
             self.tokens = [*self.tokens[-3:], block]
-        records = len(block) + len(block.part.rejected)
-        full = block.num_tokens_full.sum()
-        kept = self._vectors(block)
-        counts = (len(block), records, block.num_tokens.sum(), full, block.truncated.sum(), kept)
-        found.counts += np.array(counts, np.float64)
-        found.lengths.append(block.num_tokens)
-        found.hashes.append(block.text_hash)
-        found.text_tokens += block.part.unknown.tokens
-        found.unknown += block.part.unknown.unknown
+        measured.counts += np.array(
+            [
+                len(block),
+                len(block) + len(block.part.rejected),
+                block.num_tokens.sum(),
+                block.num_tokens_full.sum(),
+                block.truncated.sum(),
+                self._vectors(block),
+            ],
+            np.float64,
+        )
+        measured.lengths.append(block.num_tokens)
+        measured.hashes.append(block.text_hash)
+        measured.text_tokens += block.part.unknown.tokens
+        measured.unknown += block.part.unknown.unknown
 
     def _keep(self, block: DocumentBlock) -> None:
         """Keeps every block, then every second, every fourth: some of all places."""
@@ -168,7 +174,7 @@ class _Reader:
         self._seen += 1
         while self._kept_bytes > _SPEED_BYTES and len(self._kept) > 1:
             self._kept, self._every = self._kept[::2], 2 * self._every
-            self._kept_bytes = sum(len(text) for each in self._kept for text in each.texts)
+            self._kept_bytes = sum(len(text) for block in self._kept for text in block.texts)
 
     def _vectors(self, block: TokenBlock) -> int:
         """How many vectors of texts the documents get."""
@@ -183,7 +189,7 @@ class _Reader:
         """Small blocks of the documents that were kept, mixed: each is like the whole."""
         if not self._kept:
             return self.tokens
-        bare = [replace(each, part=None) for each in self._kept]  # type: ignore[arg-type]
+        bare = [replace(block, part=None) for block in self._kept]  # type: ignore[arg-type]
         whole = replace(join(bare), part=Part(0, 0))
         order = np.random.default_rng(0).permutation(len(whole))
         sizes = np.cumsum([len(whole.texts[row]) for row in order.tolist()])
@@ -195,13 +201,13 @@ class _Reader:
 
 def _sum(parts: list[Measured], size: float, times: int) -> Measured:
     total = Measured(size, times)
-    for each in parts:
-        total.counts += each.counts
-        total.text_bytes += each.text_bytes
-        total.lengths += each.lengths
-        total.hashes += each.hashes
-        total.text_tokens += each.text_tokens
-        total.unknown += each.unknown
+    for part in parts:
+        total.counts += part.counts
+        total.text_bytes += part.text_bytes
+        total.lengths += part.lengths
+        total.hashes += part.hashes
+        total.text_tokens += part.text_tokens
+        total.unknown += part.unknown
     return total
 
 
@@ -212,17 +218,14 @@ class _Little(io.RawIOBase):
         self._raw = raw
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """At most a kilobyte."""
         data = self._raw.read(min(len(buffer), _LITTLE))
         buffer[: len(data)] = data
         return len(data)
 
     def tell(self) -> int:
-        """Of the stored file."""
         return self._raw.tell()
 
 
@@ -250,7 +253,7 @@ def sample_of(run: EmbedRun) -> Sample:
         return _table_sample(run, reader)
     strata = []
     for stratum in strata_of(run.listing.files):
-        measured = [found for piece in stratum.pieces for found in reader.measured(piece)]
+        measured = [one for piece in stratum.pieces for one in reader.measured(piece)]
         strata.append((stratum, measured))
     return Sample(strata, reader.speed_blocks(), reader.seconds)
 

@@ -28,20 +28,7 @@ _LISTS = ("restricts", "numeric_restricts", "embedding_metadata")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What `export` is asked for.
-
-    Attributes:
-        source: Output folder of a run, local or gs://.
-        dest: Folder, local or gs://, or the URL of a database.
-        target: One of `TARGETS`.
-        granularity: Which vectors.
-        partial: Whether to export the finished parts of an unfinished run.
-        index: One of the target's `INDEXES`.
-        table: Name of the table.
-        restricts: Columns to filter by their values.
-        numeric_restricts: Columns to filter by their numbers.
-        embedding_metadata: Columns that Vector Search returns with a hit.
-    """
+    """What `export` is asked for: its arguments, with the defaults of what was left out."""
 
     source: str
     dest: str

@@ -1,12 +1,15 @@
 """Writes numbered files, and notes which are written, so that a killed export continues."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, BinaryIO, Protocol
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.source import START, Cutter, Position, Source
 from bert_embed.storage.errors import SettingError
@@ -31,12 +34,10 @@ class FileTarget(Protocol):
 
     Attributes:
         rows: Rows of a file, but for the last one.
-        others: Names of the files that are written at the end.
         journal: Path of the journal.
     """
 
     rows: int
-    others: tuple[str, ...]
     journal: str
 
     def names(self, number: int, count: int) -> tuple[str, ...]:
@@ -44,9 +45,6 @@ class FileTarget(Protocol):
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
         """Writes the files with one number."""
-
-    def finish(self) -> None:
-        """Writes the other files."""
 
 
 def rows_of_files(width: int, megabytes: int) -> int:
@@ -56,6 +54,13 @@ def rows_of_files(width: int, megabytes: int) -> int:
     (87381, 100000)
     """
     return max(1, min(_MOST_ROWS, (megabytes << 20) // (4 * width)))
+
+
+def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Writes tables as they come, a row group each; equal tables give equal bytes."""
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,13 @@ def write_files(target: FileTarget, source: Source) -> bool:
     """
     dest = source.options.dest
     count = -(-source.rows // target.rows)
-    numbered = [name for number in range(count) for name in target.names(number, count)]
-    names = {*numbered, *target.others}
+    numbered = [target.names(number, count) for number in range(count)]
+    names = set(chain(*numbered))
     present = _files_below(dest)
     progress = _claim(dest, target.journal, source, names, present)
     if progress.done and names <= present:
         return False
-    written = numbered[: progress.numbers * len(target.names(0, count))]
-    if not present.issuperset(written):  # some were removed: from the beginning
+    if not present.issuperset(chain(*numbered[: progress.numbers])):  # some were removed
         progress = _Progress()
     progress = replace(progress, done=False)
     if not is_remote(dest):
@@ -95,7 +99,6 @@ def write_files(target: FileTarget, source: Source) -> bool:
         rows = min(target.rows, source.rows - number * target.rows)
         target.write(number, count, rows, cutter.take(rows))
         _write_progress(target.journal, source, _Progress(False, number + 1, cutter.position))
-    target.finish()
     _write_progress(target.journal, source, _Progress(True, count, cutter.position))
     return True
 

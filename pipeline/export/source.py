@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from bert_embed.formats.number_types import output_dtype
+from bert_embed.formats.number_types import output_dtype, stored, stored_width
 from bert_embed.formats.output_files import vector_kinds
-from bert_embed.formats.result_rows import Rows, row_batches
+from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.results import granular_settings, read_run, vector_files
@@ -19,12 +21,7 @@ from bert_embed.storage.errors import InputError
 
 
 class Position(NamedTuple):
-    """A place between two rows.
-
-    Attributes:
-        file: Name of the file that holds the next row, or of the one that ended.
-        row: How many of its rows are before the place.
-    """
+    """A place between two rows: the file of the next one, or that ended, and its rows before."""
 
     file: str = ""
     row: int = 0
@@ -41,7 +38,8 @@ class Source:
         options: What is asked for.
         record: The run's record.
         settings: What the run says of its vectors.
-        dtype: The number type they are stored as.
+        dtype: The number type that other programs get: float32 of bfloat16, which few of them
+            read, and of int8, whose vectors have a scale each; float16 and ubinary as they are.
         width: Numbers of a vector.
         rows: How many rows there are.
         schema: Their columns.
@@ -68,11 +66,17 @@ class Source:
             "files": names and xxh3_64_hexdigest(names),
         }
 
-    def batches(self, start: Position = START) -> Iterator[tuple[Rows, Position]]:
-        """Yields rows in the input's order, each batch with the position after it.
+    def numbers(self, rows: Rows) -> np.ndarray:
+        """float32 or float16 `[rows, width]`, or the packed bits of ubinary, uint8."""
+        return stored(rows.vectors, self.dtype).values
 
-        The batches of a file are the same wherever the reading starts, but for the first one.
-        """
+    @property
+    def numbers_width(self) -> int:
+        """How many of `numbers` a vector has."""
+        return stored_width(self.dtype, self.width)
+
+    def batches(self, start: Position = START) -> Iterator[tuple[Rows, Position]]:
+        """Yields rows in the input's order, each batch with the position after it."""
         for file, batches in _files(self.options, self.record, self.settings, start.file):
             if self.files is not None and file not in self.files:
                 continue
@@ -135,47 +139,36 @@ def open_source(options: ExportOptions) -> Source:
             f"{folder}: the run is not complete (status {record.status}); run its command "
             "again, or export what is finished with --partial"
         )
+    dtype = output_dtype(settings)
     shape = settings["shape" if options.granularity == "sentence" else "token_shape"]
     if len(shape) > 1:
         raise UsageError(
             f"{folder} holds a stack of {shape[0]} vectors for each row, export takes one: embed "
             "with another --layer_combine, such as mean or concat"
         )
-    rows, schema, files = _extent(options, record, settings)
+    is_counted = record.is_done and options.granularity == "sentence"  # by the record
+    rows, schema, names = 0, None, set()
+    for name, batches in _files(options, record, settings, ""):
+        names.add(name)
+        for batch in islice(batches, 1 if is_counted else None):
+            schema = schema or batch.columns.schema
+            rows += len(batch)
+        if is_counted and schema is not None:
+            written = record.numbers.written
+            rows = sum(written[kind].rows for kind in vector_kinds("sentence") if kind in written)
+            break
     if schema is None:
         raise UsageError(f"{folder} holds no vectors to export")
     return Source(
         options=options,
         record=record,
         settings=settings,
-        dtype=output_dtype(settings),
+        dtype="float32" if dtype in ("bfloat16", "int8") else dtype,
         width=math.prod(shape),
         rows=rows,
         schema=schema,
-        files=files,
+        files=None if record.is_done else frozenset(names),
     )
-
-
-def _extent(
-    options: ExportOptions, record: RunRecord, settings: dict[str, Any]
-) -> tuple[int, pa.Schema | None, frozenset[str] | None]:
-    """How many rows there are, their columns, and the names of their files, None for all.
-
-    The record of a complete run counts the vectors of texts; others are read to be counted.
-    """
-    done = record.is_done
-    counted = done and options.granularity == "sentence"
-    rows, schema, names = 0, None, set()
-    for name, batches in _files(options, record, settings, ""):
-        names.add(name)
-        for batch in batches:
-            schema = schema or batch.columns.schema
-            rows += len(batch)
-            if counted:
-                written = record.numbers.written
-                kinds = [kind for kind in vector_kinds("sentence") if kind in written]
-                return sum(written[kind].rows for kind in kinds), schema, None
-    return rows, schema, None if done else frozenset(names)
 
 
 def _files(
@@ -185,4 +178,7 @@ def _files(
     extra = record.input.extra_columns or {}
     for path in vector_files(options.source, options.granularity, options.partial, first):
         name = f"{path.parent.name}/{path.name}"
-        yield name, row_batches(path, options.granularity, settings, extra)
+        if options.granularity == "sentence":
+            yield name, row_batches(path, settings, columns=None, types=extra)
+        else:
+            yield name, unit_batches(path, options.granularity, settings)

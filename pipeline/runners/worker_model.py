@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import METADATA
-from bert_embed.engines.choose import check_machine, check_model, choose_engine, find_device
+from bert_embed.engines.choose import check_machine, check_precision, engine_name, find_device
 from bert_embed.engines.processor import has_int8_products
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runner_options import RunnerOptions
@@ -15,9 +15,9 @@ from bert_embed.storage.packages import missing
 from bert_embed.transforms.worker_bundles import publish_bundle
 
 
-def check_precision(job: RunnerOptions, bundle: Bundle) -> None:
-    """Raises ValueError if the model, or this machine if it runs here, cannot use a precision."""
-    check_model(job.precision, bundle, job.device)
+def check_computing(job: RunnerOptions) -> None:
+    """Raises ValueError if no machine, or not this one if it runs here, computes so."""
+    check_precision(job.precision, job.device)
     if job.runs_here:
         check_machine(job.precision, job.device)
 
@@ -28,12 +28,11 @@ def check_examples(job: RunnerOptions) -> None:
         raise UsageError(missing("reading TFRecord files of examples", "tensorflow"))
 
 
-def engine_of(job: RunnerOptions, bundle: Bundle) -> str | None:
+def engine_of(job: RunnerOptions) -> str | None:
     """Name of the engine that computes; None for workers, which choose it by their devices."""
     if not job.runs_here:
         return None
-    device = "cpu" if bundle.kind == "saved_model" else job.device
-    return choose_engine(bundle, job.precision, find_device(job.precision, device))
+    return engine_name(find_device(job.precision, job.device))
 
 
 def precision_lines(job: RunnerOptions) -> list[str]:

@@ -43,8 +43,7 @@ EXTRAS = {
     ),
     "tensorflow": Extra(
         ("tensorflow", "tensorflow_text", "tensorflow_hub"),
-        "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, bfloat16, input of "
-        "TFRecord examples",
+        "SavedModels, TF Hub, google-research checkpoints, GPU and TPU, input of TFRecord examples",
     ),
     "faiss": Extra(("faiss",), "`export --to faiss`"),
     "pgvector": Extra(("pgvector", "psycopg"), "`export --to pgvector`"),

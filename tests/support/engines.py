@@ -1,20 +1,39 @@
 """Engines for tests: the real one, with something to be done before each batch."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.engines.batches import CPU_BATCH_TOKENS, AnyShape
 from bert_embed.engines.choose import load_engine
 from bert_embed.engines.protocol import Engine
+from bert_embed.specs import OutputSpec, VectorSpec
 
 
 def load_tensorflow(bundle: Bundle, special_ids: tuple[int, int], *settings: object) -> Engine:
-    """Loads TensorFlow's engine in float32, with the graph of GPUs and of bfloat16."""
-    from bert_embed.engines.tensorflow import TensorFlowEngine
+    """Loads the graph of GPUs in float32, which TensorFlow runs as it is, uncompiled."""
+    import tensorflow as tf
 
-    return TensorFlowEngine(bundle, special_ids, "float32")
+    from bert_embed.engines.xla import Programs, XLAEngine
+    from bert_embed.graph.pooling import model_outputs
+
+    class UncompiledEngine(XLAEngine):
+        def batching(self, batch_tokens: int | None, longest: int) -> Any:
+            return AnyShape(batch_tokens or CPU_BATCH_TOKENS)
+
+        def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Programs:
+            @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3)
+            def outputs(*batch: tf.Tensor) -> dict[str, tf.Tensor]:
+                return model_outputs(
+                    self._model, spec, output_spec, *batch, special_ids, prompt_tokens
+                )
+
+            return Programs(outputs, nullcontext)
+
+    return UncompiledEngine(bundle, special_ids, "float32", "xla_cpu")
 
 
 ENGINES = {"litert": load_engine, "tensorflow": load_tensorflow}  # in float32 on processors
@@ -29,7 +48,7 @@ class WatchedEngine:
     def __init__(self, engine: Engine, before: Callable[[np.ndarray], object]) -> None:
         self._engine, self._before = engine, before
         self.at_once, self.device = engine.at_once, engine.device
-        self.batching, self.finish = engine.batching, engine.finish
+        self.batching, self.dense = engine.batching, engine.dense
 
     def graph(self, *wanted: Any) -> "WatchedGraph":
         return WatchedGraph(self._engine.graph(*wanted), self._before)
@@ -38,7 +57,6 @@ class WatchedEngine:
 class WatchedGraph:
     def __init__(self, graph: Any, before: Callable[[np.ndarray], object]) -> None:
         self._graph, self._before = graph, before
-        self.widths = graph.widths
 
     def __call__(self, input_ids: np.ndarray, *rest: np.ndarray) -> Any:
         self._before(input_ids)

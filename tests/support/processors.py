@@ -1,14 +1,12 @@
 """Runs tests as on other processors than this machine's: `make test-processors`.
 
-Three things depend on the processor, and each is steered by itself:
+Two things depend on the processor, and each is steered by itself:
 
 - The product reads /proc/cpuinfo (`bert_embed.engines.processor`). In a mount namespace of its own
-  a process sees another one: that of a processor with AVX2 alone, with AVX-512 and VNNI, or with
-  bfloat16 too. The tests of engines, and of what the commands say of them, run so.
+  a process sees another one: that of a processor with AVX2 alone, or with AVX-512 and VNNI. The
+  tests of engines, and of what the commands say of them, run so.
 - LiteRT asks the processor itself. Where qemu-user-static is installed, the numeric tests of the
   default engine run on an emulated Haswell, which has AVX2 and FMA and nothing newer.
-- TensorFlow's oneDNN takes a variable, so the numeric tests run with each of its instruction sets
-  that this processor has, and without oneDNN; not with the one of `make test`.
 """
 
 import os
@@ -22,8 +20,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from tensorflow.python.util import _pywrap_util_port  # noqa: PLC2701
 
 from bert_embed.engines import processor
 
@@ -43,7 +39,6 @@ _AVX512 = "avx512f avx512bw avx512dq avx512vl"
 _KINDS = {
     "avx2": "",
     "vnni": f"{_AVX512} avx512_vnni",
-    "bfloat16": f"{_AVX512} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16",
 }
 # What the default engine promises in numbers; none of them loads TensorFlow.
 _PROMISES = (
@@ -53,20 +48,7 @@ _PROMISES = (
     "tests/bert_embed/test_granularity.py",
 )
 _QEMU = "qemu-x86_64-static"
-# oneDNN's names, lowest first, and the flag by which Linux says that a processor has it. Those that
-# differ from the one below in whole numbers alone, which no graph here holds, are left out.
-_SETS = {
-    "SSE41": "sse4_1",
-    "AVX2": "avx2",
-    "AVX512_CORE": "avx512bw",
-    "AVX512_CORE_BF16": "avx512_bf16",
-    "AVX512_CORE_AMX": "amx_bf16",
-}
-_NUMERIC = ("tests/bert_embed", "tests/support")  # all others load Beam, and have no numeric test
 _AT_ONCE = 2  # processes, each on one core
-# TensorFlow asks the processor, not oneDNN, whether there are products in bfloat16, and aborts
-# where oneDNN is kept from them.
-_BFLOAT16 = "tests/bert_embed/engines/test_bfloat16.py"
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
@@ -117,7 +99,7 @@ def other_kinds(folder: Path) -> Iterator[Run]:
     if "avx2" in processor.flags() and shutil.which("unshare"):
         for kind in _KINDS:
             prefix, name = seen_as(kind, folder), f"/proc/cpuinfo of {kind}"
-            yield Run(name, ["-m", "not numeric", "--ignore", _BFLOAT16, *_ENGINES], prefix)
+            yield Run(name, ["-m", "not numeric", *_ENGINES], prefix)
             yield Run(name, ["-m", "not numeric and not slow", *_MESSAGES], prefix)
 
 
@@ -134,26 +116,12 @@ def haswell() -> Iterator[Run]:
     yield Run(f"{_QEMU} -cpu Haswell", words, prefix, os.path.realpath(sys.executable))
 
 
-def kernels_of_onednn() -> Iterator[Run]:
-    """Gives the runs of TensorFlow with other kernels; elsewhere than on x86 there is one set."""
-    flags = processor.flags()
-    sets = [{"ONEDNN_MAX_CPU_ISA": name} for name, flag in _SETS.items() if flag in flags]
-    on = [{"TF_ENABLE_ONEDNN_OPTS": "1", **each} for each in sets or [{}]]
-    off = {"TF_ENABLE_ONEDNN_OPTS": "0"}
-    for variables in [*on[:-1], off] if _pywrap_util_port.IsMklEnabled() else on:
-        words = ["-m", "numeric and not slow", *_NUMERIC]
-        if "ONEDNN_MAX_CPU_ISA" in variables and {"avx512_bf16", "amx_bf16"} & flags:
-            words += ["--ignore", _BFLOAT16]
-        name = " ".join(f"{key}={value}" for key, value in variables.items())
-        yield Run(name, words, variables=variables)
-
-
 def main() -> int:
     """Returns 0 if the tests pass in every run."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
         os.chmod(folder, 0o755)
-        runs = [*haswell(), *other_kinds(Path(folder)), *kernels_of_onednn()]
+        runs = [*haswell(), *other_kinds(Path(folder))]
         for run, done in zip(runs, pool.map(Run.__call__, runs), strict=True):
             # The emulator warns of each instruction set that Haswell has and it has not.
             sys.stdout.write(f"{run.name}\n{done.stdout}{done.stderr if done.returncode else ''}")

@@ -4,11 +4,11 @@ import functools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.coders import PickleCoder, TimestampCoder, VarIntCoder
+from apache_beam.coders import PickleCoder
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import (
@@ -19,16 +19,20 @@ from apache_beam.transforms.userstate import (
 )
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 
+if TYPE_CHECKING:
+    from bert_embed.encoder import Encoder
+
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.
 _BATCH_WEIGHT = 1024
 _CHARACTERS_A_WEIGHT = 1024
+_NOTHING_HELD = (0, MAX_TIMESTAMP, None)  # weight, oldest timestamp, when the first has waited
 
 
 @dataclass(frozen=True)
@@ -71,22 +75,7 @@ class Document:
     pane: Any = None
 
 
-class TextModel:
-    """A loaded model; other processes use it, too, through `embed`."""
-
-    def __init__(self, settings: TextModelSettings) -> None:
-        self._text_spec, self._batch_tokens = settings.text_spec, settings.batch_tokens
-        self._encoder = settings.load_encoder()
-        self.embed(["a"])  # the first call builds the model's graph, which takes seconds
-
-    def embed(
-        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
-        """Does what `Encoder.embed_texts` does."""
-        return self._encoder.embed_texts(self._text_spec, texts, texts_b, self._batch_tokens)
-
-
-class TextModelHandler(ModelHandler[Document, Document, TextModel]):
+class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
     """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
@@ -94,9 +83,15 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
         self._settings = settings
         self._shared = Shared()
 
-    def load_model(self) -> TextModel:
+    def load_model(self) -> "Encoder":
         """Loads the model once a process."""
-        return self._shared.acquire(lambda: TextModel(self._settings))
+        return self._shared.acquire(self._load)
+
+    def _load(self) -> "Encoder":
+        encoder = self._settings.load_encoder()
+        # The first call builds the model's graph, which takes seconds.
+        encoder.embed_texts(self._settings.text_spec, ["a"])
+        return encoder
 
     def should_skip_batching(self) -> bool:
         return self._settings.max_batch_seconds is not None  # `_Batch` forms the batches
@@ -104,7 +99,7 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
     def run_inference(
         self,
         batch: Sequence[Document],
-        model: TextModel,
+        model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[Document]:
         """Gives every document of a batch its vectors, or says why it has none."""
@@ -116,7 +111,10 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
         pairs = [batch[place].texts_b for place in todo]
         texts_b = [text for pair in pairs for text in pair or ()] if pairs[0] is not None else None
         with RedactErrors("embed"):
-            vectors, rejected = model.embed(texts, texts_b)
+            settings = self._settings
+            vectors, rejected = model.embed_texts(
+                settings.text_spec, texts, texts_b, settings.batch_tokens
+            )
         start = 0
         for place in todo:
             stop = start + len(batch[place].texts)
@@ -180,8 +178,8 @@ def _process_name() -> str:
 class _Batch(beam.DoFn):
     """Holds documents until they fill a batch, or the first of them has waited for so many seconds.
 
-    They are in the global window, so that a batch has documents of many. Beam's own batches that
-    wait count elements, not their size, and hold the watermark for the first element alone: older
+    They are in the global window, so that a batch has documents of many. Beam's GroupIntoBatches
+    counts elements, not their size, and holds the watermark for the first element alone: older
     ones behind it would come late. Here the timer, which holds the watermark at the timestamp of
     the element that set it, is set again by each element that is older than those before it.
     """
@@ -189,9 +187,8 @@ class _Batch(beam.DoFn):
     _WAITED = TimerSpec("waited", TimeDomain.REAL_TIME)
     _WINDOW_END = TimerSpec("window_end", TimeDomain.WATERMARK)
     _held = beam.DoFn.StateParam(BagStateSpec("held", PickleCoder()))
-    _weight = beam.DoFn.StateParam(ReadModifyWriteStateSpec("weight", VarIntCoder()))
-    _oldest = beam.DoFn.StateParam(ReadModifyWriteStateSpec("oldest", TimestampCoder()))
-    _due = beam.DoFn.StateParam(ReadModifyWriteStateSpec("due", TimestampCoder()))
+    # Of the held documents: their weight, the oldest timestamp, and when they have waited enough.
+    _summary = beam.DoFn.StateParam(ReadModifyWriteStateSpec("summary", PickleCoder()))
     _waited = beam.DoFn.TimerParam(_WAITED)
     _window_end = beam.DoFn.TimerParam(_WINDOW_END)
 
@@ -203,64 +200,51 @@ class _Batch(beam.DoFn):
         element: tuple[str, Document],
         window: Any = beam.DoFn.WindowParam,
         held: Any = _held,
-        weight: Any = _weight,
-        oldest: Any = _oldest,
-        due: Any = _due,
+        summary: Any = _summary,
         waited: Any = _waited,
         window_end: Any = _window_end,
     ) -> Iterator[TimestampedValue]:
         _, document = element
-        added, before = batch_weight(document), weight.read() or 0
-        if before and before + added > _BATCH_WEIGHT:
+        added = batch_weight(document)
+        weight, oldest, due = summary.read() or _NOTHING_HELD
+        if weight and weight + added > _BATCH_WEIGHT:
             waited.clear()
-            yield from _release(held, weight, oldest, due)
-            before = 0
+            yield from _release(held, summary)
+            weight, oldest, due = _NOTHING_HELD
+        is_oldest = document.timestamp < oldest
+        due = due or Timestamp.now() + self._seconds
         held.add(document)
-        weight.write(before + added)
+        summary.write((weight + added, min(oldest, document.timestamp), due))
         window_end.set(window.end)
-        first = oldest.read()
-        if first is None or document.timestamp < first:
-            oldest.write(document.timestamp)
-        if before + added >= _BATCH_WEIGHT:
+        if weight + added >= _BATCH_WEIGHT:
             waited.clear()
-            yield from _release(held, weight, oldest, due)
-        elif first is None:
-            due.write(Timestamp.now() + self._seconds)
-            waited.set(due.read())
-        elif document.timestamp < first:
-            waited.set(due.read())
+            yield from _release(held, summary)
+        elif is_oldest:
+            waited.set(due)
 
     @on_timer(_WAITED)
-    def on_waited(
-        self, held: Any = _held, weight: Any = _weight, oldest: Any = _oldest, due: Any = _due
-    ) -> Iterator[TimestampedValue]:
-        yield from _release(held, weight, oldest, due)
+    def on_waited(self, held: Any = _held, summary: Any = _summary) -> Iterator[TimestampedValue]:
+        yield from _release(held, summary)
 
     @on_timer(_WINDOW_END)
     def on_end(
-        self,
-        held: Any = _held,
-        weight: Any = _weight,
-        oldest: Any = _oldest,
-        due: Any = _due,
-        waited: Any = _waited,
+        self, held: Any = _held, summary: Any = _summary, waited: Any = _waited
     ) -> Iterator[TimestampedValue]:
-        yield from _release(held, weight, oldest, due)
+        yield from _release(held, summary)
         waited.clear()
 
 
-def _release(held: Any, weight: Any, oldest: Any, due: Any) -> Iterator[TimestampedValue]:
+def _release(held: Any, summary: Any) -> Iterator[TimestampedValue]:
     """Gives the held documents at the timestamp of the oldest, for which the watermark was held.
 
     It leaves an empty state as it is: Prism fires a timer again whose callback changed any, and
     would never end.
     """
-    documents = list(held.read())
-    if not documents:
-        return
-    yield TimestampedValue(documents, oldest.read())
-    for state in (held, weight, oldest, due):
-        state.clear()
+    if documents := list(held.read()):
+        _, oldest, _ = summary.read()
+        yield TimestampedValue(documents, oldest)
+        held.clear()
+        summary.clear()
 
 
 def run_inference(

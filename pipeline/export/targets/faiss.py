@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.clusters.kmeans import in_sample
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.encode import numbers, numbers_width, write_parquet
-from bert_embed.pipeline.export.journal import JOURNAL, write_files
+from bert_embed.pipeline.export.journal import JOURNAL, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import join, write_whole
 from bert_embed.storage.packages import requires
@@ -30,8 +29,6 @@ _SEED = 20
 
 class FaissTarget:
     """An index that is filled in one pass, after one that samples the vectors to train it on."""
-
-    others: tuple[str, ...] = ()
 
     def __init__(self, source: Source) -> None:
         with requires("--to faiss", "faiss-cpu"):
@@ -60,15 +57,12 @@ class FaissTarget:
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
 
-    def finish(self) -> None:
-        """Nothing is left to write."""
-
     def _trained(self) -> Any:
         """An empty index; its centroids are the same every time on the same kind of machine."""
         lists = _number_of_lists(self._source)
         kind = f"IVF{lists},Flat" if lists else "Flat"
         if self._binary:
-            width = 8 * numbers_width(self._source.dtype, self._source.width)
+            width = 8 * self._source.numbers_width
             index = self._faiss.index_binary_factory(width, f"B{kind}")
         else:
             metric = self._faiss.METRIC_INNER_PRODUCT
@@ -89,7 +83,7 @@ class FaissTarget:
     def _vectors(self, batch: Rows) -> np.ndarray:
         """What the index holds: float32 of unit length, or the packed bits."""
         if self._binary:
-            return numbers(batch, self._source.dtype)
+            return self._source.numbers(batch)
         vectors = np.array(batch.vectors, np.float32, order="C")
         self._faiss.normalize_L2(vectors)
         return vectors
@@ -98,7 +92,7 @@ class FaissTarget:
 def _check_memory(source: Source) -> None:
     """Refuses an index that is larger than this machine's memory."""
     number_bytes = 1 if source.dtype == "ubinary" else 4
-    size = source.rows * number_bytes * numbers_width(source.dtype, source.width)
+    size = source.rows * number_bytes * source.numbers_width
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise UsageError(

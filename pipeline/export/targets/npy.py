@@ -6,9 +6,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.result_rows import Rows
-from bert_embed.pipeline.export.encode import number_type, numbers, numbers_width, write_parquet
-from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files
+from bert_embed.formats.number_types import stored_type
+from bert_embed.formats.result_files import Rows
+from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import join, write_whole
 
@@ -17,8 +17,6 @@ _MEGABYTES = 128  # of a file of vectors
 
 class NpyTarget:
     """Files of vectors, and as many files of their columns, row by row alike."""
-
-    others: tuple[str, ...] = ()
 
     def __init__(self, source: Source) -> None:
         self.rows = rows_of_files(source.width, _MEGABYTES)
@@ -32,28 +30,24 @@ class NpyTarget:
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
         """Writes both files in one pass."""
-        dtype, width = self._source.dtype, self._source.width
+        source = self._source
         vectors, columns = (join(self._dest, name) for name in self.names(number, count))
         header = {
-            "descr": np.lib.format.dtype_to_descr(number_type(dtype)),
+            "descr": np.lib.format.dtype_to_descr(stored_type(source.dtype)),
             "fortran_order": False,
-            "shape": (rows, numbers_width(dtype, width)),
+            "shape": (rows, source.numbers_width),
         }
 
         def tables(file: BinaryIO) -> Iterator[pa.Table]:
             for batch in batches:
-                file.write(numbers(batch, dtype).tobytes())
+                file.write(source.numbers(batch).tobytes())
                 yield batch.columns
 
         def write_both(file: BinaryIO) -> None:
             np.lib.format.write_array_header_1_0(file, header)
-            schema = self._source.schema
-            write_whole(columns, lambda out: write_parquet(out, tables(file), schema))
+            write_whole(columns, lambda out: write_parquet(out, tables(file), source.schema))
 
         write_whole(vectors, write_both)
-
-    def finish(self) -> None:
-        """Nothing is left to write."""
 
 
 def export(source: Source) -> bool:

@@ -7,16 +7,15 @@ killed export continues where it stopped and no row is there twice.
 import importlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.encode import exported_dtype, numbers
 from bert_embed.pipeline.export.journal import rows_of_files
 from bert_embed.pipeline.export.source import Cutter, Position, Source
 from bert_embed.pipeline.secrets import hide_secrets
@@ -48,18 +47,18 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
-class PgvectorExport:
+class _Export:
     """Fills one table through one connection."""
 
     def __init__(self, source: Source, connection: Any) -> None:
-        options = source.options
         self._source, self._connection = source, connection
+        self._name, self._index = source.options.table, source.options.index
+        self._identity = source.identity | {"index": self._index}
         self._sql = _package("psycopg.sql")
-        self._vectors = _package("pgvector")
-        self._table = self._sql.Identifier(*options.table.split("."))
-        kind, wrapper, *_ = _KINDS[exported_dtype(source.dtype)]
+        self._table = self._sql.Identifier(*self._name.split("."))
+        kind, wrapper, *_ = _KINDS[source.dtype]
         self._kind = f"{kind}({source.width})"
-        self._wrap: Callable[[Any], Any] = getattr(self._vectors, wrapper)
+        self._wrap: Callable[[Any], Any] = getattr(_package("pgvector"), wrapper)
 
     def run(self) -> bool:
         """Copies what is missing and makes the index; False if all was there."""
@@ -77,42 +76,41 @@ class PgvectorExport:
                 self._note(rows, cutter.position)
         finish = "UPDATE {} SET done = true WHERE table_name = %s AND NOT done"
         with self._connection.transaction():  # of two commands one makes the index
-            if self._execute(finish, _PROGRESS, self._source.options.table).rowcount:
+            if self._execute(finish, self._name).rowcount:
                 self._make_index()
         return True
 
     def _claimed(self) -> tuple[int, Position, bool]:
         """How many rows are there, the place after them, and whether all is done."""
-        source = self._source
         with self._connection.transaction():
             self._execute(
                 "CREATE TABLE IF NOT EXISTS {} (table_name text PRIMARY KEY, source jsonb NOT "
                 "NULL, row_count bigint NOT NULL, file text NOT NULL, file_row bigint NOT NULL, "
-                "done boolean NOT NULL)",
-                _PROGRESS,
+                "done boolean NOT NULL)"
             )
-            columns = "SELECT source, row_count, file, file_row, done FROM {} "
-            condition = "WHERE table_name = %s"
-            found = self._execute(columns + condition, _PROGRESS, source.options.table).fetchone()
+            noted = self._execute(
+                "SELECT source, row_count, file, file_row, done FROM {} WHERE table_name = %s",
+                self._name,
+            ).fetchone()
             exists = self._connection.execute(
                 "SELECT to_regclass(%s)", [self._table.as_string(self._connection)]
             ).fetchone()[0]
-            if found is None or exists is None:
+            if noted is None or exists is None:
                 self._create(exists)
                 return 0, Position(), False
-            kept, rows, file, file_row, done = found
-            if kept != self._identity():
+            identity, rows, file, file_row, done = noted
+            if identity != self._identity:
                 raise UsageError(
-                    f"--table {source.options.table} holds another export; choose another name, "
+                    f"--table {self._name} holds another export; choose another name, "
                     f"or drop it and its row in {_PROGRESS}"
                 )
             return rows, Position(file, file_row), done
 
     def _create(self, exists: Any) -> None:
-        name = self._source.options.table
         if exists is not None:
             raise UsageError(
-                f"--table {name} exists and is not of an export; choose another name, or drop it"
+                f"--table {self._name} exists and is not of an export; choose another name, or "
+                "drop it"
             )
         columns = [
             self._sql.SQL("{} {}").format(self._sql.Identifier(column), self._sql.SQL(kind))
@@ -126,28 +124,21 @@ class PgvectorExport:
                 self._sql.SQL(", ").join(map(self._sql.Identifier, keys)),
             )
         )
-        self._execute("DELETE FROM {} WHERE table_name = %s", _PROGRESS, name)
-        values = "VALUES (%s, %s, 0, '', 0, false)"
-        self._execute("INSERT INTO {} " + values, _PROGRESS, name, json.dumps(self._identity()))
+        self._execute("DELETE FROM {} WHERE table_name = %s", self._name)
+        values = "INSERT INTO {} VALUES (%s, %s, 0, '', 0, false)"
+        self._execute(values, self._name, json.dumps(self._identity))
 
     def _columns(self) -> list[tuple[str, str]]:
         kinds = [(field.name, column_type(field.type)) for field in self._source.schema]
         return [kinds[0], ("embedding", self._kind), *kinds[1:]]
 
-    def _identity(self) -> dict[str, Any]:
-        return self._source.identity | {"index": self._source.options.index}
-
     def _lock(self, rows: int) -> None:
         """Holds the progress for a transaction, and checks that nobody else went on."""
-        found = self._execute(
-            "SELECT row_count FROM {} WHERE table_name = %s FOR UPDATE",
-            _PROGRESS,
-            self._source.options.table,
-        ).fetchone()
-        if found is None or found[0] != rows:
+        statement = "SELECT row_count FROM {} WHERE table_name = %s FOR UPDATE"
+        if self._execute(statement, self._name).fetchone() != (rows,):
             raise UsageError(
-                f"another command writes to --table {self._source.options.table} at this moment: "
-                "wait for it, or stop it"
+                f"another command writes to --table {self._name} at this moment: wait for it, or "
+                "stop it"
             )
 
     def _copy(self, cutter: Cutter, rows: int) -> None:
@@ -155,43 +146,39 @@ class PgvectorExport:
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types([kind.split("(")[0] for _, kind in self._columns()])
             for batch in cutter.take(rows):
-                for row in self._values(batch):
+                for row in self._rows(batch):
                     copy.write_row(row)
 
-    def _values(self, batch: Rows) -> Any:
+    def _rows(self, batch: Rows) -> Iterator[tuple[Any, ...]]:
         columns: list[Any] = [column.to_pylist() for column in batch.columns.columns]
-        if exported_dtype(self._source.dtype) == "ubinary":
+        if self._source.dtype == "ubinary":
             vectors: Any = batch.vectors > 0  # not the packed bits, whose last byte may be too long
         else:
-            vectors = numbers(batch, self._source.dtype)
+            vectors = self._source.numbers(batch)
         return zip(columns[0], map(self._wrap, vectors), *columns[1:], strict=True)
 
     def _note(self, rows: int, position: Position) -> None:
         self._execute(
             "UPDATE {} SET row_count = %s, file = %s, file_row = %s WHERE table_name = %s",
-            _PROGRESS,
             rows,
             *position,
-            self._source.options.table,
+            self._name,
         )
 
     def _make_index(self) -> None:
-        method = self._source.options.index
-        if method == "none":
+        if self._index == "none":
             return
-        operators = _KINDS[exported_dtype(self._source.dtype)][-1]
+        operators = _KINDS[self._source.dtype][-1]
         rows = self._source.rows  # as pgvector advises: a list for 1000 rows, later the root
         lists = max(1, rows // 1000) if rows <= 1_000_000 else math.isqrt(rows)
-        more = f" WITH (lists = {lists})" if method == "ivfflat" else ""
+        settings = f" WITH (lists = {lists})" if self._index == "ivfflat" else ""
         # The server chooses a name that no other table's index has.
-        self._connection.execute(
-            self._sql.SQL(
-                f"CREATE INDEX ON {{}} USING {method} (embedding {operators}){more}"
-            ).format(self._table)
-        )
+        statement = f"CREATE INDEX ON {{}} USING {self._index} (embedding {operators}){settings}"
+        self._connection.execute(self._sql.SQL(statement).format(self._table))
 
-    def _execute(self, statement: str, table: str, *values: Any) -> Any:
-        query = self._sql.SQL(statement).format(self._sql.Identifier(table))
+    def _execute(self, statement: str, *values: Any) -> Any:
+        """Runs a statement on the table of progress."""
+        query = self._sql.SQL(statement).format(self._sql.Identifier(_PROGRESS))
         return self._connection.execute(query, values)
 
 
@@ -216,7 +203,7 @@ def export(source: Source) -> bool:
         with connection:
             _check_extension(connection)
             _package("pgvector.psycopg").register_vector(connection)
-            return PgvectorExport(source, connection).run()
+            return _Export(source, connection).run()
 
 
 def _package(module: str) -> Any:
@@ -226,21 +213,21 @@ def _package(module: str) -> Any:
 
 def _check_address(source: Source) -> None:
     """Refuses a URL that is none, or holds a password."""
-    psycopg: Any = _package("psycopg")
+    psycopg = _package("psycopg")
     try:
-        found = psycopg.conninfo.conninfo_to_dict(source.options.dest)
+        parts = psycopg.conninfo.conninfo_to_dict(source.options.dest)
     except psycopg.ProgrammingError:  # whose message quotes parts of the URL
         raise UsageError(
             "DEST is not the URL of a PostgreSQL database: write postgresql://HOST/DATABASE"
         ) from None
-    if "password" in found:
+    if "password" in parts:
         raise UsageError(
             "DEST must not hold a password, which others can see: set PGPASSWORD, or use ~/.pgpass"
         )
 
 
 def _check_size(source: Source) -> None:
-    kind, _, most, most_indexed, _ = _KINDS[exported_dtype(source.dtype)]
+    kind, _, most, most_indexed, _ = _KINDS[source.dtype]
     if source.options.index != "none":
         most = most_indexed
     if source.width > most:
@@ -279,7 +266,7 @@ def column_type(kind: pa.DataType) -> str:
 @contextmanager
 def _server_errors(source: Source) -> Any:
     """Gives psycopg; says in one sentence what the server refuses, without the values of rows."""
-    psycopg: Any = _package("psycopg")
+    psycopg = _package("psycopg")
     errors = psycopg.errors
     try:
         yield psycopg

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
@@ -34,12 +34,10 @@ class VertexTarget:
 
     def __init__(self, source: Source) -> None:
         dest = source.options.dest
-        least = -(-source.rows // _MOST_OBJECTS)
-        self.rows = max(rows_of_files(source.width, _MEGABYTES), least)
+        self.rows = max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
         self.journal = dest + _JOURNAL
-        self._source, self._dest = source, dest
+        self._dest = dest
         self._removed = _removed_files(source)
-        self.others: tuple[str, ...] = (_DELETE,) if self._removed else ()
         options = source.options
         self._restricts = _columns(source, "restricts", options.restricts, _is_token)
         self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
@@ -47,19 +45,17 @@ class VertexTarget:
         self._part = next((name for name in _PARTS if name in source.schema.names), None)
 
     def names(self, number: int, count: int) -> tuple[str, ...]:
-        """The one file."""
-        return (f"vectors_{number:04d}.json",)
+        """The file of vectors; the last one comes with the list of removed ids, one a line."""
+        removed = (_DELETE,) if self._removed and number == count - 1 else ()
+        return (f"vectors_{number:04d}.json", *removed)
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes one file."""
-        (name,) = self.names(number, count)
+        """Writes one file, and the list with the last."""
+        vectors, *removed = self.names(number, count)
         lines = (line for batch in batches for line in self._lines(batch))
-        write_whole(join(self._dest, name), lambda file: file.writelines(lines))
-
-    def finish(self) -> None:
-        """Writes the list of removed ids, one a line."""
-        if self._removed:
-            write_whole(join(self._dest, _DELETE), self._write_removed)
+        write_whole(join(self._dest, vectors), lambda file: file.writelines(lines))
+        for name in removed:
+            write_whole(join(self._dest, name), self._write_removed)
 
     def _lines(self, batch: Rows) -> Iterator[bytes]:
         parts = () if self._part is None else (self._part,)
@@ -82,12 +78,12 @@ class VertexTarget:
             if values[name] is not None
         ]
         metadata = {name: values[name] for name in self._metadata}
-        more = {
+        optional = {
             "restricts": restricts,
             "numeric_restricts": numeric,
             "embedding_metadata": metadata,
         }
-        return point | {name: value for name, value in more.items() if value}
+        return point | {name: value for name, value in optional.items() if value}
 
     def _write_removed(self, file: BinaryIO) -> None:
         for path in self._removed:
@@ -141,7 +137,7 @@ def _removed_files(source: Source) -> list[str]:
             f"{source.schema.names[1]}s an index has is not known"
         )
         return []
-    return [each.path for each in list_files(join(source.options.source, REMOVED))]
+    return [file.path for file in list_files(join(source.options.source, REMOVED))]
 
 
 def _columns(
@@ -154,8 +150,8 @@ def _columns(
     fields = {}
     for name in names:
         if name not in source.schema.names:
-            kept = ", ".join(source.schema.names)
-            raise UsageError(f"--{flag} names {name}, but the output has {kept}")
+            columns = ", ".join(source.schema.names)
+            raise UsageError(f"--{flag} names {name}, but the output has {columns}")
         field = field_of(kind := source.schema.field(name).type)
         if field is None:
             raise UsageError(f"--{flag} cannot take {name}, which is {kind}")
@@ -184,5 +180,5 @@ def _tokens(value: Any) -> list[str]:
     >>> _tokens(["a", None]), _tokens(True), _tokens(None)
     (['a'], ['true'], [])
     """
-    found = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return [str(each).lower() if isinstance(each, bool) else str(each) for each in found]
+    values = [one for one in (value if isinstance(value, list) else [value]) if one is not None]
+    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]

@@ -1,7 +1,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.load import load_encoder
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.specs import TextSpec
 from bert_embed.transforms.infer import BertModelHandler
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -41,9 +40,9 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
     ("text", "message"),
     [
         ("{", r"bundle\.json is not JSON"),
-        ("[]", "must have format 5, has None"),
-        ('{"format": 99}', "must have format 5, has 99"),
-        ('{"format": 5}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+        ("[]", "must have format 6, has None"),
+        ('{"format": 99}', "must have format 6, has 99"),
+        ('{"format": 6}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):
@@ -64,7 +63,6 @@ def test_a_wrong_size_in_the_config_is_named(copied):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("kind", "magic", "kind must be one of bert, saved_model, got 'magic'"),
         ("default_prompt", "query", "default_prompt must be one of none, got 'query'"),
         ("dense", [{"in_features": 1}], "dense: fields missing or unknown"),
         ("prompts", 3, "is damaged"),
@@ -80,31 +78,23 @@ def test_a_wrong_field_is_named(copied, name, value, message):
 def test_a_bundle_of_the_first_format_is_to_be_imported_again(copied):
     path = copied / "bundle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(ValueError, match="must have format 5, has 1; import the model again"):
+    with pytest.raises(ValueError, match="must have format 6, has 1; import the model again"):
         read_bundle(copied)
-
-
-def test_a_saved_model_that_is_used_as_it_is_gives_no_embeddings(tiny_bundle):
-    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
-    bundle.check(VectorSpec(layers=(0, 1)))
-    for spec in (VectorSpec(layers=(0,)), VectorSpec(layers=(1, -3), layer_combine="sum")):
-        with pytest.raises(ValueError, match="layers must not name layer 0 for this model"):
-            bundle.check(spec)
 
 
 def test_a_missing_or_cut_file_is_found_at_once(copied):
     weights = copied / WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"weights\.safetensors must have \d+ bytes"):
+    with pytest.raises(ValueError, match=r"float32\.tflite must have \d+ bytes"):
         read_bundle(copied)
     weights.unlink()
-    with pytest.raises(ValueError, match=r"weights\.safetensors is missing"):
+    with pytest.raises(ValueError, match=r"float32\.tflite is missing"):
         read_bundle(copied)
 
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [(WEIGHTS, "xla_cpu"), ("float32.tflite", "cpu")],
+    [(WEIGHTS, "xla_cpu"), (WEIGHTS, "cpu")],
 )
 def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device):
     data = bytearray((copied / name).read_bytes())
@@ -124,7 +114,7 @@ def test_a_flipped_byte_is_found_before_an_engine_reads_it(copied, name, device)
 def test_weights_that_cannot_be_read_are_one_sentence(copied):
     weights = copied / WEIGHTS
     weights.write_bytes(bytes(weights.stat().st_size))
-    with pytest.raises(ValueError, match=r"weights\.safetensors: the weights cannot be read: "):
+    with pytest.raises(ValueError, match=r"float32\.tflite is damaged or was changed"):
         load_encoder(read_bundle(copied))
 
 
@@ -135,7 +125,7 @@ def test_weights_of_another_encoder_are_refused(copied, tmp_path):
     shutil.copy(Path(other.path, WEIGHTS), copied / WEIGHTS)
     (copied / "bundle.json").unlink()
     write_metadata(copied, described)
-    with pytest.raises(ValueError, match="the weights are not those of this encoder; remove"):
+    with pytest.raises(ValueError, match=r"float32\.tflite holds another encoder; remove"):
         load_encoder(read_bundle(copied))
 
 

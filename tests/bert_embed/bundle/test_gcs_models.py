@@ -11,10 +11,11 @@ import bert_embed
 from bert_embed.bundle.bundle import is_weights, read_bundle
 from bert_embed.bundle.files import LITERT
 from bert_embed.bundle.find import resolve_model
-from bert_embed.bundle.gcs_models import RemoteFile, RemoteModel, fetch, fetch_model, list_model
+from bert_embed.bundle.gcs_models import RemoteModel, fetch, list_model
 from bert_embed.importers import import_model
 from bert_embed.pipeline.cli import main
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.gcs_copies import RemoteFile
 from tests.support.models.google import write_tiny_google
 from tests.support.models.hub import write_tiny_hub
 from tests.support.models.tiny import write_tiny_huggingface
@@ -44,11 +45,11 @@ def files_below(folder):
 
 def test_a_folder_is_fetched_whole_and_once(gcs, cache, small):
     url = gcs.put_folder(small, "once", "models/mine")
-    folder = fetch_model(f"{url}/")
+    folder = fetch(list_model(f"{url}/"))
     assert folder.name == "mine"
     assert (folder / "sub" / "data").read_bytes() == (small / "sub" / "data").read_bytes()
     written = (folder / "config.json").stat().st_mtime_ns
-    assert fetch_model(url) == folder
+    assert fetch(list_model(url)) == folder
     assert (folder / "config.json").stat().st_mtime_ns == written
     assert files_below(cache / "gs") == {
         f"{folder.parent.name}/mine/{n}" for n in ("config.json", "sub/data")
@@ -57,12 +58,12 @@ def test_a_folder_is_fetched_whole_and_once(gcs, cache, small):
 
 def test_what_changed_is_fetched_anew_and_what_was_lost_again(gcs, cache, small):
     url = gcs.put_folder(small, "changes", "mine")
-    first = fetch_model(url)
+    first = fetch(list_model(url))
     (first / "sub" / "data").unlink()
-    assert fetch_model(url) == first
+    assert fetch(list_model(url)) == first
     assert files_below(first) == {"config.json", "sub/data"}
     gcs.client.bucket("changes").blob("mine/config.json").upload_from_string("[]")
-    second = fetch_model(url)
+    second = fetch(list_model(url))
     assert second != first
     assert (second / "config.json").read_text() == "[]"
 
@@ -81,9 +82,9 @@ def test_weights_for_other_programs_are_left_where_they_are(gcs, cache, small):
         (small / name).parent.mkdir(exist_ok=True)
         (small / name).write_text("weights")
     url = gcs.put_folder(small, "others", "mine")
-    assert files_below(fetch_model(url)) == {"config.json", "model.safetensors", "sub/data"}
+    assert files_below(fetch(list_model(url))) == {"config.json", "model.safetensors", "sub/data"}
     gcs.client.bucket("others").blob("mine/model.safetensors").delete()
-    assert "pytorch_model.bin" in files_below(fetch_model(url))
+    assert "pytorch_model.bin" in files_below(fetch(list_model(url)))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_server_out_of_reach_is_named(cache, monkeypatch):
     monkeypatch.setattr("bert_embed.storage.gcs.FIRST_ANSWER", 0.5)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(ValueError, match="Cloud Storage cannot be reached"):
-        fetch_model("gs://bucket/model")
+        fetch(list_model("gs://bucket/model"))
 
 
 def test_a_cache_that_cannot_be_written_is_named(gcs, tmp_path, monkeypatch, small):
@@ -124,13 +125,13 @@ def test_a_cache_that_cannot_be_written_is_named(gcs, tmp_path, monkeypatch, sma
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match="set BERT_EMBED_CACHE to a folder that can be written"):
-        fetch_model(url)
+        fetch(list_model(url))
 
 
 def test_a_bundle_is_used_as_it_lies_there(gcs, cache, tiny_bundle):
     url = gcs.put_folder(Path(tiny_bundle), "bundles", "mine")
     bundle = resolve_model(url)
-    assert bundle.path == str(fetch_model(url))
+    assert bundle.path == str(fetch(list_model(url)))
     bundle.verify_files()
 
 
@@ -184,7 +185,7 @@ def test_a_model_is_imported_from_there_on_the_way(gcs, cache, tmp_path):
 def test_two_processes_fetch_at_once_without_tensorflow(gcs, cache, small):
     url = gcs.put_folder(small, "two", "mine")
     script = (
-        "import sys, bert_embed.bundle.gcs_models as r; print(r.fetch_model(sys.argv[1]));"
+        "import sys, bert_embed.bundle.gcs_models as r; print(r.fetch(r.list_model(sys.argv[1])));"
         "assert 'tensorflow' not in sys.modules and 'apache_beam' not in sys.modules"
     )
     started = [

@@ -1,16 +1,14 @@
 """What a precision asks of the model and of the machine."""
 
-from dataclasses import replace
-
 import pytest
 
 import bert_embed
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.bundle.files import LITERT
 from bert_embed.engines import processor as processors
-from bert_embed.engines.choose import check_machine, check_model, weight_files
+from bert_embed.engines.choose import weight_files
 from bert_embed.storage.errors import SettingError
-from tests.support.command import embed, rows
+from tests.support.command import embed
 
 
 @pytest.fixture
@@ -24,40 +22,6 @@ def processor(tmp_path, monkeypatch):
     return has
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "flags\t\t: fpu avx512f avx512_bf16 fma",
-        "flags\t\t: fpu amx_tile amx_bf16",
-        "Features\t: fp asimd bf16 i8mm",
-    ],
-)
-def test_bfloat16_is_taken_where_the_processor_has_it(processor, line):
-    processor(line)
-    check_machine("bfloat16")
-
-
-@pytest.mark.parametrize("line", ["flags\t\t: fpu avx512f avx512_vnni", "flags\t\t: notbf16", "x"])
-def test_bfloat16_is_refused_where_it_would_be_slower(
-    processor, line, tmp_path, tiny_bundle, capsys
-):
-    processor(line)
-    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert (
-        "--precision bfloat16 requires a processor with one of avx512_bf16, amx_bf16, bf16" in said
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_machine_that_does_not_tell_its_processor_has_no_bfloat16(tmp_path, monkeypatch):
-    monkeypatch.setattr(processors, "CPUINFO", tmp_path / "none")
-    with pytest.raises(ValueError, match="requires a processor"):
-        check_machine("bfloat16")
-
-
 def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     assert weight_files(bundle, "float32", None) == [LITERT["float32"]]
@@ -65,24 +29,14 @@ def test_the_weights_of_a_device_that_is_not_named(tiny_bundle):
         weight_files(bundle, "float32", "gpuu")
 
 
-def test_bfloat16_runs_from_text_to_files(processor, tmp_path, tiny_bundle):
-    processor("flags\t\t: avx512_bf16")  # slow on one without, and right all the same
-    (tmp_path / "in.txt").write_text("a bank\nthe river\n", "utf-8")
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", precision="bfloat16") == 0
-    assert len(rows(tmp_path / "out")["id"]) == 2
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_a_saved_model_used_as_it_is_has_no_weights_to_store_otherwise(tiny_bundle, precision):
-    bundle = replace(read_bundle(tiny_bundle), kind="saved_model")
-    with pytest.raises(ValueError, match=f"precision {precision} requires the model's weights"):
-        check_model(precision, bundle)
-    check_model("float32", bundle)
-
-
-def test_an_unknown_precision_is_refused(tiny_bundle):
-    with pytest.raises(ValueError, match="precision must be one of float32, int8, bfloat16"):
-        check_model("int4", read_bundle(tiny_bundle))
+def test_bfloat16_on_a_processor_is_refused_before_the_run(tmp_path, tiny_bundle, capsys):
+    (tmp_path / "in.txt").write_text("a bank\n", "utf-8")
+    flags = {"precision": "bfloat16", "device": "cpu"}
+    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 2
+    said = capsys.readouterr().err
+    assert "--precision bfloat16 is for GPUs and TPUs, for --device cpu take int8" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.engines import choose as engine
-from bert_embed.engines.choose import check_machine, check_model, find_device, load_engine
+from bert_embed.engines.choose import check_machine, check_precision, find_device, load_engine
 from bert_embed.engines.runner import RowRunner
 from bert_embed.graph.load import load_encoder
 from bert_embed.specs import OutputSpec, VectorSpec
@@ -79,7 +79,8 @@ def rows_of(lengths):
 
 def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
-    runner = RowRunner(bundle.config, engine_of(bundle, "xla_cpu"), threads=2)
+    engine = engine_of(bundle, "xla_cpu")
+    runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
 
     def run(lengths):
         return runner.run(
@@ -100,7 +101,8 @@ def test_every_shape_is_compiled_before_the_first_batch_and_none_after(tiny_bund
 def test_a_row_longer_than_usual_runs_all_the_same(tiny_bundle):
     bundle = read_bundle(tiny_bundle)
     runners = [
-        RowRunner(bundle.config, engine_of(bundle, each), threads=2) for each in ("cpu", "xla_cpu")
+        RowRunner(bundle.config, engine_of(bundle, device), threads=2, compile_ahead=True)
+        for device in ("cpu", "xla_cpu")
     ]
     rows = rows_of([3, 20])
     one, other = (
@@ -112,8 +114,26 @@ def test_a_row_longer_than_usual_runs_all_the_same(tiny_bundle):
     assert_near(other.vectors, one.vectors)
 
 
+def compiled_by(code, folder):
+    """What a process of its own prints, and the programs that XLA writes down for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={
+            "PATH": "",
+            "HOME": str(folder),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "XLA_FLAGS": f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    programs = (folder / "programs").glob("*.before_optimizations.txt")
+    return json.loads(done.stdout.splitlines()[-1]), [file.read_text() for file in programs]
+
+
 def test_xla_itself_compiles_no_more_programs_than_are_counted(tiny_bundle, tmp_path):
-    """XLA writes down every program that it compiles, from a process of its own."""
     code = f"""
 import json, numpy as np
 from bert_embed.bundle.bundle import read_bundle
@@ -122,29 +142,47 @@ from bert_embed.engines.runner import RowRunner
 from bert_embed.specs import OutputSpec, VectorSpec
 bundle = read_bundle({tiny_bundle!r})
 engine = load_engine(bundle, (2, 3), "float32", "xla_cpu")
-runner = RowRunner(bundle.config, engine, threads=2)
+runner = RowRunner(bundle.config, engine, threads=2, compile_ahead=True)
 run = lambda lengths: runner.run(
     VectorSpec(layers=(1,)), OutputSpec(), np.full(sum(lengths), 7, np.int32),
     np.cumsum([0, *lengths]), None, batch_tokens={BATCH}, longest=16)
 counts = [run(lengths).compiled for lengths in ([3], [16] * 9, [1, 5, 9, 13], [12] * 7)]
 print(json.dumps(counts))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={
-            "PATH": "",
-            "HOME": str(tmp_path),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            "XLA_FLAGS": f"--xla_dump_to={tmp_path}/programs --xla_dump_hlo_as_text",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == [6, 0, 0, 0]
-    programs = list((tmp_path / "programs").glob("*.before_optimizations.txt"))
+    counts, programs = compiled_by(code, tmp_path)
+    assert counts == [6, 0, 0, 0]
     assert len(programs) == 6
+
+
+def test_calls_of_other_dim_and_length_share_the_one_program_of_their_shape(tiny_bundle, tmp_path):
+    code = f"""
+import json, bert_embed
+encoder = bert_embed.load({tiny_bundle!r}, device="xla_cpu", layers=[1])
+for settings in ({{}}, {{"dim": 5}}, {{"normalize": True}}, {{"dim": 7, "normalize": True}}):
+    found = encoder.encode(["the river"], **settings)
+print(json.dumps(found.shape))
+"""
+    shape, programs = compiled_by(code, tmp_path)
+    assert shape == [1, 7]
+    assert len(programs) == 1
+
+
+def test_the_process_of_a_caller_keeps_its_settings_and_programs_are_exact(tiny_bundle, tmp_path):
+    code = f"""
+import json, os, bert_embed, tensorflow as tf
+def settings():
+    precise = not tf.config.experimental.tensor_float_32_execution_enabled()
+    return [precise, tf.config.threading.get_intra_op_parallelism_threads(), dict(os.environ)]
+before = settings()
+bert_embed.load({tiny_bundle!r}, device="xla_cpu", layers=[1]).encode(["the river"])
+bert_embed.load({tiny_bundle!r}).encode(["the river"])
+print(json.dumps([before == settings(), before[0]]))
+"""
+    found, [program] = compiled_by(code, tmp_path)
+    assert found == [True, False]
+    products = [line for line in program.splitlines() if " dot(" in line]
+    assert products
+    assert all("operand_precision={highest,highest}" in line for line in products)
 
 
 def test_batches_of_two_models_do_not_run_at_once(tiny_bundle):
@@ -195,14 +233,18 @@ def test_short_numbers_point_where_float32_does(minilm, precision):
     ("precision", "device", "message"),
     [
         ("int8", "gpu", "precision int8 is for processors, for device gpu take bfloat16"),
-        ("float16", "cpu", "precision float16 is for GPUs, for device cpu take bfloat16"),
+        ("float16", "cpu", "precision float16 is for GPUs and TPUs, for device cpu take int8"),
+        ("bfloat16", "cpu", "precision bfloat16 is for GPUs and TPUs, for device cpu take int8"),
         ("float16", "tpu", "precision float16 is for GPUs, for device tpu take bfloat16"),
-        ("float32", "cuda", "device must be one of auto, cpu, gpu, tpu, xla_cpu, got 'cuda'"),
+        ("float32", "gpuu", "device must be one of auto, cpu, gpu, tpu, xla_cpu, got 'gpuu'"),
+        ("int4", "auto", "precision must be one of float32, int8, bfloat16"),
     ],
 )
 def test_what_no_machine_computes_is_refused(tiny_bundle, precision, device, message):
     with pytest.raises(ValueError, match=message):
-        check_model(precision, read_bundle(tiny_bundle), device)
+        check_precision(precision, device)
+    with pytest.raises(ValueError, match=message):
+        Encoder(read_bundle(tiny_bundle), precision=precision, device=device)
 
 
 def without_gpu():
@@ -217,8 +259,9 @@ def test_a_machine_without_a_gpu_says_so(tiny_bundle):
     assert find_device("float32", "auto") == "cpu"
     with pytest.raises(ValueError, match="device gpu: TensorFlow sees no GPU"):
         check_machine("float32", "gpu")
-    with pytest.raises(ValueError, match="precision float16 requires a GPU"):
-        check_machine("float16", "auto")
+    for precision in ("bfloat16", "float16"):
+        with pytest.raises(ValueError, match=f"precision {precision} requires a GPU"):
+            check_machine(precision, "auto")
     with pytest.raises(ValueError, match="device tpu: TensorFlow finds no TPU"):
         Encoder(read_bundle(tiny_bundle), device="tpu")
 

@@ -19,14 +19,12 @@ GOLDEN = json.loads((DATA / "minilm_hidden_states.json").read_text())["examples"
 STATES = np.load(DATA / "minilm_hidden_states.npz")
 
 
-@pytest.fixture(scope="module", params=["plain", "for oneDNN"])
-def compiled(minilm, request):
+@pytest.fixture(scope="module")
+def compiled(minilm):
     """The packaged model as a graph: int32 arrays in, states and pooler's output out."""
     import tensorflow as tf
 
     encoder = load_encoder(minilm)
-    if request.param == "for oneDNN":
-        encoder.suit_onednn()
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
     def run(ids, mask, types):

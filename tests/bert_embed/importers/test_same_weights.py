@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 TEXTS = ["The bank of the river", "money, in the vault!", "a", "robber " * 80]
 SECOND = ["and the other text", "", "b", "more water"]
 GOOGLE = "uncased_L-3_H-32_A-4"
-FORMATS = ("google", "huggingface", "hub", "other hub")
+FORMATS = ("google", "huggingface", "hub")
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,10 @@ def sources(tmp_path_factory):
     root = tmp_path_factory.mktemp("formats")
     write_tiny_google(root / "1" / GOOGLE, layers=3)
     write_tiny_hub(root / "2" / "hub", layers=3)
-    write_tiny_hub(root / "3" / "hub", layers=3, official=False)
     # google-research and TF Hub take words of 200 characters, Hugging Face unless told of 100.
     fast = {"model": {"max_input_chars_per_word": 200}}
     (root / "1" / "huggingface" / "tokenizer.json").write_text(json.dumps(fast))
-    places = (
-        root / "1" / GOOGLE,
-        root / "1" / "huggingface",
-        root / "2" / "hub",
-        root / "3" / "hub",
-    )
+    places = (root / "1" / GOOGLE, root / "1" / "huggingface", root / "2" / "hub")
     return dict(zip(FORMATS, places, strict=True))
 
 
@@ -51,16 +45,15 @@ def hidden_states(bundle):
     ids = random.integers(0, bundle.config.vocab_size, mask.shape).astype(np.int32) * mask
     types = (np.arange(24) >= 9).astype(np.int32) * mask
     states = load_encoder(bundle).hidden_states(ids, mask, types)
-    return [None if state is None else np.asarray(state)[mask > 0] for state in states]
+    return [np.asarray(state)[mask > 0] for state in states]
 
 
 def test_hidden_states_are_the_same_in_every_format(bundles):
     wanted, *others = (hidden_states(bundles[name]) for name in FORMATS)
-    assert [len(states) for states in others] == [4, 4, 4]
+    assert [len(states) for states in others] == [4, 4]
     for states in others:
-        for one, other in zip(wanted[1:], states[1:], strict=True):
+        for one, other in zip(wanted, states, strict=True):
             assert_near(one, other, bundles["hub"].config)
-    assert [states[0] is None for states in others] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -81,11 +74,9 @@ def test_vectors_are_the_same_in_every_format(bundles, settings):
         assert_near(vectors, wanted, bundles["hub"].config)
 
 
-def test_what_was_taken_over_has_the_same_fingerprint(bundles):
-    assert {bundles[name].config.hidden_act for name in FORMATS[:3]} == {"gelu_new"}
-    assert len({bundles[name].fingerprint for name in FORMATS[:3]}) == 1
-    assert bundles["other hub"].kind == "saved_model"
-    assert bundles["other hub"].fingerprint != bundles["hub"].fingerprint
+def test_the_fingerprint_is_the_same_in_every_format(bundles):
+    assert {bundles[name].config.hidden_act for name in FORMATS} == {"gelu_new"}
+    assert len({bundles[name].fingerprint for name in FORMATS}) == 1
 
 
 @pytest.mark.parametrize("name", FORMATS)

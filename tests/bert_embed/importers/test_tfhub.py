@@ -1,4 +1,4 @@
-"""TF Hub encoders: taken over or used as they are, with the SavedModel's own numbers."""
+"""TF Hub encoders: imported by their variables, or refused."""
 
 import hashlib
 import io
@@ -12,11 +12,10 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 from bert_embed.graph.load import load_encoder
 from bert_embed.importers import import_model
-from bert_embed.importers.sources import unpack
+from bert_embed.importers.archives import unpack
 from bert_embed.importers.tfhub import import_tfhub
 from bert_embed.pipeline.cli import main
 from tests.support.models.hub import write_tiny_hub
-from tests.support.rounding import assert_near
 
 pytestmark = pytest.mark.slow
 
@@ -32,69 +31,63 @@ def imported(folder, **settings):
 
 
 def states_of(bundle):
-    encoder = load_encoder(bundle)
-    states = encoder.hidden_states(IDS, MASK, TYPES)
-    return [None if each is None else each.numpy()[MASK > 0] for each in states], encoder, states
+    states = load_encoder(bundle).hidden_states(IDS, MASK, TYPES)
+    return [state.numpy()[MASK > 0] for state in states]
 
 
 @pytest.mark.parametrize(
     ("scope", "hidden_act"), [("", "gelu_new"), ("bert_encoder_v2_1/", "gelu"), ("", "relu")]
 )
-def test_official_names_are_taken_over_with_the_activation_that_fits(tmp_path, scope, hidden_act):
+def test_official_names_are_imported_with_the_activation_of_the_graph(tmp_path, scope, hidden_act):
     write_tiny_hub(tmp_path / "hub", scope=scope, hidden_act=hidden_act)
     bundle = imported(tmp_path / "hub")
-    assert (bundle.kind, bundle.config.hidden_act) == ("bert", hidden_act)
+    assert bundle.config.hidden_act == hidden_act
     assert (bundle.lower_case, bundle.max_word_chars, bundle.max_seq_length) == (True, 200, 64)
     twin = import_model(str(tmp_path / "huggingface"), str(tmp_path / "twin"))
     assert bundle.config == twin.config
-    for one, other in zip(states_of(bundle)[0], states_of(twin)[0], strict=True):
+    for one, other in zip(states_of(bundle), states_of(twin), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("how", [{"official": False}, {"twist": 0.5}], ids=["names", "computation"])
-def test_any_other_encoder_is_used_as_it_is(tmp_path, how):
+def test_any_other_saved_model_is_refused_with_what_it_holds(tmp_path):
+    write_tiny_hub(tmp_path / "hub", official=False)
+    with pytest.raises(ValueError, match="is not a BERT encoder") as raised:
+        imported(tmp_path / "hub")
+    assert str(raised.value) == (
+        f"{tmp_path}/hub: is not a BERT encoder of TF Hub or tf-models (it has no variable "
+        "word_embeddings/embeddings); it holds the variables v0, v1, v10 and 36 more, and returns "
+        "default, encoder_outputs, pooled_output, sequence_output"
+    )
+
+
+def test_a_graph_of_another_activation_is_refused(tmp_path):
+    write_tiny_hub(tmp_path / "hub", hidden_act="tanh")
+    with pytest.raises(ValueError, match="its graph computes none of gelu, gelu_new and relu"):
+        imported(tmp_path / "hub")
+
+
+def test_what_beside_the_call_computes_says_nothing_of_the_activation(tmp_path):
     import tensorflow as tf
 
-    write_tiny_hub(tmp_path / "hub", layers=3, **how)
-    bundle = imported(tmp_path / "hub")
-    assert (bundle.kind, bundle.has_pooler) == ("saved_model", True)
-    assert (bundle.config.num_hidden_layers, bundle.config.hidden_size) == (3, 32)
-    assert bundle.max_seq_length == 64  # found by asking
-    inputs = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": TYPES}
-    outputs = tf.saved_model.load(str(tmp_path / "hub"))(inputs)
-    found, encoder, states = states_of(bundle)
-    assert found[0] is None
-    for one, other in zip(found[1:], outputs["encoder_outputs"], strict=True):
-        assert_near(one, other.numpy()[MASK > 0])
-    assert_near(encoder.pooled(states[-1]), outputs["pooled_output"])
-    assert len(encoder.hidden_states(IDS, MASK, TYPES, highest=2)) == 3
+    write_tiny_hub(tmp_path / "hub", hidden_act="gelu", beside=tf.nn.relu)
+    assert imported(tmp_path / "hub").config.hidden_act == "gelu"
 
 
-def test_layers_of_a_model_used_as_it_is_can_be_chosen_but_not_the_embeddings(tmp_path):
-    write_tiny_hub(tmp_path / "hub", official=False)
-    encoder = Encoder(imported(tmp_path / "hub"))
-    assert encoder.encode(TEXTS, layers=[1, 2], layer_combine="concat").shape == (2, 64)
-    assert encoder.encode(TEXTS, pooling="pooler").shape == (2, 32)
-    for layer in (0, -3):
-        with pytest.raises(ValueError, match="layers must not name layer 0"):
-            encoder.encode(TEXTS, layers=[layer])
-    with pytest.raises(ValueError, match="layers must be between -3 and 2"):
-        encoder.encode(TEXTS, layers=[3])
+def test_a_saved_model_is_read_and_never_runs(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    write_tiny_hub(tmp_path / "hub")
+    monkeypatch.setattr(tf.saved_model, "load", None)
+    assert imported(tmp_path / "hub").has_pooler
 
 
-def test_a_model_that_gives_its_last_layer_alone_is_taken_over_or_has_one_layer(tmp_path):
-    write_tiny_hub(tmp_path / "a" / "hub", layers_given=False)
-    write_tiny_hub(tmp_path / "b" / "hub", layers_given=False, official=False)
-    taken, kept = (imported(tmp_path / name / "hub") for name in "ab")
-    assert (taken.kind, taken.config.num_hidden_layers) == ("bert", 2)
-    assert (kept.kind, kept.config.num_hidden_layers) == ("saved_model", 1)
-    one, other = (Encoder(bundle).encode(TEXTS) for bundle in (taken, kept))
-    assert_near(one, other)
+def test_a_model_that_returns_its_last_layer_alone_is_imported(tmp_path):
+    write_tiny_hub(tmp_path / "hub", layers_given=False)
+    assert imported(tmp_path / "hub").config.num_hidden_layers == 2
 
 
-@pytest.mark.parametrize("official", [True, False])
-def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path, official):
-    write_tiny_hub(tmp_path / "hub", official=official, pooler=False)
+def test_a_model_without_a_pooler_is_fine_until_it_is_asked_for(tmp_path):
+    write_tiny_hub(tmp_path / "hub", pooler=False)
     encoder = Encoder(imported(tmp_path / "hub"))
     assert encoder.encode(TEXTS).shape == (2, 32)
     with pytest.raises(ValueError, match="pooling must not be pooler"):
@@ -155,42 +148,28 @@ def test_a_tensorflow_1_module_is_refused_with_the_way_out(tmp_path):
         import_model(str(tmp_path / "one"), str(tmp_path / "bundle"))
 
 
-@pytest.mark.parametrize("case", ["text", "no call", "no layers", "list", "dropout", "filling"])
+@pytest.mark.parametrize("case", ["text", "no call", "no layers"])
 def test_what_is_no_bert_encoder_is_refused_by_name(tmp_path, case):
     import tensorflow as tf
 
     sizes = tf.TensorSpec([None, None], tf.int32)
     named = [dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), sizes)]
-    states = tf.Variable(tf.zeros([1, 1, 8]))
+    words = tf.Variable(tf.zeros([4, 8]), name="word_embeddings/embeddings")
 
-    def noisy(inputs):
-        shape = [*tf.unstack(tf.shape(inputs["input_mask"])), 8]
-        return {"sequence_output": tf.random.normal(shape) + states}
-
-    def length_of(inputs):
-        shape = tf.shape(inputs["input_mask"])
-        return tf.fill([*tf.unstack(shape), 8], tf.cast(shape[1], tf.float32))
+    def gathered(inputs):
+        return {"default": tf.gather(words, inputs["input_word_ids"])}
 
     functions = {
         "text": (tf.strings.length, [tf.TensorSpec([None], tf.string)]),
-        "no layers": (lambda inputs: {"default": tf.cast(inputs["input_mask"], tf.float32)}, named),
-        "list": (
-            lambda inputs: [states + 1.0, states + tf.cast(inputs[0][0, 0], tf.float32)],
-            [[sizes] * 3],
-        ),
-        "dropout": (noisy, named),
-        "filling": (lambda inputs: {"sequence_output": length_of(inputs) + states}, named),
+        "no layers": (gathered, named),
     }
     message = {
-        "text": r"operations that no BERT encoder has \(StringLength\)",
-        "no call": "is not a BERT encoder of TF Hub: .* cannot be called$",
-        "no layers": r"it must give sequence_output, \[batch, length, hidden",
-        "list": "takes a list, as the first encoders of TF Hub did, take version 3 or later",
-        "dropout": "answers differently at every call, export it without dropout",
-        "filling": "a row's answer depends on padding or other rows",
+        "text": "it returns no sequence_output.*; it holds the variables none, and returns one$",
+        "no call": "is not a BERT encoder of TF Hub, it cannot be called$",
+        "no layers": "it holds the variables word_embeddings/embeddings, and returns default$",
     }[case]
     call = tf.function(*functions[case]) if case in functions else None
-    write_module(tmp_path / "hub", call, states=states)
+    write_module(tmp_path / "hub", call, words=words)
     with pytest.raises(ValueError, match=message):
         imported(tmp_path / "hub")
 
@@ -213,7 +192,7 @@ def test_damaged_files_are_named(tmp_path):
     write_tiny_hub(tmp_path / "hub")
     data = next((tmp_path / "hub" / "variables").glob("*.data-*"))
     data.write_bytes(data.read_bytes()[:100])
-    with pytest.raises(ValueError, match="the SavedModel cannot be loaded, perhaps cut"):
+    with pytest.raises(ValueError, match="the variables cannot be read, perhaps cut"):
         imported(tmp_path / "hub")
     graph = tmp_path / "hub" / "saved_model.pb"
     graph.write_bytes(graph.read_bytes()[:1000])
@@ -244,7 +223,7 @@ def test_an_archive_is_imported_on_the_way_and_again_when_it_changed(tmp_path, m
     write_tiny_hub(tmp_path / "a" / "hub")
     archive = pack(tmp_path / "a" / "hub", tmp_path / "tiny.tar.gz")
     bundle = resolve_model(str(archive))
-    assert (bundle.source, bundle.kind) == (str(archive), "bert")
+    assert bundle.source == str(archive)
     assert resolve_model(str(archive)) == bundle
     assert bundle.fingerprint == imported(tmp_path / "a" / "hub").fingerprint
     write_tiny_hub(tmp_path / "b" / "hub", seed=7)

@@ -143,12 +143,12 @@ def test_a_job_is_described_whole(on_processors, dataflow):
 def test_the_model_is_no_part_of_the_graph(on_processors, dataflow, tiny_bundle):
     graph = dataflow.staged_graph(on_processors[0])
     assert len(graph) < 100_000
-    data = Path(tiny_bundle, "weights.safetensors").read_bytes()
+    data = Path(tiny_bundle, "float32.tflite").read_bytes()
     pieces = {data[at : at + 16] for at in range(0, len(data) - 16, 1024)}
     pieces = {piece for piece in pieces if len(set(piece)) > 8}
     assert len(pieces) > 10
     assert not [piece for piece in pieces if piece in graph]
-    [there] = dataflow.gcs.root.glob("dataflow/tmp/bundles/*/weights.safetensors")
+    [there] = dataflow.gcs.root.glob("dataflow/tmp/bundles/*/float32.tflite")
     assert there.read_bytes() == data
 
 

@@ -1,7 +1,7 @@
 """Small TF Hub encoders: a SavedModel written by a forward pass of its own, from known tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ _ACTIVATIONS = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=False),
     "gelu_new": lambda x: tf.nn.gelu(x, approximate=True),
     "relu": tf.nn.relu,
+    "tanh": tf.tanh,
 }
 
 
@@ -26,7 +27,7 @@ def write_tiny_hub(
     lower_case: bool | None = True,
     vocabulary: bool = True,
     layers_given: bool = True,
-    twist: float = 0.0,
+    beside: Callable[[tf.Tensor], tf.Tensor] | None = None,
     heads: int = 4,
     hidden_act: str = "gelu_new",
     **model: Any,
@@ -40,17 +41,19 @@ def write_tiny_hub(
         lower_case: The attribute `do_lower_case`; None writes none.
         vocabulary: Whether vocab.txt is among the assets, by the attribute `vocab_file`.
         layers_given: Whether the call gives `encoder_outputs`.
-        twist: Added to the embeddings: another computation under the same names.
+        beside: What another function of the SavedModel computes; None adds no function.
         heads: Attention heads.
         hidden_act: What the feed-forward layers compute.
         **model: For `write_tiny_huggingface`.
     """
     twin = folder.parent / "huggingface"
     tensors = write_tiny_huggingface(twin, heads=heads, hidden_act=hidden_act, **model)
-    encoder = TinyHub(tensors, heads, hidden_act, twist, layers_given)
+    encoder = TinyHub(tensors, heads, hidden_act, layers_given)
     encoder.name_variables(scope, official)
     if vocabulary:
         encoder.vocab_file = tf.saved_model.Asset(str(twin / "vocab.txt"))
+    if beside is not None:
+        encoder.beside = tf.function(beside, [tf.TensorSpec([None], tf.float32)])
     if lower_case is not None:
         encoder.do_lower_case = tf.Variable(lower_case, trainable=False)
     tf.saved_model.save(encoder, str(folder))
@@ -64,12 +67,11 @@ class TinyHub(tf.Module):
         tensors: Mapping[str, np.ndarray],
         heads: int,
         hidden_act: str,
-        twist: float,
         layers_given: bool,
     ) -> None:
         super().__init__()
         self._arrays = dict(_official(name, array, heads) for name, array in tensors.items())
-        self._act, self._twist, self._given = _ACTIVATIONS[hidden_act], twist, layers_given
+        self._act, self._given = _ACTIVATIONS[hidden_act], layers_given
         self._count = sum(name.endswith("intermediate/bias") for name in self._arrays)
         self.w: list[tf.Variable] = []
 
@@ -119,7 +121,7 @@ class TinyHub(tf.Module):
         places = tf.range(tf.shape(ids)[1])
         x += tf.gather(self.of("position_embedding/embeddings"), places)
         x += tf.gather(self.of("type_embeddings/embeddings"), inputs["input_type_ids"])
-        x = self.norm("embeddings/layer_norm", x) + self._twist
+        x = self.norm("embeddings/layer_norm", x)
         layers = []
         for number in range(self._count):
             x = self.block(f"transformer/layer_{number}", x, inputs["input_mask"])

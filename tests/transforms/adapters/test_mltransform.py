@@ -5,7 +5,7 @@ from dataclasses import replace
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.ml.rag.types import Content, EmbeddableItem
+from apache_beam.ml.rag.types import Content, EmbeddableItem, Embedding
 from apache_beam.ml.transforms.base import MLTransform
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
@@ -61,6 +61,14 @@ def test_rows_and_items_of_rag_pipelines_keep_their_kind(tiny_bundle, tmp_path):
     assert (found[0].id, found[0].index, found[0].metadata) == ("7", 3, {"from": "here"})
     assert found[0].content == Content(text="one")
     close([found[0].dense_embedding], wanted)
+
+
+def test_an_item_keeps_its_sparse_embedding(tiny_bundle, tmp_path):
+    sparse = ([3, 7], [0.5, 1.0])
+    item = EmbeddableItem(Content(text="one"), embedding=Embedding(sparse_embedding=sparse))
+    [found] = collect(tmp_path, [item], written(tmp_path, BertEmbeddings(tiny_bundle)))
+    assert found[0].sparse_embedding == sparse
+    close([found[0].dense_embedding], bert_embed.load(tiny_bundle).encode(["one"]))
 
 
 def test_what_came_in_is_not_changed():

@@ -111,6 +111,8 @@ def run(steps, tmp_path, before):
 @pytest.mark.parametrize("before", [False, True], ids=["windows behind", "windows before"])
 @pytest.mark.parametrize("texts", [TEXTS, TEXTS[::-1]], ids=["in order", "newest first"])
 def test_every_element_reaches_its_windows(tmp_path, minilm, texts, before):
-    # The source lets the watermark pass the older elements while they wait for their batch.
-    steps = [*(("text", second) for second in texts), ("watermark", 92), ("wait", 4)]
+    # The source lets the watermark pass the older elements while they wait for their batch, which
+    # began with the first one, in a bundle of its own.
+    first, *others = [("text", second) for second in texts]
+    steps = [first, ("wait", 0.3), *others, ("wait", 0.3), ("watermark", 92), ("wait", 4)]
     assert run([*steps, ("watermark", 400), ("wait", 1)], tmp_path, before) == EXPECTED

@@ -36,8 +36,7 @@ def extract_features_lines(vectors_by_layer):
                 layers.append(OrderedDict([("index", index), ("values", values)]))
             features.append(OrderedDict([("token", token), ("layers", layers)]))
             at += 1
-        line = OrderedDict([("features", features)])
-        lines.append(json.dumps(line))
+        lines.append(json.dumps(OrderedDict([("features", features)])))
     return lines
 
 

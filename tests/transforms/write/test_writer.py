@@ -15,7 +15,7 @@ from bert_embed.formats.number_types import OUTPUT_DTYPES, stored, stored_type, 
 from bert_embed.storage.checksums import crc32c_of as checksum
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.report import read_report
-from bert_embed.transforms.write.writer import vector_files, write_part
+from bert_embed.transforms.write.writer import Counting, WriteParts, vector_files, write_vectors
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,
@@ -276,15 +276,14 @@ def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(tmp_path,
     slow, fast = embedding_block(vectors=numbers(3)), embedding_block(vectors=numbers(3) + 0.25)
     folder, metadata = OutputFolder(str(tmp_path)), described(slow, "float32")
 
-    def files_of(block):
-        return vector_files(block, folder, output_format, metadata)
+    fast_writer = write_vectors(str(tmp_path), "run", output_format, metadata)
 
     def overtaken(block):
-        files = files_of(block)
-        write_part(fast, folder, "run", files_of)
+        files = vector_files(block, folder, output_format, metadata)
+        fast_writer.write(fast)
         return files
 
-    write_part(slow, folder, "run", overtaken)
+    WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
     report = read_report(folder, slow.part.block, slow.part.number, "run")
     ((name, file),) = report.files.items()
     assert (file.crc32c, file.bytes) == (

@@ -1,4 +1,4 @@
-"""Keeps the memory of this process small where glibc allocates it."""
+"""Settings of processes that are ours, the command line's and workers': never of a host's."""
 
 import ctypes
 import os
@@ -10,13 +10,21 @@ _LARGE = 1 << 20
 _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
-def return_large_blocks() -> None:
+def set_up_process() -> None:
+    """Lets TensorFlow print errors alone, and glibc return large blocks of memory at once.
+
+    Settings in the process' environment come first.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    _return_large_blocks()
+
+
+def _return_large_blocks() -> None:
     """Has glibc return each block of 1 MiB or more to the system as soon as it is freed.
 
     glibc raises this limit up to 32 MiB while a program runs. The values between a model's
     operations, whose sizes differ from batch to batch, then leave gaps that nothing fits into: 40
-    MiB a thread after some thousand sentences. Does nothing with another C library, or if the
-    environment of the process has settings for the allocator.
+    MiB a thread after some thousand sentences.
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _SETTINGS):
         return

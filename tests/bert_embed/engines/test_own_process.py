@@ -13,8 +13,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gl
 # glibc takes a freed block's size as the new limit: without the setting, 20 MiB come from the heap.
 _CODE = """
 import numpy as np
-from bert_embed.engines.allocator import return_large_blocks
-return_large_blocks()
+from bert_embed.engines.own_process import set_up_process
+set_up_process()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) >> 8
 np.ones(30 << 20, np.uint8)

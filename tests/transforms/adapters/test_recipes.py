@@ -1,0 +1,92 @@
+"""The recipes of docs/beam.md for Pub/Sub and BigQuery's Storage Write API run as they stand."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from google.cloud import bigquery_storage_v1 as storage
+from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
+    BigQueryWriteGrpcTransport,
+)
+from google.pubsub_v1 import types
+
+import bert_embed
+from tests.support.rounding import MINILM, assert_near
+from tests.support.servers.pubsub import pubsub_server
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 150  # seconds; a busy machine takes a minute to begin
+TOPICS = "projects/my-project/topics"
+
+
+def recipe(words):
+    """The one block of docs/beam.md with some words."""
+    page = (ROOT / "docs" / "beam.md").read_text("utf-8")
+    [block] = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if words in block
+    ]
+    return block
+
+
+def test_texts_of_pubsub_become_vectors_there(minilm, tmp_path):
+    program = tmp_path / "stream.py"
+    program.write_text(
+        recipe("ReadFromPubSub").replace("DataflowRunner", "BundleBasedDirectRunner")
+    )
+    sent = {"a": b"one text", "b": b" ", "c": b"\xff", "d": "ein Wörtchen".encode()}
+    messages = [{"data": data, "attributes": {"id": name}} for name, data in sent.items()]
+    with pubsub_server() as server:
+        server.subscriptions["projects/my-project/subscriptions/texts"] = f"{TOPICS}/texts"
+        server.publish(types.PublishRequest(topic=f"{TOPICS}/texts", messages=messages))
+        log = (tmp_path / "log").open("w")
+        environment = {**os.environ, "PUBSUB_EMULATOR_HOST": server.address}
+        stream = subprocess.Popen(
+            [sys.executable, program], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+        try:
+            until = time.monotonic() + PATIENCE
+            while sum(map(len, server.topics.values())) < 2 * len(sent):
+                assert stream.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < until, (tmp_path / "log").read_text()
+                time.sleep(0.2)
+        finally:
+            stream.kill()
+            stream.wait()
+    found = {
+        topic: [json.loads(message.data) for message in server.topics[f"{TOPICS}/{topic}"]]
+        for topic in ("vectors", "rejected")
+    }
+    vectors = {record["id"]: record["embedding"] for record in found["vectors"]}
+    assert vectors.keys() == {"a", "d"}
+    wanted = bert_embed.load("minilm").encode(["one text", "ein Wörtchen"])
+    assert_near([vectors["a"], vectors["d"]], wanted, MINILM)
+    reasons = {record["record"]["id"]: record["reason"] for record in found["rejected"]}
+    assert reasons == {"b": "empty text", "c": "missing text"}
+
+
+def test_vectors_are_appended_to_a_table(minilm, bigquery, monkeypatch):
+    fields = [("id", "STRING", "NULLABLE"), ("embedding", "FLOAT64", "REPEATED")]
+    bigquery.fill("test-project.recipes.vectors", fields, [])
+    address = bigquery.environment["BIGQUERY_STORAGE_EMULATOR_HOST"]
+    client = storage.BigQueryWriteClient
+
+    def of_emulator():
+        channel = grpc.insecure_channel(address)
+        return client(transport=BigQueryWriteGrpcTransport(channel=channel))
+
+    monkeypatch.setattr(storage, "BigQueryWriteClient", of_emulator)
+    block = recipe("AppendRowsStream").replace("my-project", "test-project")
+    block = block.replace("my_dataset", "recipes")
+    exec(compile(block, "recipe", "exec"), {"__name__": "recipe"})
+    rows = bigquery.rows("SELECT id, embedding FROM `test-project.recipes.vectors` ORDER BY id")
+    assert [name for name, _ in rows] == ["a", "b"]
+    wanted = bert_embed.load("minilm").encode(["one text", "two"])
+    assert_near([vector for _, vector in rows], wanted, MINILM)
