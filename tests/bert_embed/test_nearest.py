@@ -64,7 +64,7 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
     for query, hits in zip(queries, found, strict=True):
         scores = (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
         best = np.argsort(-scores, kind="stable")[:k]
-        assert [hit.at.id for hit in hits] == [ids[row] for row in best]
+        assert [hit.id for hit in hits] == [ids[row] for row in best]
         assert [hit.score for hit in hits] == scores[best].tolist()
         files = [f"embeddings/part-{row // ROWS:07d}-00000" for row in best.tolist()]
         assert [hit.file.split(".")[0] for hit in hits] == files
@@ -87,5 +87,5 @@ def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, cap
     [hits] = nearest(str(tmp_path), settings, query[None], k)
     assert len(hits) == k
     assert hits[0].score == pytest.approx(1, abs=1e-3)
-    assert {hit.at.id.partition("-")[2] for hit in hits}.isdisjoint({"0", "1"})
+    assert {hit.id.partition("-")[2] for hit in hits}.isdisjoint({"0", "1"})
     assert "part-0000000-00000.parquet holds 2 vectors with NaN or infinity" in caplog.text
