@@ -140,13 +140,13 @@ def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
 
 def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
     seconds = one["cpu_seconds"] - startup
-    each = ["", ""]
+    rates = ["", ""]
     if seconds > 0:
-        each = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
+        rates = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
     counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
     cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
     wall = f"{one['wall_seconds']:.2f}"
-    return [name, *counts, cpu, *each, wall, peak, f"{one['rounds']}"]
+    return [name, *counts, cpu, *rates, wall, peak, f"{one['rounds']}"]
 
 
 def resumed() -> dict[str, float]:
