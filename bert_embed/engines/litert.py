@@ -139,7 +139,7 @@ class LiteRTModel:
         self._shape: tuple[int, ...] = ()
         runner = self._interpreter.get_signature_runner("hidden_states")
         self._inputs, self._outputs = (
-            {name: each["index"] for name, each in details.items()}
+            {name: detail["index"] for name, detail in details.items()}
             for details in (runner.get_input_details(), runner.get_output_details())
         )
 
@@ -157,10 +157,9 @@ class LiteRTModel:
         interpreter.set_tensor(self._inputs["input_ids"], input_ids)
         interpreter.set_tensor(self._inputs["type_ids"], type_ids)
         interpreter.invoke()
-        found = {layer: self._outputs[f"layer_{layer}"] for layer in layers}
         return {
-            layer: interpreter.get_tensor(place).reshape(*shape, -1)
-            for layer, place in found.items()
+            layer: interpreter.get_tensor(self._outputs[f"layer_{layer}"]).reshape(*shape, -1)
+            for layer in layers
         }
 
     def call(self, signature: str, x: np.ndarray) -> np.ndarray:

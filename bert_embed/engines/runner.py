@@ -179,8 +179,8 @@ class RowRunner:
             return
         _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
         started = time.perf_counter()
-        some = [np.ones(shape, np.int32) for shape in new]
-        run_each(lambda ones: graph(ones, ones, ones * 0), some, self._threads, self._timeout)
+        batches = [np.ones(shape, np.int32) for shape in new]
+        run_each(lambda ones: graph(ones, ones, ones * 0), batches, self._threads, self._timeout)
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 

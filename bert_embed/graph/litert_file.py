@@ -172,7 +172,7 @@ def cut_model(path: str | Path, outputs: int) -> bytes:
     model = schema.ModelT.InitFromPackedBuf(data)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     last = graph.outputs[outputs - 1]
-    needed = next(n for n, each in enumerate(graph.operators, 1) if last in each.outputs)
+    needed = next(n for n, one in enumerate(graph.operators, 1) if last in one.outputs)
     graph.outputs, graph.operators = graph.outputs[:outputs], graph.operators[:needed]
     signature.outputs = signature.outputs[:outputs]
     start = min(buffer.offset for buffer in model.buffers[1:])

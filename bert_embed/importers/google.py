@@ -119,17 +119,17 @@ def find_checkpoint(folder: Path, name: str | None) -> str:
     Raises:
         InputError: There is none, none with this name, or several and no file says which.
     """
-    found = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
+    names = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
     if name is not None:
         chosen = name.removesuffix(".index")
-    elif _USUAL in found:
+    elif _USUAL in names:
         chosen = _USUAL
-    elif len(found) == 1:
-        chosen = found[0]
+    elif len(names) == 1:
+        chosen = names[0]
     else:
         chosen = _latest(folder)
-    if chosen not in found:
-        listed = ", ".join(found) or "none"
+    if chosen not in names:
+        listed = ", ".join(names) or "none"
         raise SettingError(
             "checkpoint", f"must be one of {listed} in {folder}, got {chosen or 'none'}"
         )
@@ -143,8 +143,8 @@ def _latest(folder: Path) -> str:
     state = folder / "checkpoint"
     text = state.read_text("utf-8", errors="replace") if state.is_file() else ""
     # TensorFlow escapes letters in the names of folders, which are not needed.
-    found = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, np.ndarray]:

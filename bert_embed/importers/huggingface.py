@@ -117,8 +117,9 @@ def read_tensors(
     unused = values["max_position_embeddings"] - config.max_position_embeddings
     positions = theirs["embeddings/position"][0]
     expected[positions] = (expected[positions][0] + unused, *expected[positions][1:])
-    found = {key: array.shape for key, array in arrays.items()}
-    check_shapes(folder, found, expected, ARCHITECTURES[kind])
+    check_shapes(
+        folder, {key: array.shape for key, array in arrays.items()}, expected, ARCHITECTURES[kind]
+    )
     arrays[positions] = arrays[positions][unused:]
     return {
         name: arrays[key].T if turned else arrays[key] for name, (key, turned) in theirs.items()
@@ -137,5 +138,5 @@ def _card_licence(root: Path) -> str:
     card = root / "README.md"
     text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
     head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-    found = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
-    return found[1] if found else ""
+    match = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
+    return match[1] if match else ""

@@ -182,8 +182,8 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     for token in fast.get("added_tokens") or ():
         values = token if isinstance(token, dict) else {}
         number = values.get("id")
-        there = entries[number] if isinstance(number, int) and 0 <= number < size else None
-        if there is None or there.strip() != values.get("content"):
+        added = entries[number] if isinstance(number, int) and 0 <= number < size else None
+        if added is None or added.strip() != values.get("content"):
             raise InputError(
                 f"{path}: added token {number} is not in the vocabulary, such tokens are not "
                 "supported"
