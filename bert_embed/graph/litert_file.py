@@ -162,12 +162,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def cut_model(path: str | Path, outputs: int) -> bytes:
-    """Returns a model whose first graph ends as soon as its first outputs are computed.
-
-    Args:
-        path: A file that `ModelFile` wrote.
-        outputs: How many outputs to keep.
-    """
+    """Returns a model whose first graph ends as soon as its first outputs are computed."""
     data = Path(path).read_bytes()
     model = schema.ModelT.InitFromPackedBuf(data)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]

@@ -36,10 +36,6 @@ def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
 
     Returns:
         Its sizes, and its weights, float32: "kernel" `[in, out]` and, with a bias, "bias" `[out]`.
-
-    Raises:
-        InputError: A setting is not supported, or a weight is missing, has another shape or is left
-            over; the message names the file.
     """
     module = _read_config(folder / "config.json")
     arrays: dict[str, np.ndarray] = {}

@@ -95,11 +95,7 @@ def is_sentence_transformers(source: Path) -> bool:
 
 
 def read_settings(source: Path) -> Settings:
-    """Reads modules.json and the modules; a folder without it has default settings.
-
-    Raises:
-        InputError: A module, pooling or setting is not supported; the message names the file.
-    """
+    """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
         return Settings()
     prompts, default_prompt = _read_prompts(source / _MODEL)

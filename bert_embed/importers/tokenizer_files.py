@@ -57,16 +57,7 @@ class TokenizerFiles:
 
 
 def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> TokenizerFiles:
-    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
-
-    Args:
-        folder: The encoder's.
-        config: Says how many entries there must be.
-        lowered: Whether texts are converted to lower case before the tokenizer.
-
-    Raises:
-        InputError: A tokenizer that is not BERT's, or that would give other ids than ours.
-    """
+    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there."""
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     values = read_object(folder / _CONFIG)
     special = "mpnet" if values["model_type"] == "mpnet" else "bert"
