@@ -9,43 +9,40 @@ from typing import Any
 import numpy as np
 
 from bert_embed.engines.cores import available_cores
-from bert_embed.formats.result_files import SentencePlace, read_ids, read_places, sentence_batches
+from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_reports, is_remote, vector_files
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
+from bert_embed.vectors import cosines, rounding
 
-_ROWS = 1024  # vectors of a batch: few enough to stay in the processor's cache
+_PLACES = ("id", "start", "stop")
+_PLACE_ROWS = 1 << 16  # that are read at a time, without their vectors
 _TINY = np.finfo(np.float32).tiny
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document, or a window of one where windows were kept, that is near a query.
+    """A document, or a window or chunk of one, that is near a query."""
 
-    Attributes:
-        score: Cosine of its vector and the query's.
-        file: Name of the file that holds its vector, below the folder.
-        at: The document's id, and the window's place in it.
-        text: The document or window, None where it is not known.
-        folder: The output that holds it.
-    """
-
-    score: float
-    file: str
-    at: SentencePlace
-    text: str | None = None
-    folder: str = ""
+    score: float  # cosine of its vector and the query's
+    folder: str  # the output that holds it
+    file: str  # name of the file that holds its vector, below the folder
+    row: int  # its row in the file
+    id: str | int  # the document's id
+    # Code point of the text where the window begins; None for a whole document
+    start: int | None = None
+    stop: int | None = None  # code point after its last, likewise
+    text: str | None = None  # the document or window; None where it is not known
 
     @property
     def place(self) -> str:
         """The id, and the code points of a window.
 
-        >>> Hit(0.5, "f", SentencePlace("a")).place, Hit(0.5, "f", SentencePlace("a", 7, 9)).place
+        >>> Hit(0.5, "o", "f", 0, "a").place, Hit(0.5, "o", "f", 0, "a", 7, 9).place
         ('a', 'a 7:9')
         """
-        at = self.at
-        return str(at.id) if at.start is None else f"{at.id} {at.start}:{at.stop}"
+        return str(self.id) if self.start is None else f"{self.id} {self.start}:{self.stop}"
 
 
 def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) -> list[list[Hit]]:
@@ -64,25 +61,19 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
     scan = _Scan(folder, settings, queries, k, not has_reports(folder))
     files = vector_files(folder, partial=True)
     # A file of Cloud Storage exists until the next one is requested.
-    found = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
-    for hits in found:
+    scanned = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
+    for hits in scanned:
         scan.keep(hits)
     return scan.best
 
 
 def ids_among(folder: str, settings: dict[str, Any], ids: set[str]) -> set[str]:
-    """Returns those of some ids whose vectors an output has.
-
-    Args:
-        folder: As `nearest` takes it.
-        settings: Likewise.
-        ids: The ids as text, also where they are numbers.
-    """
-    found: set[str] = set()
+    """Returns those of some ids, as text, whose vectors an output has."""
+    present: set[str] = set()
     for path in vector_files(folder, partial=True):
-        for some in read_ids(path, settings):
-            found.update(ids.intersection(map(str, some)))
-    return found
+        for batch in row_batches(path, settings, vectors=False, rows=_PLACE_ROWS):
+            present.update(ids.intersection(map(str, batch.columns["id"].to_pylist())))
+    return present
 
 
 class _Scan:
@@ -100,8 +91,7 @@ class _Scan:
         self._queries, self._k = queries, k
         self.best: list[list[Hit]] = [[] for _ in queries]
         self._floor = np.full(len(queries), -np.inf)  # below it no hit is among the best
-        # Twice what rounding can change a product of float32 vectors and its division.
-        self._margin = 2 * (queries.shape[1] + 8) * float(np.finfo(np.float32).eps)
+        self._margin = rounding(queries.shape[1])
 
     def keep(self, hits: list[list[Hit]]) -> None:
         """Adds the hits of the next file."""
@@ -117,31 +107,38 @@ class _Scan:
         scores = [np.empty(0)] * len(self._queries)
         rows = [np.empty(0, np.int64)] * len(self._queries)
         floor, first, not_finite = self._floor.copy(), 0, 0
-        for batch in sentence_batches(path, self._settings, _ROWS, self._check_pages):
-            rows_there = _finite_rows(batch.vectors)
-            not_finite += len(batch.vectors) - len(rows_there)
-            vectors = batch.vectors[rows_there] if not_finite else batch.vectors
+        for batch in row_batches(path, self._settings, columns=(), check_pages=self._check_pages):
+            finite = _finite_rows(batch.vectors)
+            not_finite += len(batch) - len(finite)
+            vectors = batch.vectors[finite] if len(finite) < len(batch) else batch.vectors
             for number, near, exact in self._candidates(vectors, floor):
                 both = np.append(scores[number], exact)
                 order = np.argsort(-both, kind="stable")[: self._k]
                 scores[number] = both[order]
-                rows[number] = np.append(rows[number], rows_there[near] + first)[order]
+                rows[number] = np.append(rows[number], finite[near] + first)[order]
                 if len(order) == self._k:
                     floor[number] = max(floor[number], both[order[-1]])
-            first += len(batch.vectors)
-        wanted = np.unique(np.concatenate(rows))
-        at = dict(zip(wanted.tolist(), read_places(path, self._settings, wanted), strict=True))
+            first += len(batch)
         name = f"{path.parent.name}/{path.name}"
         if not_finite:
             holds = counted(not_finite, "vector")
             _LOG.warning("%s holds %s with NaN or infinity, which are left out", name, holds)
+        places = self._places(path, np.unique(np.concatenate(rows)))
         return [
             [
-                Hit(score, name, at[row], folder=self._folder)
-                for score, row in zip(some.tolist(), where.tolist(), strict=True)
+                Hit(score, self._folder, name, row, **places[row])
+                for score, row in zip(of_query.tolist(), in_file.tolist(), strict=True)
             ]
-            for some, where in zip(scores, rows, strict=True)
+            for of_query, in_file in zip(scores, rows, strict=True)
         ]
+
+    def _places(self, path: Path, rows: np.ndarray) -> dict[int, dict[str, Any]]:
+        """Ids, and code points of windows, of some rows of a file, int64 in order."""
+        batches = row_batches(
+            path, self._settings, columns=_PLACES, vectors=False, rows=_PLACE_ROWS, chosen=rows
+        )
+        places = [place for batch in batches for place in batch.columns.to_pylist()]
+        return dict(zip(rows.tolist(), places, strict=True))
 
     def _candidates(
         self, vectors: np.ndarray, floor: np.ndarray
@@ -170,15 +167,3 @@ def _finite_rows(vectors: np.ndarray) -> np.ndarray:
     suspects = np.flatnonzero(~np.isfinite(np.vecdot(vectors, vectors)))
     bad = suspects[~np.isfinite(vectors[suspects]).all(axis=1)]
     return np.delete(np.arange(len(vectors)), bad)
-
-
-def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """float64 `[rows]`, each the same whatever rows are beside it; 0 for a vector of zeros.
-
-    Args:
-        vectors: float32 `[rows, width]`.
-        query: float32 `[width]`, of unit length.
-    """
-    wide = vectors.astype(np.float64)
-    lengths = np.sqrt((wide * wide).sum(axis=1))
-    return (wide * query).sum(axis=1) / np.maximum(lengths, _TINY)

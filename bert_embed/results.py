@@ -17,30 +17,29 @@ from bert_embed.formats.output_files import (
     KINDS,
     REPORT_FOLDER,
     RUN_FILE,
-    VECTOR_ENDINGS,
     by_number,
+    holds_vectors,
     parse_name,
     report_name,
     vector_kinds,
 )
 from bert_embed.formats.result_files import (
     METADATA_KEY,
-    SENTENCE_COLUMNS,
     DocumentUnits,
-    read_sentences,
     read_units,
-    sentence_batches,
+    row_batches,
 )
 from bert_embed.run_record import RunRecord, Written, check_settings, parse_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, names_in, read_bytes
 from bert_embed.storage.gcs import SCHEME
-from bert_embed.storage.gcs_copies import download, list_folder, store_errors
+from bert_embed.storage.gcs_copies import RemoteFile, download, list_folder, store_errors
 from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 
 _Folder = str | os.PathLike[str]
+_READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
 def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArray[np.float32]]:
@@ -64,9 +63,9 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
     ids: list[str | int] = []
     vectors: list[NDArray[np.float32]] = []
     for path in vector_files(folder, partial=partial):
-        part = read_sentences(path, settings)
-        ids += part.ids
-        vectors.append(part.vectors)
+        for batch in row_batches(path, settings, rows=_READ_ROWS):
+            ids += batch.columns["id"].to_pylist()
+            vectors.append(batch.vectors)
     joined = (
         np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), np.float32)
     )
@@ -80,7 +79,7 @@ def read_batches(
 
     Args:
         folder: Output folder of a run, local or gs://.
-        rows: Maximum number of rows of a piece; files other than Parquet come as a whole.
+        rows: Maximum number of rows of a piece.
         partial: Whether to read the finished parts of an incomplete run.
 
     Yields:
@@ -102,9 +101,9 @@ def _read_batches(
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
     check_pages = not has_reports(folder)
     for path in vector_files(folder, partial=partial):
-        for part in sentence_batches(path, settings, rows, check_pages, SENTENCE_COLUMNS):
-            vectors = np.require(part.vectors, requirements="W")  # as `read` returns them
-            yield part.ids, vectors.reshape(-1, *settings["shape"])
+        for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
+            vectors = np.require(batch.vectors, requirements="W")  # as `read` returns them
+            yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
 
 
 def read_tokens(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits]:
@@ -186,9 +185,11 @@ def vector_files(
     check_complete(folder, partial)
     record = read_run(folder)
     for kind in vector_kinds(granularity):
-        for name, path in _files_of_kind(folder, kind, record, first):
-            if record is None or _is_written(folder, record, name, path):
-                yield path
+        for name, size in _vectors_of_kind(folder, kind, record).items():
+            if by_number(name) >= by_number(first):
+                with _local_file(folder, name, size) as path:
+                    if record is None or _is_written(folder, record, name, path):
+                        yield path
 
 
 def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
@@ -201,98 +202,65 @@ def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
     """
     check_complete(folder)
     record = read_run(folder)
-    names: list[str] = []
-    for kind in vector_kinds(granularity):
-        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
-        names += _vector_names(join(os.fspath(folder), kind), kind, sizes, record)
-    return names
+    kinds = vector_kinds(granularity)
+    return [name for kind in kinds for name in _vectors_of_kind(folder, kind, record)]
 
 
 @contextmanager
 def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
-    """Gives the path of a file of vectors; of one in Cloud Storage a copy that lasts so long.
-
-    Args:
-        folder: Output folder of a run.
-        name: As `vector_names` returned it.
+    """Gives the path of a file of vectors, named as `vector_names` does; remote ones are copied.
 
     Raises:
         InputError: It is not the file that the run wrote.
     """
     record = read_run(folder)
-    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
-        path = Path(folder, name)
-        if is_remote(folder):
-            kind, _, file = name.partition("/")
-            path = Path(temporary, name)
-            download(list_folder(join(os.fspath(folder), kind))[file], path)
+    file = _listed(folder, name.partition("/")[0])[name] if is_remote(folder) else 0
+    with _local_file(folder, name, file) as path:
         if record is not None:
             _is_written(folder, record, name, path)
         yield path
 
 
-def _sizes(folder: _Folder, kind: str) -> dict[str, int]:
+def _listed(folder: _Folder, kind: str) -> dict[str, RemoteFile | int]:
+    """The files of a folder by name, as Cloud Storage describes them, or with their size."""
     place = join(os.fspath(folder), kind)
     if is_remote(folder):
-        return {name: file.size for name, file in list_folder(place).items()}
-    entries = list(Path(place).iterdir()) if Path(place).is_dir() else []
-    return {path.name: path.stat().st_size for path in entries}
+        return {f"{kind}/{name}": file for name, file in list_folder(place).items()}
+    entries = Path(place).iterdir() if Path(place).is_dir() else ()
+    return {f"{kind}/{path.name}": path.stat().st_size for path in entries}
 
 
-def _files_of_kind(
-    folder: _Folder, kind: str, record: RunRecord | None, first: str
-) -> Iterator[tuple[str, Path]]:
-    """Yields names and paths from `first` on; a complete run has all files that it wrote."""
-    place = join(os.fspath(folder), kind)
-    if not is_remote(folder):
-        sizes = {f"{kind}/{name}": size for name, size in _sizes(folder, kind).items()}
-        for name in _vector_names(place, kind, sizes, record):
-            if by_number(name) >= by_number(first):
-                yield name, Path(folder, name)
+@contextmanager
+def _local_file(folder: _Folder, name: str, file: RemoteFile | int) -> Iterator[Path]:
+    """The path of a file, of one in Cloud Storage that of a copy."""
+    if isinstance(file, int):
+        yield Path(folder, name)
         return
-    listed = {f"{kind}/{name}": file for name, file in list_folder(place).items()}
-    sizes = {name: file.size for name, file in listed.items()}
-    for name in _vector_names(place, kind, sizes, record):
-        if by_number(name) < by_number(first):
-            continue
-        with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
-            copy = Path(temporary, name)
-            download(listed[name], copy)
-            yield name, copy
+    with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
+        copy = Path(temporary, name)
+        download(file, copy)
+        yield copy
 
 
-def _vector_names(
-    place: str, kind: str, sizes: dict[str, int], record: RunRecord | None
-) -> list[str]:
-    """Returns the names of the files of vectors, in the order of blocks and parts.
-
-    Raises:
-        InputError: The run is complete and wrote other files.
-    """
-    found = {name: size for name, size in sizes.items() if _holds_vectors(name)}
+def _vectors_of_kind(
+    folder: _Folder, kind: str, record: RunRecord | None
+) -> dict[str, RemoteFile | int]:
+    """The files of vectors in order; InputError if a complete run wrote others."""
+    files = {name: file for name, file in _listed(folder, kind).items() if holds_vectors(name)}
+    size = sum(file if isinstance(file, int) else file.size for file in files.values())
     if record is not None and record.is_done:
         written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
-        if (len(found), sum(found.values())) != (written.files, written.bytes):
+        if (len(files), size) != (written.files, written.bytes):
             raise InputError(
-                f"{place} holds {counted(len(found), 'file')} of "
-                f"{counted(sum(found.values()), 'byte')}, its run "
-                f"wrote {written.files} of {written.bytes}: `bert-embed verify` lists what is "
-                "missing or extra"
+                f"{join(os.fspath(folder), kind)} holds {counted(len(files), 'file')} of "
+                f"{counted(size, 'byte')}, its run wrote {written.files} of {written.bytes}: "
+                "`bert-embed verify` lists what is missing or extra"
             )
-    return sorted(found, key=by_number)
-
-
-def _holds_vectors(name: str) -> bool:
-    parsed = parse_name(name)
-    return parsed is not None and parsed.ending in VECTOR_ENDINGS
+    return {name: files[name] for name in sorted(files, key=by_number)}
 
 
 def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
-    """Returns whether a file is finished; files of a run in progress may not be.
-
-    Raises:
-        InputError: No report names the file, or size or checksum are not those of its report.
-    """
+    """Returns whether a file is finished; files of a run in progress may not be."""
     file = _reported(folder, record, name)
     if file is None:
         if not record.is_done:

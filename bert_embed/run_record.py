@@ -1,16 +1,18 @@
 """Defines RunRecord, run.json: what a run reads and computes, its state and its result.
 
-Nothing else knows the keys of the file, which docs/run_record.md lists.
+Nothing else knows the keys of the file; docs/run_record.md says what each means.
 """
 
 import datetime
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar
 
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import join, read_bytes, write_bytes
+from bert_embed.storage.files import absolute, join, list_files, read_bytes, write_bytes
+from bert_embed.storage.globs import is_glob
 from bert_embed.typed_json import from_json, json_bytes, json_object, to_json
 
 FORMAT = 2  # rises when a key gets another meaning
@@ -20,13 +22,7 @@ _Record = TypeVar("_Record", bound="JobRecord")
 
 @dataclass(frozen=True)
 class RunModel:
-    """The model of a run.
-
-    Attributes:
-        name: As it was named.
-        fingerprint: Of all that decides its vectors.
-        source: Where it comes from.
-    """
+    """The model of a run."""
 
     name: str
     fingerprint: str
@@ -35,13 +31,7 @@ class RunModel:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """An output whose documents a run skips.
-
-    Attributes:
-        output: Its folder, or the table.
-        run: Fingerprint of its run, None if that is not known.
-        listing: Hash of its files, when they were listed.
-    """
+    """An output whose documents a run skips."""
 
     output: str
     run: str | None
@@ -50,24 +40,7 @@ class EarlierRun:
 
 @dataclass(frozen=True)
 class RunInput:
-    """What a run reads.
-
-    Attributes:
-        patterns: Files, folders and globs, or a table.
-        format: As `--input_format`; None where the suffixes decide.
-        listing: Hash of the files' names, sizes and times.
-        files: How many files there are.
-        paths: The files, in order; None for many.
-        skipped_files: Suffixes of files that are not text, and how many were skipped.
-        document: What a document of plain text is, `line` or `file`.
-        bytes: Size of the input; of Parquet that of its texts.
-        text_column, id_column, text_b_column, span_columns, pair_separator: Where texts and ids
-            come from; None if unused.
-        extra_columns: Types of the extra columns; None without any.
-        read_through: Whether each file is one block.
-        limit: As `--limit`.
-        skip_existing: The earlier outputs; None without any.
-    """
+    """What a run reads."""
 
     patterns: tuple[str, ...]
     format: str | None
@@ -95,15 +68,7 @@ class RunInput:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """How the output is cut into files.
-
-    Attributes:
-        format: As `--output_format`.
-        block_bytes: Bytes of the input in a block.
-        part_docs: Most documents of a part.
-        examples: Folder of the examples, None without any.
-        blocks: How many blocks the plan has.
-    """
+    """How the output is cut into files."""
 
     format: str
     block_bytes: int
@@ -114,14 +79,7 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the reports of a complete run add up to, as far as its plan knows.
-
-    Attributes:
-        readers: Blocks, and of a large file that is read through each of its readers.
-        covers: Bytes of the input, of Parquet and tables rows; None if a file is read through,
-            because reports on such files cover nothing.
-        records: Estimated from the first lines of the input; of a table known.
-    """
+    """What the reports of a complete run add up to, as far as its plan knows."""
 
     readers: int
     covers: int | None
@@ -130,14 +88,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The table with the rows of `--query`, which expires.
-
-    Attributes:
-        name: `project.dataset.table`.
-        rows, bytes: Its size.
-        modified: When it was last changed, seconds since 1970.
-        schema: Its columns, as BigQuery describes them.
-    """
+    """The table with the rows of `--query`, which expires."""
 
     name: str
     rows: int
@@ -148,12 +99,7 @@ class QueryRows:
 
 @dataclass(frozen=True)
 class RunTables:
-    """The BigQuery tables that the vectors are loaded into.
-
-    Attributes:
-        tables: The table of each kind of vectors.
-        write_disposition: As `--write_disposition`.
-    """
+    """The BigQuery tables that the vectors are loaded into."""
 
     tables: dict[str, str]
     write_disposition: str
@@ -161,16 +107,7 @@ class RunTables:
 
 @dataclass(frozen=True)
 class Load:
-    """A finished load of one kind of vectors into its table.
-
-    Attributes:
-        job: The job; None if there was nothing to load.
-        documents: How many documents' vectors it loaded.
-        ended: When, ISO 8601.
-        table_rows: Rows of the table, or the partition, afterwards.
-        modified: When the table was last changed, afterwards, ISO 8601.
-        now: Whether this attempt of the run loaded it.
-    """
+    """A finished load of one kind of vectors into its table."""
 
     job: str | None
     documents: int
@@ -182,16 +119,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Job:
-    """The job on a runner that computes a run.
-
-    Attributes:
-        runner: As `--runner` names it.
-        name: The job's name, under which the runner's own pages list it.
-        endpoint: Address of the job server, "" if Beam started one for this job.
-        flink_master: Address of the JobManager, "" if no flag names it.
-        id: The job server's id of it.
-        submitted: When, UTC.
-    """
+    """The job on a runner that computes a run."""
 
     runner: str
     name: str
@@ -203,15 +131,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many records and parts a run has.
-
-    Attributes:
-        records: Records read; each was embedded, rejected or skipped.
-        embedded, rejected, skipped: Those with a vector, without one, and in an earlier output.
-        blank_lines: Rejected blank lines of plain text.
-        truncated: Texts that were cut.
-        parts, parts_reused: Parts of the run, and those that earlier attempts finished.
-    """
+    """How many records and parts a run has."""
 
     records: int
     embedded: int
@@ -243,14 +163,7 @@ class UnknownInFile:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Tokens that are [UNK], and those that continue a word.
-
-    Attributes:
-        tokens, share: How many, and their share of the texts' tokens.
-        files: Those with most of them.
-        scripts: How many of a sample are words of each script.
-        continuing_share: Share of the texts' tokens that continue a word, as `##ding` does.
-    """
+    """Tokens that are [UNK], and those that continue a word."""
 
     tokens: int
     share: float
@@ -269,13 +182,7 @@ class Surplus:
 
 @dataclass(frozen=True)
 class Lengths:
-    """A histogram of documents by their tokens.
-
-    Attributes:
-        bin_tokens: Width of a bin.
-        counts: `counts[i]` documents have `i * bin_tokens` to `(i + 1) * bin_tokens - 1` tokens.
-        p50, p90, p99, max: Upper ends of the percentiles' bins; None without documents.
-    """
+    """A histogram of documents by their tokens."""
 
     bin_tokens: int
     counts: tuple[int, ...]
@@ -283,6 +190,7 @@ class Lengths:
     p90: int | None
     p99: int | None
     max: int | None
+    equal_bins: int | None = None
 
 
 @dataclass(frozen=True)
@@ -296,27 +204,7 @@ class DuplicateIds:
 
 @dataclass(frozen=True)
 class Result:
-    """The numbers of a run that has ended, which stand beside the other keys of the record.
-
-    Attributes:
-        counts: Records and parts.
-        written: The files of each kind.
-        listing: Hash of the output's names and sizes.
-        rejected: Rejected records by reason.
-        tokens: Tokens of all embedded documents.
-        full_tokens, cut_share: The same if no text had been cut, and the share that was cut.
-        unknown: The [UNK].
-        equal_texts, equal_ids: Documents whose text, or id, another one has; None for ids that
-            are places, and for too many.
-        computed_tokens, padded_tokens, padding_share: What the model computed, without and with
-            padding, and the share of padding.
-        batches, compiled_shapes: Calls of the model, and shapes that were compiled.
-        lengths: The documents by their tokens.
-        stage_seconds: Seconds of each stage, over all workers and attempts.
-        elapsed_seconds: From start to end of the last attempt.
-        documents_per_second, tokens_per_second: What the last attempt computed in this time; None
-            if earlier attempts had computed everything.
-    """
+    """The numbers of a run that has ended, which stand beside the other keys of the record."""
 
     counts: Counts
     written: dict[str, Written]
@@ -342,18 +230,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """What the records of all jobs have; a field with a default is written only if it differs.
-
-    Attributes:
-        status: `planned` is not in any file, but returned for a dry run.
-        run: Fingerprint of everything that changes the result.
-        started: When the last attempt began, UTC.
-        options: The options that were given, without secrets.
-        versions: Of Python and the packages that compute.
-        job: The job on a portable runner.
-        ended: When the last attempt ended, UTC.
-        error: Why it failed.
-    """
+    """What the records of all jobs have; a field with a default is written only if it differs."""
 
     status: Status
     run: str
@@ -407,23 +284,7 @@ def change_running(
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(JobRecord):
-    """A run of `embed` or `tokenize`, as run.json describes it.
-
-    Attributes:
-        model: The model.
-        engine: What computes the vectors; None where workers choose it.
-        input: What is read.
-        files: How the output is cut into files.
-        plan: What progress is measured against.
-        query_rows: The table with the rows of `--query`.
-        table: The tables that the vectors are loaded into.
-        vectors: What the vectors are, as in the files' footers; None of `tokenize`.
-        examples: What the examples are; None of `embed`.
-        loads: The loads of each kind of vectors.
-        duplicate_ids: What `--check_ids` found.
-        removed: How many ids only the earlier outputs have, with `--list_removed`.
-        result: The numbers; None until a run has ended with them. A complete run has them.
-    """
+    """A run of `embed` or `tokenize`, as run.json describes it."""
 
     model: RunModel
     engine: str | None
@@ -491,6 +352,15 @@ def read_record(folder: str) -> RunRecord | None:
     return None if data is None else parse_record(data, path)
 
 
+def run_folders(path: str) -> list[str]:
+    """The folder itself if it holds a run; else the folders with one that match it, or below it."""
+    by_glob = is_glob(path) and not os.path.exists(path)
+    if not by_glob and read_bytes(absolute(join(path, RUN_FILE))) is not None:
+        return [path]
+    records = list_files(absolute(join(path if by_glob else join(path, "*"), RUN_FILE)))
+    return [file.path.rpartition("/")[0] for file in records]
+
+
 def parse_record(data: bytes, path: str) -> RunRecord:
     """Returns the record that a run.json holds.
 
@@ -500,8 +370,12 @@ def parse_record(data: bytes, path: str) -> RunRecord:
     """
     values = json_object(data, path)
     folder = path.removesuffix(f"/{RUN_FILE}")
-    if isinstance(values.get("command"), str):
-        raise InputError(f"{folder} is the output of `{values['command']}`, not of `embed`")
+    command = values.get("command")
+    if isinstance(command, str):
+        raise InputError(
+            f"{folder} is the output of `{command}`, not of `embed` (the same `{command}` again "
+            "checks it and writes what is missing)"
+        )
     version = values.get("format")
     if type(version) is int and version > FORMAT:
         raise InputError(

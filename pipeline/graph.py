@@ -23,14 +23,13 @@ from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
 from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
-from bert_embed.transforms.bigquery.load import LoadTable
+from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read_examples import ReadExamples
 from bert_embed.transforms.examples.write import KeepExamples, WriteExamples
 from bert_embed.transforms.increments.compare import CompareDocuments, CompareKeys
 from bert_embed.transforms.increments.skip_blocks import SkipBlocks
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
-from bert_embed.transforms.lineage import report_lineage
 from bert_embed.transforms.plan.plan import PlanBlocks
 from bert_embed.transforms.read.steps import CutFiles, ReadBlocks
 from bert_embed.transforms.reconcile.output_check import CheckFiles
@@ -39,7 +38,7 @@ from bert_embed.transforms.records.report import BlockReport, ReconcileError
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
-from bert_embed.transforms.write.writer import WriteBlocks
+from bert_embed.transforms.write.writer import WriteParts, write_vectors
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def build(
     """
     handler = handler or model_handler(run)
     read = job_input(pipeline, run)
-    write = WriteBlocks(
+    write = write_vectors(
         run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
     )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
@@ -107,10 +106,10 @@ class EmbedToFiles(Step):
     """
 
     embed: EmbedBlocks
-    write: WriteBlocks
+    write: WriteParts
 
     def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
-        return blocks | "Infer" >> self.embed | "Write" >> self.write
+        return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
 
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:
@@ -153,7 +152,6 @@ class Record(beam.DoFn):
         record = self._record
         for fact in facts:
             record = replace(record, **fact)
-        report_lineage(*run_record.read_and_written(self._output, record))
         yield run_record.finish(self._output, record, verdict, self._started)
         if verdict.problems:
             raise ReconcileError("; ".join(verdict.problems))
@@ -213,11 +211,12 @@ def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) ->
 
 def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
-    (
+    verdict = (
         (*read.finished, written)
         | "Reports" >> beam.Flatten()
         | "Reconcile" >> ReconcileBlocks(read.planned)
         | "Check files" >> CheckFiles(run.folder, run.fingerprint)
-        | "Load" >> LoadTable(run.load, record.loads)
-        | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
     )
+    if run.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)

@@ -527,6 +527,8 @@ def _check_input(options: Options) -> None:
         raise SettingError("temp_dataset", "is for the rows of a query, and none is given")
     if not options.reads_table:
         return
+    if options.check_ids:
+        raise SettingError("check_ids", "is not available for BigQuery: count the ids with a query")
     if options.query is not None and options.input:
         raise SettingError("query", "conflicts with input, give only one", "input")
     if options.query is None and len(options.input) > 1:

@@ -7,10 +7,10 @@ from bert_embed.bundle.find import resolve_model
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.outputs.disk import Sizes, check_output
+from bert_embed.pipeline.outputs.disk import check_output
 from bert_embed.pipeline.progress.metrics_file import check_metrics_file
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
-from bert_embed.pipeline.resolve.earlier import check_formats, earlier_outputs
+from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
     are_examples,
     example_settings,
@@ -29,7 +29,7 @@ from bert_embed.pipeline.resolve.sizes import (
 )
 from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
 from bert_embed.pipeline.resolve.tables import TableInput, find_input
-from bert_embed.pipeline.run import Documents, EmbedRun
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
@@ -79,10 +79,7 @@ def prepare(options: Options) -> EmbedRun:
         run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            # So many bytes even if every text were empty.
-            least = estimated_sizes(run.documents.certain, 0, options, widths, tokens=0)
-            note = check_output(run, Sizes(output_bytes, least[0]), Sizes(example_bytes, least[1]))
-            run = replace(run, disk_note=note)
+            run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
         return run
 
 
@@ -122,13 +119,11 @@ class _Source:
 def _source(options: Options, output: str) -> _Source:
     table = find_input(options, output)
     if table is not None:
-        check_formats(options, {table.file.format})
         return _Source([table.file], [table.file], table.request.columns, table)
     whole = options.document == "file"
     listing = list_input(options.input, options.input_format, output, whole_files=whole)
     listed = listing.files
     formats = {file.format for file in listed}
-    check_formats(options, formats)
     if whole and WHOLE_FILES not in formats:
         raise UsageError("--document file is for text files, and --input names none")
     files = files_to_read(listed, options.text_column or "text", options.limit)
@@ -180,7 +175,7 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         text_column=options.text_column or "text",
         whole_files=whole,
     )
-    table = source.table.dealt(request.block_bytes) if source.table else None
+    table = source.table.request.divided(request.block_bytes) if source.table else None
     return EmbedRun(
         options=options,
         job=job,
@@ -193,11 +188,9 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         columns=source.columns,
         part_docs=options.block_docs or part_docs(widths),
         input_bytes=total,
-        documents=Documents(table.rows, table.rows)
-        if table
-        else count_documents(source.files, options.limit),
+        estimated_documents=table.rows if table else count_documents(source.files, options.limit),
         table=table,
-        query_rows=source.table.kept if source.table else None,
+        query_rows=source.table.query_rows if source.table else None,
         suffixes=source.listing.suffixes,
         text_files=sum(file.format in ("text", WHOLE_FILES) for file in source.files),
         skipped_files=source.listing.skipped,

@@ -11,7 +11,7 @@ from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.bigquery.table_load import TableLoad
+from bert_embed.transforms.bigquery.tables import TableLoad
 from bert_embed.transforms.distinct import sample_bits
 from bert_embed.transforms.examples.check import ExampleReading
 from bert_embed.transforms.examples.settings import ExampleSettings
@@ -40,19 +40,6 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Documents:
-    """How many documents an input has.
-
-    Attributes:
-        estimated: Probably, by the first lines of the first file.
-        certain: At least.
-    """
-
-    estimated: int
-    certain: int
-
-
-@dataclass(frozen=True)
 class EmbedRun:
     """A run that is checked: what it reads, computes and writes.
 
@@ -68,7 +55,7 @@ class EmbedRun:
         columns: Which fields hold text, id and extra columns.
         part_docs: Maximum number of documents in a part.
         input_bytes: Size of the input as stored; of Parquet, that of its texts.
-        documents: How many there are, estimated from the first lines, and at least.
+        estimated_documents: How many there probably are, by the first lines of the first file.
         settings: How the examples of the input were tokenized; None where no file says, and for
             texts.
         reading: How examples are read; None for texts.
@@ -98,7 +85,7 @@ class EmbedRun:
     columns: Columns
     part_docs: int
     input_bytes: int
-    documents: Documents
+    estimated_documents: int
     settings: ExampleSettings | None
     reading: ExampleReading | None
     table: TableRequest | None
@@ -113,11 +100,6 @@ class EmbedRun:
     engine: str | None = None
     unchecked: str | None = None
     disk_note: str | None = None
-
-    @property
-    def estimated_documents(self) -> int:
-        """How many documents there probably are."""
-        return self.documents.estimated
 
     @property
     def kind(self) -> str:

@@ -138,7 +138,7 @@ def test_the_command_for_extract_features_writes_what_it_wrote(tmp_path, tiny_bu
         for path in sorted((tmp_path / "out").glob("tokens/part-*.jsonl"))
         for line in path.read_text("utf-8").splitlines()
     ]
-    assert [line["linex_index"] for line in lines] == [0, 2]
+    assert [line["id"].rpartition(":")[2] for line in lines] == ["0", "27"]
     tokens = [feature["token"] for feature in lines[0]["features"]]
     assert tokens == ["[CLS]", "the", "bank", "[SEP]", "of", "the", "river", "[SEP]"]
     for feature in lines[0]["features"]:

@@ -27,15 +27,10 @@ def sample_bits(documents: int) -> int:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Different hashes.
+    """Different hashes."""
 
-    Attributes:
-        hashes: uint64 `[hashes]`, each once, in order.
-        bits: How many leading bits of each are zero.
-    """
-
-    hashes: np.ndarray
-    bits: int = 0
+    hashes: np.ndarray  # uint64 `[hashes]`, each once, in order
+    bits: int = 0  # how many leading bits of each are zero
 
     @property
     def count(self) -> int:
@@ -67,9 +62,9 @@ def distinct(hashes: np.ndarray, bits: int) -> Distinct:
 def joined(several: Iterable[Distinct]) -> Distinct:
     """The different hashes of several, at most 131,072: of more, a smaller sample."""
     listed = list(several)
-    bits = max((each.bits for each in listed), default=0)
-    parts = [each.sampled(bits).hashes for each in listed]
-    found = Distinct(np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bits)
-    while len(found.hashes) > _MOST:
-        found = found.sampled(found.bits + 1)
-    return found
+    bits = max((hashes.bits for hashes in listed), default=0)
+    parts = [hashes.sampled(bits).hashes for hashes in listed]
+    different = Distinct(np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bits)
+    while len(different.hashes) > _MOST:
+        different = different.sampled(different.bits + 1)
+    return different

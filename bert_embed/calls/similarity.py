@@ -6,8 +6,7 @@ import numpy as np
 
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted
-
-_TINY = np.finfo(np.float32).tiny
+from bert_embed.vectors import unit
 
 
 def cosine_matrix(one: Any, other: Any) -> np.ndarray:
@@ -39,10 +38,7 @@ def _unit_vectors(one: Any, other: Any) -> list[np.ndarray]:
     widths = [vectors.shape[1] for vectors in found]
     if widths[0] != widths[1]:
         raise SettingError("other", f"must be vectors of {widths[0]} numbers, got {widths[1]}")
-    return [
-        vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _TINY)
-        for vectors in found
-    ]
+    return [unit(vectors) for vectors in found]
 
 
 def _vectors(name: str, values: Any) -> np.ndarray:

@@ -4,28 +4,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.clusters.cosines import pair_cosines, rounding, unit
 from bert_embed.clusters.kmeans import product_rows
+from bert_embed.vectors import pair_cosines, rounding, unit
 
 MOST_CLUSTERS = 16384  # their distances to each other then take 1 GiB
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """The clusters of some vectors.
+    """The clusters of some vectors."""
 
-    Attributes:
-        cluster: int32 `[rows]`, the cluster of the nearest centroid.
-        distance: float32 `[rows]`, 1 - cosine of the vector and that centroid.
-        visits: int32 `[rows, others]`, further clusters in which to compare a vector, nearest
-            border first, then -1.
-        beyond: bool `[rows]`, whether still more clusters may hold a vector within reach.
-    """
-
-    cluster: np.ndarray
-    distance: np.ndarray
+    cluster: np.ndarray  # int32 `[rows]`, the cluster of the nearest centroid
+    distance: np.ndarray  # float32 `[rows]`, 1 - cosine of the vector and that centroid
+    # int32 `[rows, others]`, further clusters in which to compare a vector, nearest border first,
+    # then -1
     visits: np.ndarray
-    beyond: np.ndarray
+    beyond: np.ndarray  # bool `[rows]`, whether still more clusters may hold a vector within reach
 
 
 class Assigner:
@@ -40,8 +34,6 @@ class Assigner:
 
         Args:
             centroids: float32 `[clusters, width]`, of unit length; none for no vectors.
-            reach: Distance of unit vectors up to which pairs are searched.
-            n_nearest: Most clusters of a vector, its own included.
         """
         self._centroids = centroids
         self._reach, self._others = reach, max(0, min(n_nearest, len(centroids)) - 1)
@@ -66,7 +58,7 @@ class Assigner:
             for at in range(0, len(vectors), rows)
         ]
         cluster, distance, visits, beyond = (
-            np.concatenate(each) for each in zip(*parts, strict=True)
+            np.concatenate(column) for column in zip(*parts, strict=True)
         )
         return Assigned(cluster, distance, visits, beyond)
 
@@ -101,9 +93,9 @@ class Assigner:
         self, products: np.ndarray, cluster: np.ndarray, visits: np.ndarray, beyond: np.ndarray
     ) -> None:
         """Fills `visits` and `beyond` by the distances to the borders with other clusters."""
-        own = np.arange(len(products)), cluster
-        gaps = (products[own][:, None] - products) * self._factors[cluster]
-        gaps[own] = np.inf
+        nearest_centroids = np.arange(len(products)), cluster
+        gaps = (products[nearest_centroids][:, None] - products) * self._factors[cluster]
+        gaps[nearest_centroids] = np.inf
         within = np.count_nonzero(gaps <= self._reach + self._margin, axis=1)
         some = np.flatnonzero(within)
         if not len(some):

@@ -27,18 +27,12 @@ def rank_keys(which_to_keep: str, distances: np.ndarray, chances: np.ndarray) ->
 
 @dataclass(frozen=True)
 class Decided:
-    """What becomes of the vectors of pairs.
+    """What becomes of the vectors of pairs."""
 
-    Attributes:
-        removed: int64 `[removed]`, rows in order.
-        kept: int64 `[removed]`, for each of them the row that is kept instead.
-        scores: float64 `[removed]`, the cosines of both.
-        undecided: int64 `[undecided]`, rows whose neighbours beyond `MOST_NEIGHBOURS` matter.
-    """
-
-    removed: np.ndarray
-    kept: np.ndarray
-    scores: np.ndarray
+    removed: np.ndarray  # int64 `[removed]`, rows in order
+    kept: np.ndarray  # int64 `[removed]`, for each of them the row that is kept instead
+    scores: np.ndarray  # float64 `[removed]`, the cosines of both
+    # int64 `[undecided]`, rows whose neighbours beyond `MOST_NEIGHBOURS` matter
     undecided: np.ndarray
 
 

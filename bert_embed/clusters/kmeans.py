@@ -72,11 +72,11 @@ def train(sample: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
         different vectors.
     """
     generator = np.random.default_rng(seed)
-    few = sample
+    candidates = sample
     if len(sample) > _PER_SEED * n_clusters:
         chosen = generator.choice(len(sample), _PER_SEED * n_clusters, replace=False)
-        few = sample[np.sort(chosen)]
-    centroids = _seeds(few, n_clusters, generator)
+        candidates = sample[np.sort(chosen)]
+    centroids = _seeds(candidates, n_clusters, generator)
     if not len(centroids):
         return centroids
     labels = np.full(len(sample), -1, np.int32)
@@ -127,15 +127,15 @@ def _means(
     sums = np.zeros(centroids.shape)
     rows = product_rows(sample.shape[1])
     for at in range(0, len(sample), rows):
-        some = labels[at : at + rows]
-        order = np.argsort(some, kind="stable")
-        found, first = np.unique(some[order], return_index=True)
+        labels_here = labels[at : at + rows]
+        order = np.argsort(labels_here, kind="stable")
+        present, first = np.unique(labels_here[order], return_index=True)
         wide = sample[at : at + rows][order].astype(np.float64)
-        sums[found] += np.add.reduceat(wide, first, axis=0)
+        sums[present] += np.add.reduceat(wide, first, axis=0)
     lengths = np.sqrt((sums * sums).sum(axis=1))
-    kept = lengths > 0
+    filled = lengths > 0
     means = centroids.copy()
-    means[kept] = (sums[kept] / lengths[kept, None]).astype(np.float32)
+    means[filled] = (sums[filled] / lengths[filled, None]).astype(np.float32)
     empty = np.flatnonzero(np.bincount(labels, minlength=len(centroids)) == 0)
     if len(empty):
         farthest = np.argsort(scores, kind="stable")[: len(empty)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_embed.clusters.cosines import pair_cosines, rounding, unit
+from bert_embed.vectors import pair_cosines, rounding, unit
 
 TILE = 8192  # vectors of a tile: 12 MiB at 384 numbers
 MOST_NEIGHBOURS = 8  # of a vector in a search; a later search finds the next ones if they matter
@@ -15,18 +15,13 @@ _ROWS = 512  # of a product with a tile, 16 MiB
 
 @dataclass(frozen=True)
 class Members:
-    """Some vectors of a cluster, those that are rather kept first.
+    """Some vectors of a cluster, those that are rather kept first."""
 
-    Attributes:
-        rows: int64 `[members]`, numbers of rows, in the input's order.
-        keys: float64 `[members]`: of two vectors the one with the smaller key is kept; of equal
-            keys the one with the smaller row.
-        vectors: `[members, width]`, of any type that float32 holds.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # int64 `[members]`, numbers of rows, in the input's order
+    # float64 `[members]`: of two vectors the one with the smaller key is kept; of equal keys the
+    # one with the smaller row
     keys: np.ndarray
-    vectors: np.ndarray
+    vectors: np.ndarray  # `[members, width]`, of any type that float32 holds
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,21 +33,13 @@ class Members:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of near vectors; the second of each pair ranks before the first.
+    """Pairs of near vectors; the second of each pair ranks before the first."""
 
-    Attributes:
-        rows: int64 `[pairs]`, the first of each.
-        keys: float64 `[pairs]`, their keys.
-        others: int64 `[pairs]`, the second of each.
-        other_keys: float64 `[pairs]`, their keys.
-        scores: float64 `[pairs]`, cosines.
-    """
-
-    rows: np.ndarray
-    keys: np.ndarray
-    others: np.ndarray
-    other_keys: np.ndarray
-    scores: np.ndarray
+    rows: np.ndarray  # int64 `[pairs]`, the first of each
+    keys: np.ndarray  # float64 `[pairs]`, their keys
+    others: np.ndarray  # int64 `[pairs]`, the second of each
+    other_keys: np.ndarray  # float64 `[pairs]`, their keys
+    scores: np.ndarray  # float64 `[pairs]`, cosines
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,10 +49,10 @@ def join_pairs(several: Sequence[Pairs]) -> Pairs:
     """All pairs of several."""
     whole, number = np.empty(0, np.int64), np.empty(0)
     rows, others = (
-        [whole, *(getattr(each, name) for each in several)] for name in ("rows", "others")
+        [whole, *(getattr(pairs, name) for pairs in several)] for name in ("rows", "others")
     )
     keys, other_keys, scores = (
-        [number, *(getattr(each, name) for each in several)]
+        [number, *(getattr(pairs, name) for pairs in several)]
         for name in ("keys", "other_keys", "scores")
     )
     return Pairs(*map(np.concatenate, (rows, keys, others, other_keys, scores)))
@@ -73,15 +60,10 @@ def join_pairs(several: Sequence[Pairs]) -> Pairs:
 
 @dataclass(frozen=True)
 class Found:
-    """The pairs of a cluster.
+    """The pairs of a cluster."""
 
-    Attributes:
-        pairs: For each vector the first `MOST_NEIGHBOURS` of those that rank before it.
-        full: int64 `[rows]`, vectors that may have more of them.
-    """
-
-    pairs: Pairs
-    full: np.ndarray
+    pairs: Pairs  # for each vector the first `MOST_NEIGHBOURS` of those that rank before it
+    full: np.ndarray  # int64 `[rows]`, vectors that may have more of them
 
 
 def find_pairs(

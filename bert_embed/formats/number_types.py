@@ -22,22 +22,16 @@ _STORED: dict[str, np.dtype] = {
 }
 _MOST_INT8 = 127  # the same on both sides of 0; -128 is never stored
 _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2.0**-7) * 2.0**127}
-_HALF_SHIFT, _HALF_MASK = 13, np.int32(-0x70002000)  # from float16's bits to float32's
-_HALF_FACTOR = np.float32(2.0**112)  # between the exponents that the same bits have
-_SMALLEST = np.float32(2.0**-149)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Vectors as a file holds them.
+    """Vectors as a file holds them."""
 
-    Attributes:
-        values: `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or
-            uint8 (eight numbers a byte, the first in the highest bit).
-        scale: float32 `[n]`, the factor of each int8 vector; None for other types.
-    """
-
+    # `[n, stored width]`; float32, float16, uint16 (the bits of bfloat16), int8, or uint8 (eight
+    # numbers a byte, the first in the highest bit)
     values: np.ndarray
+    # float32 `[n]`, the factor of each int8 vector; None for other types
     scale: np.ndarray | None = None
 
 
@@ -77,53 +71,19 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
         width: Numbers of a vector.
 
     Returns:
-        float32 `[n, width]`; the bits of ubinary as 1 and -1.
+        float32 `[n, width]`, of float32 the values themselves; the bits of ubinary as 1 and -1.
 
     Raises:
         SettingError: There is no such type.
         InputError: int8 without scales.
     """
-    return scaled(unscaled(values, dtype, width), scale, dtype)
-
-
-def unscaled(values: np.ndarray, dtype: str, width: int) -> np.ndarray:
-    """Turns stored values into numbers, which of int8 lack the factor of their vector.
-
-    Args:
-        values: `[n, stored width]`, as in `Stored`.
-        dtype: One of `OUTPUT_DTYPES`.
-        width: Numbers of a vector.
-
-    Returns:
-        float32 `[n, width]`, of float32 the values themselves.
-
-    Raises:
-        SettingError: There is no such type.
-    """
     check_output_dtype(dtype)
-    if dtype == "float16":
-        return _of_halves(values)
     if dtype == "bfloat16":
-        wide = values.astype(np.uint32)
-        wide <<= np.uint32(16)  # in place: a second copy costs as much again
-        return wide.view(np.float32)
+        return values.view(ml_dtypes.bfloat16).astype(np.float32)
     if dtype == "ubinary":
         signs = _signs().take(values, axis=0)  # eight numbers a byte
         return signs.reshape(*values.shape[:-1], 8 * values.shape[-1])[..., :width]
-    return values.astype(np.float32, copy=False)
-
-
-def scaled(vectors: np.ndarray, scale: np.ndarray | None, dtype: str) -> np.ndarray:
-    """Multiplies int8 vectors by their scales, in place; returns those of other types as they are.
-
-    Args:
-        vectors: float32 `[n, width]`, as of `unscaled`.
-        scale: float32 `[n]` for int8.
-        dtype: One of `OUTPUT_DTYPES`.
-
-    Raises:
-        InputError: int8 without scales.
-    """
+    vectors = values.astype(np.float32, copy=False)
     if dtype == "int8":
         if scale is None:
             raise InputError("int8 vectors require their column scale, which is missing")
@@ -161,21 +121,6 @@ def check_output_dtype(dtype: str) -> None:
         raise SettingError(
             "output_dtype", f"must be one of {', '.join(OUTPUT_DTYPES)}, got {dtype!r}"
         )
-
-
-def _of_halves(values: np.ndarray) -> np.ndarray:
-    """Returns float16 numbers as float32, six times as fast as NumPy, which does one by one."""
-    numbers = values.view(np.int16).astype(np.int32)
-    numbers <<= _HALF_SHIFT
-    numbers &= _HALF_MASK
-    vectors: np.ndarray = numbers.view(np.float32)
-    vectors *= _HALF_FACTOR
-    largest = np.float32(_LARGEST["float16"])
-    finite = vectors.max(initial=0) <= largest and vectors.min(initial=0) >= -largest
-    # Libraries may have this processor take small numbers for 0.
-    if finite and _SMALLEST * _HALF_FACTOR:
-        return vectors
-    return values.astype(np.float32)
 
 
 @functools.cache

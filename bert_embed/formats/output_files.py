@@ -16,19 +16,12 @@ _FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
 
 
 class OutputName(NamedTuple):
-    """The parts of the name of an output's file.
+    """The parts of the name of an output's file."""
 
-    Attributes:
-        kind: Its folder, such as `embeddings`.
-        block: Number of the block.
-        part: Number of the part in its block.
-        ending: Such as `.parquet`.
-    """
-
-    kind: str
-    block: int
-    part: int
-    ending: str
+    kind: str  # its folder, such as `embeddings`
+    block: int  # number of the block
+    part: int  # number of the part in its block
+    ending: str  # such as `.parquet`
 
 
 def part_name(block: int, part: int) -> str:
@@ -62,8 +55,18 @@ def parse_name(name: str) -> OutputName | None:
     >>> parse_name("tokens/../tokens/part-0000003-00001.jsonl") is None
     True
     """
-    found = _FILE.fullmatch(name)
-    return found and OutputName(found[1], int(found[2]), int(found[3]), found[4])
+    match = _FILE.fullmatch(name)
+    return match and OutputName(match[1], int(match[2]), int(match[3]), match[4])
+
+
+def holds_vectors(name: str) -> bool:
+    """Returns whether a name is that of a file of vectors.
+
+    >>> holds_vectors("tokens/part-0000003-00001.jsonl"), holds_vectors("run.json")
+    (True, False)
+    """
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in VECTOR_ENDINGS
 
 
 def by_number(name: str) -> tuple[str, int, int, str]:

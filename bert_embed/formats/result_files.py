@@ -1,52 +1,74 @@
-"""Reads the vectors of one file of a run, whatever number type they are stored as."""
+"""Reads the rows of one file of a run: vectors, whatever they are stored as, and columns."""
 
+import gzip
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from bert_embed.formats.number_types import output_dtype, scaled
-from bert_embed.formats.output_files import KINDS, PIECES
-from bert_embed.formats.plain_vectors import plain_vectors
-from bert_embed.formats.vector_coding import (
-    Coding,
-    check_size,
-    damage_named,
-    example_columns,
-    json_lines,
+from bert_embed.formats.number_types import (
+    INTEGER_DTYPES,
+    output_dtype,
+    restored,
+    stored_type,
+    stored_width,
 )
+from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.storage.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IDS = 1 << 16  # rows at a time, where only ids are read
-_BUFFER = 1 << 20  # bytes of a column read at a time, where not the whole file is wanted
-SENTENCE_COLUMNS = ("id", "embedding", "scale", "start", "stop")
 METADATA_KEY = "bert_embed"  # of the settings of vectors in a Parquet footer or a table
+BATCH_ROWS = 1024  # few enough that their vectors stay in the processor's cache
+POSITION = "position"  # the column with the number of a token, word or span in its document
+_BUFFER = 1 << 20  # bytes of a file, or of a column, that are read at a time
+_UNIT_DOCUMENTS = 64  # whose units are a batch; each has a hundred or so
+# A file of a run has about 128 MiB. A file that declares more than this is not read, because a few
+# bytes of Parquet can declare any number of rows.
+_MOST_BYTES = 8 << 30
+_VECTORS = ("embedding", "scale")
+# What a run notes of each row for itself; it is of no use beside a vector elsewhere.
+_FACTS = ("num_tokens", "num_tokens_full", "truncated", "text_hash")
+_INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
+# What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
+# are OSErrors, too, without the number that an error of the system has.
+_DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
 
 
 @dataclass(frozen=True)
-class SentenceVectors:
-    """The vectors of a file, with a row for each document, or for each window if they were kept.
+class Rows:
+    """Some rows of a run's vectors.
 
     Attributes:
-        ids: The documents' ids, strings or integers as the input's, repeated where a document has
-            several windows.
-        vectors: float32 `[rows, width]`; the layers of a stack are side by side.
-        starts: int32 `[rows]`, the code point of its text where each window begins; None where
-            rows are documents.
-        stops: int32 `[rows]`, the code point after its last, likewise.
+        vectors: float32 `[rows, width]`, decoded; the layers of a stack are side by side, the bits
+            of ubinary are 1 and -1, a missing vector is NaN. Width 0 where no vectors were read.
+        columns: Table of as many rows: `id`; `window` or `chunk`, or `position`; `start`, `stop`;
+            `text`, `token` or `word`; the extra columns. Only those that the run wrote.
     """
 
-    ids: list[str | int]
     vectors: NDArray[np.float32]
-    starts: NDArray[np.int32] | None = None
-    stops: NDArray[np.int32] | None = None
+    columns: "pa.Table"
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def slice(self, start: int, stop: int | None = None) -> "Rows":
+        """Returns the rows from `start` on, before `stop`."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        return Rows(self.vectors[start:stop], self.columns.slice(start, stop - start))
+
+    def take(self, rows: np.ndarray) -> "Rows":
+        """Returns some rows by their numbers, int64 `[rows]`."""
+        return Rows(self.vectors[rows], self.columns.take(rows))
 
 
 @dataclass(frozen=True)
@@ -70,129 +92,59 @@ class DocumentUnits:
     vectors: NDArray[np.float32]
 
 
-def read_sentences(path: Path, settings: Mapping[str, Any]) -> SentenceVectors:
-    """Reads a file of `embeddings/` or `windows/`.
+def row_batches(
+    path: Path | str,
+    settings: Mapping[str, Any],
+    *,
+    columns: Collection[str] | None = ("id",),
+    vectors: bool = True,
+    rows: int = BATCH_ROWS,
+    limit: int | None = None,
+    chosen: np.ndarray | None = None,
+    types: Mapping[str, str] | None = None,
+    check_pages: bool = True,
+    file: BinaryIO | None = None,
+) -> Iterator[Rows]:
+    """Reads a file of `embeddings/`, `windows/` or `chunks/` in batches.
 
     Args:
         path: `.parquet`, `.jsonl`, `.tfrecord` or `.tfrecord.gz`.
         settings: The run's settings of its vectors: `shape`, `output_dtype`, `id_type`.
-
-    Raises:
-        InputError: The file is damaged.
-    """
-    coding = Coding(output_dtype(settings), math.prod(settings["shape"]))
-    with damage_named(path):
-        if path.suffix == ".parquet":
-            return _sentence_table(path, coding)
-        if ".tfrecord" in path.name:
-            return _sentence_records(path, coding, settings.get("id_type", "string"))
-        return _sentence_lines(json_lines(path), coding)
-
-
-@dataclass(frozen=True)
-class SentencePlace:
-    """What a row of `embeddings/` or `windows/` is the vector of.
-
-    Attributes:
-        id: The document's id.
-        start: Code point of the text where the window begins; None for a whole document.
-        stop: Code point after its last, likewise.
-    """
-
-    id: Any
-    start: int | None = None
-    stop: int | None = None
-
-
-def sentence_batches(
-    path: Path,
-    settings: Mapping[str, Any],
-    rows: int,
-    check_pages: bool,
-    columns: Sequence[str] = ("embedding", "scale"),
-) -> Iterator[SentenceVectors]:
-    """Reads a file of `embeddings/` or `windows/` in batches, by default the vectors alone.
-
-    Vectors are valid until the next batch is requested.
-
-    Args:
-        path: As `read_sentences` takes it.
-        settings: Likewise.
-        rows: About how many vectors a batch of Parquet has; other files come as a whole.
+        columns: Those to read, as far as the file has them; None for all that say something of a
+            document.
+        vectors: Whether to decode the vectors.
+        rows: Most rows of a batch.
+        limit: How many rows to read; None for all.
+        chosen: int64 in order, the numbers of the rows to return; None for all.
+        types: Arrow types of the extra columns by name, as `run.json` spells them.
         check_pages: Whether to compare pages of Parquet with their checksums, which is not needed
             if the file's own checksum was compared.
-        columns: Those of Parquet to read.
+        file: The file, if it is open, seekable.
 
     Raises:
         InputError: The file is damaged.
     """
-    if path.suffix != ".parquet":
-        yield read_sentences(path, settings)
-        return
-    import pyarrow.parquet as pq
-
-    coding = Coding(output_dtype(settings), math.prod(settings["shape"]))
-    with (
-        damage_named(path),
-        pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=check_pages) as file,
-    ):
-        check_size(file)
-        names = [name for name in columns if name in file.schema_arrow.names]
-        if not check_pages and {"embedding"} <= set(names) <= {"embedding", "scale"}:
-            plain = plain_vectors(path, file, coding.dtype, coding.width)
-            if plain is not None:
-                yield from _scaled_batches(plain, _scales(file), coding.dtype)
+    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    types = {"id": settings.get("id_type", "string"), **(types or {})}
+    wanted = _Wanted(coding, columns, vectors, min(rows, limit or rows), types)
+    name, first = Path(path).name, 0
+    with _damage_named(path):
+        if name.endswith(".parquet"):
+            batches = _parquet_rows(file or path, wanted, check_pages)
+        else:
+            read = _example_rows if ".tfrecord" in name else _line_rows
+            batches = read(file or path, name, wanted)
+        for batch in batches:
+            if limit is not None:
+                batch = batch.slice(0, limit - first)
+            stop = first + len(batch)
+            if chosen is None:
+                yield batch
+            elif len(inside := chosen[slice(*np.searchsorted(chosen, [first, stop]))]):
+                yield batch.take(inside - first)
+            first = stop
+            if first == limit:
                 return
-        for batch in file.iter_batches(rows, columns=names, use_threads=False):
-            yield _sentences({name: batch[name] for name in names}, coding)
-
-
-def read_places(path: Path, settings: Mapping[str, Any], rows: np.ndarray) -> list[SentencePlace]:
-    """Reads what some rows of a file of `embeddings/` or `windows/` are the vectors of.
-
-    Args:
-        path: As `read_sentences` takes it.
-        settings: Likewise.
-        rows: int64 `[rows]`, their numbers.
-
-    Raises:
-        InputError: The file is damaged.
-    """
-    if not len(rows):
-        return []
-    if path.suffix == ".parquet":
-        with damage_named(path):
-            table = _table(path, "id", "start", "stop").take(rows).to_pylist()
-        return [SentencePlace(**row) for row in table]
-    found = read_sentences(path, settings)
-    places: Any = [found.ids]
-    if found.starts is not None and found.stops is not None:
-        places += [found.starts.tolist(), found.stops.tolist()]
-    return [SentencePlace(*(column[row] for column in places)) for row in rows.tolist()]
-
-
-def read_ids(path: Path, settings: Mapping[str, Any]) -> Iterator[list[str | int]]:
-    """Yields the ids of a file of `embeddings/` or `windows/`, some rows at a time.
-
-    Args:
-        path: As `read_sentences` takes it.
-        settings: Likewise.
-
-    Raises:
-        InputError: The file is damaged.
-    """
-    if path.suffix != ".parquet":
-        yield read_sentences(path, settings).ids
-        return
-    import pyarrow.parquet as pq
-
-    with (
-        damage_named(path),
-        pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=True) as file,
-    ):
-        check_size(file)
-        for batch in file.iter_batches(_IDS, columns=["id"], use_threads=False):
-            yield batch["id"].to_pylist()
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
@@ -207,118 +159,281 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
         InputError: The file is damaged.
     """
     shape = tuple(settings["token_shape"])
-    coding = Coding(output_dtype(settings), math.prod(shape))
-    with damage_named(path):
+    coding = _Coding(output_dtype(settings), math.prod(shape))
+    with _damage_named(path):
         if path.suffix == ".parquet":
             return list(_unit_table(path, granularity, coding, shape))
-        if granularity == "token":
-            return [_token_line(row, shape) for row in json_lines(path)]
-        return [_unit_line(row, granularity, coding, shape) for row in json_lines(path)]
+        with path.open("rb") as file:
+            lines = _json_lines(file)
+            if granularity == "token":
+                return [_token_line(line, shape) for line in lines]
+            return [_unit_line(line, granularity, coding, shape) for line in lines]
 
 
-def _sentence_table(path: Path, coding: Coding) -> SentenceVectors:
-    table = _table(path, *SENTENCE_COLUMNS)
-    return _sentences({name: table[name].combine_chunks() for name in table.column_names}, coding)
+def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
+    """Reads a file of `tokens/`, `words/` or `spans/`, a row for each of them with a vector.
+
+    Arguments and errors are those of `read_units`.
+    """
+    id_type = settings.get("id_type", "string")
+    documents = iter(read_units(path, granularity, settings))
+    while few := list(islice(documents, _UNIT_DOCUMENTS)):
+        batch = _unit_rows(few, granularity, id_type)
+        if len(batch):
+            yield batch
 
 
-def _sentences(columns: "dict[str, pa.Array]", coding: Coding) -> SentenceVectors:
-    return SentenceVectors(
-        columns["id"].to_pylist() if "id" in columns else [],
-        coding.of_column(columns["embedding"], columns.get("scale")),
-        *(columns[name].to_numpy() for name in ("start", "stop") if name in columns),
-    )
+@contextmanager
+def _damage_named(path: Path | str) -> Iterator[None]:
+    """Raises InputError, which names the file, where its bytes are not what a run wrote."""
+    try:
+        yield
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # no permission, a stale handle, too many open files: the bytes may be whole
+        raise InputError(
+            f"{path} is damaged: `bert-embed verify --repair` writes a file of a run again"
+        ) from error
 
 
-def _scaled_batches(
-    plain: Iterator[np.ndarray], scales: np.ndarray | None, dtype: str
-) -> Iterator[SentenceVectors]:
-    first = 0
-    for vectors in plain:
-        own = None if scales is None else scales[first : first + len(vectors)]
-        yield SentenceVectors([], scaled(vectors, own, dtype))
-        first += len(vectors)
+@dataclass(frozen=True)
+class _Coding:
+    """The output type of a run's vectors, and the numbers of each."""
+
+    dtype: str
+    width: int
+
+    def vectors(
+        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
+    ) -> np.ndarray:
+        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
+        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
+        vectors = restored(rows, scale, self.dtype, self.width)
+        if present.all():
+            return vectors
+        spread = np.full((len(present), self.width), np.nan, np.float32)
+        spread[present] = vectors
+        return spread
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
+        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
+        lists = [row["embedding"] for row in rows]
+        return coding.vectors(
+            np.array([row for row in lists if row is not None], stored_type(coding.dtype)),
+            np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32),
+            np.array([row is not None for row in lists], bool),
+        )
+
+    def of_columns(self, columns: Any) -> np.ndarray:
+        """Returns vectors of `embedding` and `scale`; a missing one may be an empty list."""
+        column, scale = columns["embedding"], columns.get("scale")
+        # to_numpy would import pandas where it is installed: a third of a second.
+        present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
+        scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
+        return self.vectors(np.from_dlpack(column.flatten()), scales, present)
 
 
-def _scales(file: "pa.parquet.ParquetFile") -> np.ndarray | None:
-    if "scale" not in file.schema_arrow.names:
-        return None
-    return np.from_dlpack(file.read(["scale"], use_threads=False)["scale"].combine_chunks())
+@dataclass(frozen=True)
+class _Wanted:
+    """What to read of each row, and how many rows at a time."""
+
+    coding: _Coding
+    columns: Collection[str] | None
+    vectors: bool
+    rows: int
+    types: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        """Whether a column is wanted that is no part of the vectors."""
+        if self.columns is None:
+            return name not in (*_VECTORS, *_FACTS)
+        return name in self.columns
+
+    def without_vectors(self, rows: int) -> np.ndarray:
+        return np.empty((rows, 0), np.float32)
 
 
-def _sentence_records(path: Path, coding: Coding, id_type: str) -> SentenceVectors:
-    vectors, columns = example_columns(path, coding, {"id": bytes, "start": int, "stop": int})
-    places = [columns[name].astype(np.int32) for name in ("start", "stop")]
-    ids = [each.decode() for each in columns["id"].tolist()]
-    return SentenceVectors(
-        ids if id_type == "string" else list(map(int, ids)),
-        vectors,
-        *(places if len(places[0]) else ()),
-    )
+def _opened(source: BinaryIO | Path | str) -> Any:
+    return open(source, "rb") if isinstance(source, str | Path) else nullcontext(source)
+
+
+def _parquet_rows(
+    source: BinaryIO | Path | str, wanted: _Wanted, check_pages: bool
+) -> Iterator[Rows]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(
+        source, buffer_size=_BUFFER, page_checksum_verification=check_pages
+    ) as file:
+        _check_size(file)
+        names = [name for name in file.schema_arrow.names if wanted.has(name)]
+        stored = [name for name in _VECTORS if wanted.vectors and name in file.schema_arrow.names]
+        for batch in file.iter_batches(wanted.rows, columns=[*stored, *names], use_threads=False):
+            vectors = wanted.without_vectors(len(batch))
+            if wanted.vectors:
+                vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
+            yield Rows(vectors, pa.table({name: batch[name] for name in names}))
+
+
+def _check_size(file: "pa.parquet.ParquetFile") -> None:
+    """Raises InputError if a footer declares far too many bytes or rows."""
+    footer, schema = file.metadata, file.schema_arrow
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    kind = schema.field("embedding").type if "embedding" in schema.names else None
+    width = getattr(kind, "list_size", 0)
+    size = max(sum(group.total_byte_size for group in groups), footer.num_rows * (16 + 4 * width))
+    if size > _MOST_BYTES:
+        raise InputError(f"declares {size:,} bytes")
+
+
+def _json_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    size = 0
+    for line in file:
+        size += len(line)
+        if size > _MOST_BYTES:
+            raise InputError("too large to be a file of a run")
+        yield orjson.loads(line)
+
+
+def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
+    import pyarrow as pa
+
+    with _opened(source) as file:
+        lines = _json_lines(file)
+        while batch := list(islice(lines, wanted.rows)):
+            vectors = wanted.without_vectors(len(batch))
+            if wanted.vectors:
+                vectors = wanted.coding.of_lists(batch)
+            columns = {
+                name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
+                for name in batch[0]
+                if wanted.has(name)
+            }
+            yield Rows(vectors, pa.table(columns))
+
+
+def _type_in_json(name: str, types: Mapping[str, str]) -> "pa.DataType":
+    """The type of a column of JSON lines, which have times and decimals as text."""
+    import pyarrow as pa
+
+    if name in _INTEGERS:
+        return pa.int32()
+    declared = types.get(name, "string")
+    inner = declared.removeprefix("list<item: ").removesuffix(">")
+    in_json = inner in ("bool", "float", "double", "halffloat") or "int" in inner
+    kind = pa.type_for_alias(inner) if in_json else pa.string()
+    return kind if inner == declared else pa.list_(kind)
+
+
+def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Iterator[Rows]:
+    import pyarrow as pa
+
+    from bert_embed.formats.tf_example import decode_records
+    from bert_embed.formats.tfrecord import unframed
+
+    coding = wanted.coding
+    floats = coding.dtype == "float32"
+    kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
+    kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
+    numbers = {"scale": float, "embedding": float if floats else bytes}
+    with _opened(source) as file:
+        data: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
+        records = chain.from_iterable(unframed(iter(lambda: data.read(_BUFFER), b"")))
+        while batch := [record.data for record in islice(records, wanted.rows)]:
+            whole = [record for record in batch if record is not None]
+            features, readable = decode_records(whole, kinds | numbers)
+            if len(readable) < len(batch):
+                raise InputError("a record's checksum differs, or it is not a tf.train.Example")
+            values = features["embedding"].values
+            if not floats:
+                stored = stored_type(coding.dtype).newbyteorder("<")
+                values = np.frombuffer(b"".join(values.tolist()), stored)
+            scale = features["scale"].values if len(features["scale"].values) else None
+            vectors = coding.vectors(values, scale, np.ones(len(batch), bool))
+            columns = {}
+            for feature, kind in kinds.items():
+                column = features[feature].values
+                if len(column) and kind is int:
+                    columns[feature] = pa.array(column, pa.int32())
+                elif len(column):
+                    texts = [text.decode() for text in column.tolist()]
+                    columns[feature] = pa.array(texts, pa.string())
+            if "id" in columns:
+                columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
+            yield Rows(vectors, pa.table(columns))
 
 
 def _unit_table(
-    path: Path, granularity: str, coding: Coding, shape: tuple[int, ...]
+    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
 ) -> Iterator[DocumentUnits]:
-    table = _table(path, "id", KINDS[granularity])
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_size(file)
+        table = file.read(columns=["id", KINDS[granularity]])
     lists = table[KINDS[granularity]].combine_chunks()
     units = lists.flatten()
     fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = coding.of_column(fields["embedding"], fields.get("scale"))
+    vectors = coding.of_columns(fields)
     texts = fields[granularity].to_pylist() if granularity in fields else None
     starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
     splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
     for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
-        own = slice(first, last)
         yield DocumentUnits(
             document,
-            None if texts is None else texts[own],
-            starts[own],
-            stops[own],
-            vectors[own].reshape(-1, *shape),
+            None if texts is None else texts[first:last],
+            starts[first:last],
+            stops[first:last],
+            vectors[first:last].reshape(-1, *shape),
         )
 
 
-def _table(path: Path, *columns: str) -> "pa.Table":
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        there = file.schema_arrow.names
-        check_size(file)
-        return file.read(columns=[name for name in columns if name in there])
-
-
-def _sentence_lines(lines: Iterable[dict[str, Any]], coding: Coding) -> SentenceVectors:
-    rows = list(lines)
-    windows = bool(rows) and not rows[0].keys().isdisjoint(PIECES)
-    places = [
-        np.array([row[name] for row in rows], np.int32) for name in ("start", "stop") if windows
-    ]
-    scales = [row.get("scale") for row in rows]
-    vectors = coding.of_lists([row["embedding"] for row in rows], scales)
-    return SentenceVectors([row["id"] for row in rows], vectors, *places)
-
-
 def _unit_line(
-    row: dict[str, Any], granularity: str, coding: Coding, shape: tuple[int, ...]
+    line: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
 ) -> DocumentUnits:
-    units = row[KINDS[granularity]]
-    scales = [unit.get("scale") for unit in units]
+    units = line[KINDS[granularity]]
     return DocumentUnits(
-        row["id"],
+        line["id"],
         None if granularity == "span" else [unit[granularity] for unit in units],
         np.array([unit["start"] for unit in units], np.int32),
         np.array([unit["stop"] for unit in units], np.int32),
-        coding.of_lists([unit["embedding"] for unit in units], scales).reshape(-1, *shape),
+        coding.of_lists(units).reshape(-1, *shape),
     )
 
 
-def _token_line(row: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
-    features = row["features"]
+def _token_line(line: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
+    features = line["features"]
     values = [[layer["values"] for layer in token["layers"]] for token in features]
     return DocumentUnits(
-        row["id"],
+        line["id"],
         [token["token"] for token in features],
         None,
         None,
         np.array(values, np.float32).reshape(-1, *shape),
     )
+
+
+def _unit_rows(documents: Iterable[DocumentUnits], granularity: str, id_type: str) -> Rows:
+    import pyarrow as pa
+
+    ids: list[Any] = []
+    lists: dict[str, list[Any]] = {POSITION: [], "start": [], "stop": [], granularity: []}
+    vectors = []
+    for document in documents:
+        shape = document.vectors.shape
+        flat = document.vectors.reshape(shape[0], math.prod(shape[1:]))
+        present = np.flatnonzero(~np.isnan(flat[:, :1]).any(axis=1))
+        vectors.append(flat[present])
+        ids += [document.id] * len(present)
+        lists[POSITION] += present.tolist()
+        for name, places in (("start", document.starts), ("stop", document.stops)):
+            lists[name] += [] if places is None else places[present].tolist()
+        if document.texts is not None:
+            lists[granularity] += [document.texts[row] for row in present.tolist()]
+    columns: dict[str, Any] = {"id": pa.array(ids, pa.type_for_alias(id_type))}
+    for name, column in lists.items():
+        if len(column) == len(ids):
+            columns[name] = pa.array(column, pa.string() if name == granularity else pa.int32())
+    return Rows(np.concatenate(vectors), pa.table(columns))

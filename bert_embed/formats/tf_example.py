@@ -21,15 +21,10 @@ _VALUE, _FLOATS, _INTS = 0x12, 0x12, 0x1A
 
 @dataclass(frozen=True)
 class Ints:
-    """A feature of whole numbers.
+    """A feature of whole numbers."""
 
-    Attributes:
-        values: int64 `[numbers]`, all records end to end.
-        splits: int64 `[records + 1]`.
-    """
-
-    values: np.ndarray
-    splits: np.ndarray
+    values: np.ndarray  # int64 `[numbers]`, all records end to end
+    splits: np.ndarray  # int64 `[records + 1]`
 
 
 @dataclass(frozen=True)
@@ -41,15 +36,10 @@ class Floats:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A feature of strings of bytes.
+    """A feature of strings of bytes."""
 
-    Attributes:
-        values: `[strings]`, all records end to end.
-        splits: int64 `[records + 1]`; None for one string a record.
-    """
-
-    values: Sequence[bytes]
-    splits: np.ndarray | None = None
+    values: Sequence[bytes]  # `[strings]`, all records end to end
+    splits: np.ndarray | None = None  # int64 `[records + 1]`; None for one string a record
 
 
 Feature = Ints | Floats | Bytes
@@ -231,15 +221,10 @@ def _put_varints(out: np.ndarray, at: np.ndarray, numbers: np.ndarray, sizes: np
 
 @dataclass(frozen=True)
 class Column:
-    """A decoded feature, all records end to end.
+    """A decoded feature, all records end to end."""
 
-    Attributes:
-        values: int64, float32, or bytes objects.
-        splits: int64 `[records + 1]`; a record without the feature has no values.
-    """
-
-    values: np.ndarray
-    splits: np.ndarray
+    values: np.ndarray  # int64, float32, or bytes objects
+    splits: np.ndarray  # int64 `[records + 1]`; a record without the feature has no values
 
     @property
     def counts(self) -> np.ndarray:
@@ -248,10 +233,10 @@ class Column:
 
     def first(self, default: Any) -> np.ndarray:
         """Returns the first value of each record, `default` where it has none."""
-        found = np.full(len(self.splits) - 1, default, self.values.dtype)
+        values = np.full(len(self.splits) - 1, default, self.values.dtype)
         has = self.counts > 0
-        found[has] = self.values[self.splits[:-1][has]]
-        return found
+        values[has] = self.values[self.splits[:-1][has]]
+        return values
 
 
 def decode_records(
@@ -267,12 +252,12 @@ def decode_records(
         The columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
     """
     readable = np.arange(len(records))
-    found = _parsed(records, kinds)
-    if found is None:
+    columns = _parsed(records, kinds)
+    if columns is None:
         readable = np.array(_readable(records, 0, kinds), np.int64)
-        found = _parsed([records[row] for row in readable.tolist()], kinds)
-        assert found is not None
-    return found, readable
+        columns = _parsed([records[row] for row in readable.tolist()], kinds)
+        assert columns is not None
+    return columns, readable
 
 
 def decode_with_ids(
@@ -309,12 +294,12 @@ def _parsed(records: Sequence[bytes], kinds: Mapping[str, type]) -> dict[str, Co
         for name, kind in kinds.items()
     }
     try:
-        found = tf.io.parse_example(tf.constant(list(records), tf.string), features)
+        parsed = tf.io.parse_example(tf.constant(list(records), tf.string), features)
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # its message quotes the bytes
         return None
     return {
         name: Column(ragged.values.numpy(), ragged.row_splits.numpy())
-        for name, ragged in found.items()
+        for name, ragged in parsed.items()
     }
 
 

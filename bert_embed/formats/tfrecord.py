@@ -19,15 +19,10 @@ _MASK_DELTA = 0xA282EAD8
 
 
 class Record(NamedTuple):
-    """A record of a file.
+    """A record of a file."""
 
-    Attributes:
-        offset: Where its framing begins, in decompressed bytes.
-        data: Its bytes; None where the checksum differs.
-    """
-
-    offset: int
-    data: bytes | None
+    offset: int  # where its framing begins, in decompressed bytes
+    data: bytes | None  # its bytes; None where the checksum differs
 
 
 def masked_crc(data: bytes) -> int:
@@ -73,16 +68,16 @@ def unframed(pieces: Iterable[bytes]) -> Iterator[list[Record]]:
     held, offset = b"", 0
     for piece in pieces:
         held = held + piece if held else piece
-        found, used = _whole_records(held, offset)
+        records, used = _whole_records(held, offset)
         offset, held = offset + used, held[used:]
-        if found:
-            yield found
+        if records:
+            yield records
     if held:
         raise InputError(f"it ends within the record at byte {offset}")
 
 
 def _whole_records(data: bytes, offset: int) -> tuple[list[Record], int]:
-    found = []
+    records = []
     at = 0
     while len(data) - at >= HEADER:
         size, crc = struct.unpack_from("<QI", data, at)
@@ -93,6 +88,6 @@ def _whole_records(data: bytes, offset: int) -> tuple[list[Record], int]:
             break
         record = data[at + HEADER : stop]
         (crc,) = struct.unpack_from("<I", data, stop)
-        found.append(Record(offset + at, record if masked_crc(record) == crc else None))
+        records.append(Record(offset + at, record if masked_crc(record) == crc else None))
         at = stop + FOOTER
-    return found, at
+    return records, at

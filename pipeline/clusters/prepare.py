@@ -29,21 +29,13 @@ _OF_VECTORS = ("shape", "output_dtype", "id_type")  # what it takes to read them
 
 @dataclass(frozen=True)
 class ClusterRun:
-    """A job of `cluster` or `dedup` that is checked.
+    """A job of `cluster` or `dedup` that is checked."""
 
-    Attributes:
-        options: As given.
-        job: What to do.
-        files: What to read.
-        source: The record of the run whose vectors these are.
-        fingerprint: Of everything that changes the result.
-    """
-
-    options: ClusterOptions
-    job: ClusterJob
-    files: tuple[VectorFile, ...]
-    source: RunRecord
-    fingerprint: str
+    options: ClusterOptions  # as given
+    job: ClusterJob  # what to do
+    files: tuple[VectorFile, ...]  # what to read
+    source: RunRecord  # the record of the run whose vectors these are
+    fingerprint: str  # of everything that changes the result
 
     @property
     def copy_bytes(self) -> int:
@@ -54,12 +46,7 @@ class ClusterRun:
 
 
 def prepare_clusters(options: ClusterOptions) -> ClusterRun:
-    """Checks options, runner and input.
-
-    Raises:
-        UsageError: One clear sentence that names the flag or folder.
-        StorageError: A store does not answer at this moment.
-    """
+    """Checks options, runner and input."""
     with usage_errors():
         for_dataflow(
             options.job, Places((("DIR", options.embeddings),), (("OUT", options.output),))
@@ -100,13 +87,13 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     return ClusterRun(options, job, files, source, _fingerprint(job, source))
 
 
-def _read_source(given: str, folder: str) -> RunRecord:
+def _read_source(embeddings: str, folder: str) -> RunRecord:
     record = read_run(folder)
     if record is None:
-        raise UsageError(f"{given} is not the output of a run: it holds no {RUN_FILE}")
+        raise UsageError(f"{embeddings} is not the output of a run: it holds no {RUN_FILE}")
     if not record.is_done:
         raise UsageError(
-            f"{given}: the run is not complete (status {record.status}); run its command again"
+            f"{embeddings}: the run is not complete (status {record.status}); run its command again"
         )
     return record
 
@@ -122,11 +109,7 @@ def _fingerprint(job: ClusterJob, source: RunRecord) -> str:
 
 
 def check_disk(run: ClusterRun) -> None:
-    """Checks that OUT can be written, and has space for the copies of a new job.
-
-    Raises:
-        UsageError: It cannot, or has not.
-    """
+    """Checks that OUT can be written, and has space for the copies of a new job."""
     output = run.job.output
     if os.path.isfile(output):
         raise UsageError(f"{run.options.output} is a file; give a folder for the result")

@@ -1,7 +1,7 @@
 """Claims the output folder of `cluster` or `dedup`, and keeps its run.json."""
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -23,23 +23,19 @@ _PACKAGES = ("apache-beam", "numpy", "pyarrow")
 
 
 def record_of_output(run: ClusterRun) -> ClusterRecord | None:
-    """The record of an earlier job in the folder OUT, None if it has none.
-
-    Raises:
-        UsageError: Something else is there.
-    """
+    """The record of an earlier job in the folder OUT, None if it has none."""
     try:
         return read_cluster_record(run.job.folder)
     except InputError as error:
         raise UsageError(f"{error}; choose another folder as OUT") from error
 
 
-def is_done(run: ClusterRun, found: ClusterRecord) -> bool:
+def is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
     """Whether this job is complete, and its files are as many and as large as it wrote."""
-    if found.run != run.fingerprint or not found.is_done:
+    if earlier.run != run.fingerprint or not earlier.is_done:
         return False
-    there = {kind: WrittenFiles(**sizes) for kind, sizes in run.job.folder.written().items()}
-    return there == found.written
+    present = {kind: WrittenFiles(**sizes) for kind, sizes in run.job.folder.written().items()}
+    return present == earlier.written
 
 
 def start(run: ClusterRun) -> ClusterRecord:
@@ -47,36 +43,33 @@ def start(run: ClusterRun) -> ClusterRecord:
 
     Returns:
         The record: `status` is `done` if the job is complete already, else `running`.
-
-    Raises:
-        UsageError: The folder holds something else.
     """
     folder = run.job.folder
-    found = record_of_output(run)
-    if found is not None and found.run != run.fingerprint:
+    earlier = record_of_output(run)
+    if earlier is not None and earlier.run != run.fingerprint:
         if not run.options.overwrite:
             raise UsageError(
-                f"{run.options.output} holds another {found.command} (status "
-                f"{found.status}); choose another folder, or --overwrite to remove it"
+                f"{run.options.output} holds another {earlier.command} (status "
+                f"{earlier.status}); choose another folder, or --overwrite to remove it"
             )
         folder.remove_all()
-        found = None
-    if found is None:
+        earlier = None
+    if earlier is None:
         if stray := folder.other_file():
             raise UsageError(
                 f"{run.options.output} holds {stray} but no record of cluster or dedup; "
                 "choose an empty folder as OUT"
             )
-    elif is_done(run, found):
+    elif is_done(run, earlier):
         folder.remove_work()
-        return found
+        return earlier
     folder.prepare()
     record = first_record(run)
-    if found is None:
+    if earlier is None:
         if not create_exclusive(folder.record, record.to_json()):
             return start(run)  # another job was first: check what it wrote
         return record
-    record = replace(record, job=found.job)
+    record = replace(record, job=earlier.job)
     write_bytes(folder.record, record.to_json())
     return record
 
@@ -99,25 +92,11 @@ def first_record(run: ClusterRun) -> ClusterRecord:
     )
 
 
-def note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
-    """Notes which job computes the result, so that it can be found if this command ends first."""
-    shown = hide_in(job)
-    path, present = run.job.folder.record, _present(run)
-    change_running(path, record, present, lambda running: running.submitted(shown))
-
-
-def stop(run: ClusterRun, record: ClusterRecord, error: str) -> None:
-    """Notes why a job ended; the same command continues it.
-
-    Raises:
-        OSError: The record cannot be written and still says `running`.
-    """
-    path, present = run.job.folder.record, _present(run)
-    change_running(path, record, present, lambda running: running.stopped(error))
-
-
-def _present(run: ClusterRun) -> ClusterRecord | None:
-    """What `run.json` says at this moment; None if it says nothing."""
+def change(
+    run: ClusterRun, record: ClusterRecord, changed: Callable[[ClusterRecord], ClusterRecord]
+) -> None:
+    """Changes the record of a running job, so that its job is found, or says why it ended."""
+    present = None
     with suppress(InputError):
-        return read_cluster_record(run.job.folder)
-    return None
+        present = read_cluster_record(run.job.folder)
+    change_running(run.job.folder.record, record, present, changed)

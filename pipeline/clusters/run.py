@@ -1,7 +1,9 @@
 """Runs the jobs of `cluster` and `dedup` and reports what came out."""
 
+import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import apache_beam as beam
@@ -9,7 +11,6 @@ import apache_beam as beam
 from bert_embed.pipeline.clusters import record as records
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
-from bert_embed.pipeline.clusters.progress import shown_progress
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, usage_errors
 from bert_embed.pipeline.outputs.places import check_outside
@@ -27,7 +28,8 @@ from bert_embed.pipeline.runners.portable_jobs import (
     earlier_job_lines,
     run_on_job_server,
 )
-from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.pipeline.secrets import hide_in, hide_secrets
+from bert_embed.storage.files import is_remote
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.clusters.finish import ClusterVectors
 from bert_embed.transforms.clusters.record import (
@@ -37,14 +39,11 @@ from bert_embed.transforms.clusters.record import (
 )
 from bert_embed.transforms.output_folder import OutputFolder
 
+_SECONDS = 30.0  # between lines of progress
+
 
 def run_clusters(options: ClusterOptions) -> ExitCode:
-    """Runs `cluster` or `dedup`.
-
-    Raises:
-        UsageError: The options are wrong, or contradict input or output.
-        StorageError: A store does not answer at this moment.
-    """
+    """Runs `cluster` or `dedup`."""
     run = prepare_clusters(options)
     found = records.record_of_output(run)
     check_outside("OUT", options.output, run.job.source)
@@ -63,7 +62,7 @@ def run_clusters(options: ClusterOptions) -> ExitCode:
 
 def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
     try:
-        with shown_progress(run):
+        with _shown_progress(run):
             _run_job(run, record)
     except JobGoesOn as job:
         if job.why in ("running", "unknown"):
@@ -72,8 +71,8 @@ def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
         say(*str(job).split("\n"), f"{run.job.folder.record} says when it is done")
         return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a runner raises
-        found = read_cluster_record(run.job.folder)
-        if found is None or not records.is_done(run, found):
+        written = read_cluster_record(run.job.folder)
+        if written is None or not records.is_done(run, written):
             return _report_failure(run, record, error)
         # The runner lost the connection to a job that wrote its whole output.
     return _report(run, read_cluster_record(run.job.folder) or record, started=True)
@@ -87,7 +86,7 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
         trace = "".join(traceback.format_exception(error))
         warn(*hide_secrets(trace).rstrip("\n").split("\n"))
     with suppress(OSError):  # then the record still says running, and the job is continued as well
-        records.stop(run, record, message)
+        records.change(run, record, lambda running: running.stopped(message))
     warn(f"error: the job failed: {message}", "the same command continues it")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
 
@@ -98,17 +97,46 @@ def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
     work = partial(build_clusters, run=run, record=record)
-    given = pipeline_options(job, flags.words)
+    beam_options = pipeline_options(job, flags.words)
     wait = not flags["no_wait_until_finish"]
     if job.is_portable:
-        submitted = PortableJob.of(job, flags)
-        run_on_job_server(given, work, submitted, partial(records.note_job, run, record), wait)
+        note = partial(_note_job, run, record)
+        run_on_job_server(beam_options, work, PortableJob.of(job, flags), note, wait)
     elif job.is_dataflow:
-        pipeline = beam.Pipeline(options=given)
+        pipeline = beam.Pipeline(options=beam_options)
         work(pipeline)
         run_on_dataflow(pipeline, flags)
     else:
-        run_pipeline(given, work)
+        run_pipeline(beam_options, work)
+
+
+def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
+    """Notes which job computes the result, so that it can be found if this command ends first."""
+    records.change(run, record, lambda running: running.submitted(hide_in(job)))
+
+
+@contextmanager
+def _shown_progress(run: ClusterRun) -> Iterator[None]:
+    """Prints a line every half minute for a local output; a cluster shows its own progress."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(_SECONDS):
+            done, files = run.job.folder.progress(), counted(len(run.files), "file")
+            warn(
+                f"sampled {done.sampled:,}, clustered {done.assigned:,} of {files}; "
+                f"{counted(done.searched, 'range')} of clusters searched"
+            )
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if not is_remote(run.job.output):
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:

@@ -9,7 +9,7 @@ from bert_embed.pipeline.report import PCA, PROJECTIONS
 
 
 def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line of `search`: `embeddings`, a list, and either `query` or `queries`.
+    """Reads the command line of `search`: `folders`, and either `query` or `queries`.
 
     Raises:
         UsageError: The arguments are wrong.
@@ -19,32 +19,29 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
         "Prints the documents whose vectors are nearest to a query's.",
         usage=f"{program()} search DIR... QUERY [flags]",
     )
-    parser.add_argument("words", nargs="*", metavar="DIR... QUERY", help="as the next two flags")
     parser.add_argument(
-        "--embeddings",
-        metavar="DIR",
-        action="append",
-        help="a run's output, a folder of outputs or a glob; may be repeated",
+        "folders",
+        nargs="*",
+        metavar="DIR... QUERY",
+        help="runs' outputs, folders of outputs or globs; then the query, in quotes",
     )
-    parser.add_argument("--query", metavar="TEXT", action=Once)
-    parser.add_argument("--queries", metavar="FILE", action=Once, help="with one query a line")
+    parser.add_argument(
+        "--queries", metavar="FILE", action=Once, help="with one query a line, instead of QUERY"
+    )
     parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
     parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each query")
     given = parser.parse_intermixed_args(arguments)
-    words = list(given.words)
-    alone = given.query is not None or given.queries is not None
-    if not alone and (given.embeddings is not None or len(words) > 1):
-        given.query = words.pop() if words else None
-    given.embeddings = [*(given.embeddings or []), *words]
-    if not given.embeddings:
-        parser.error("--embeddings is missing: give the output of a run")
-    if given.queries is None and not (given.query or "").strip():
-        blank = given.query is not None
-        parser.error("--query must not be blank" if blank else "--query is missing")
-    if given.queries is not None and given.query is not None:
-        parser.error("--query conflicts with --queries")
+    if not given.folders:
+        parser.error("DIR is missing: give the output of a run")
+    given.query = None
+    if given.queries is None:
+        if len(given.folders) == 1:
+            parser.error("QUERY is missing: give it behind the output, in quotes")
+        given.query = given.folders.pop()
+        if not given.query.strip():
+            parser.error("QUERY must not be blank")
     if given.k < 1:
         parser.error(f"--k must be at least 1, got {given.k}")
     return given

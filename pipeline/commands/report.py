@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from bert_embed.formats.result_files import SentencePlace
 from bert_embed.nearest import Hit
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
@@ -24,16 +23,7 @@ _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
 def run_report(given: argparse.Namespace) -> int:
-    """Runs `report DIR`.
-
-    Args:
-        given: As `parse_report` gives it.
-
-    Raises:
-        UsageError: The folder is not the output of a complete run, a file of it is damaged, or the
-            package for the map is not installed.
-        StorageError: A store does not answer.
-    """
+    """Runs `report DIR`."""
     check_projection(given.projection)
     path = absolute(given.folder)
     _check_place(given.output, path)
@@ -68,13 +58,13 @@ def _check_place(file: str | None, run: str) -> None:
 
 def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[str | None]:
     """The texts of a sample, read from the input of its run; None where they are not found."""
-    from bert_embed.pipeline.commands.search import with_texts  # imports Beam
+    from bert_embed.pipeline.commands.texts import texts_of_input  # imports Beam
 
     none: list[Any] = [None] * len(sample)
     starts, stops = sample.starts or none, sample.stops or none
     rows = zip(sample.files, sample.ids, starts, stops, strict=True)
-    hits = [Hit(0.0, file, SentencePlace(id, start, stop)) for file, id, start, stop in rows]
-    (found,) = with_texts([hits], record, folder)
-    if all(hit.text is None for hit in found):
-        warn("note: no texts are shown: the run's input has changed or is missing")
+    hits = [Hit(0.0, folder, file, 0, id, start, stop) for file, id, start, stop in rows]
+    [found], problem = texts_of_input([hits], record, folder)
+    if problem is not None:
+        warn(f"note: no texts are shown: {problem}")
     return [hit.text for hit in found]

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_hexdigest
 
 from bert_embed.formats.number_types import output_dtype, stored, stored_width
 from bert_embed.formats.output_files import vector_kinds
-from bert_embed.formats.result_rows import Rows, row_batches
+from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import ExportOptions
 from bert_embed.results import granular_settings, read_run, vector_files
@@ -178,4 +178,7 @@ def _files(
     extra = record.input.extra_columns or {}
     for path in vector_files(options.source, options.granularity, options.partial, first):
         name = f"{path.parent.name}/{path.name}"
-        yield name, row_batches(path, options.granularity, settings, extra)
+        if options.granularity == "sentence":
+            yield name, row_batches(path, settings, columns=None, types=extra)
+        else:
+            yield name, unit_batches(path, options.granularity, settings)

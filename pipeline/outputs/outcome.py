@@ -20,7 +20,7 @@ from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.reconcile.totals import Totals
 from bert_embed.transforms.records.rejected import BLANK_LINE
-from bert_embed.transforms.records.report import LENGTH_BIN
+from bert_embed.transforms.records.report import EQUAL_BINS, LENGTH_BIN, length_end
 
 _MOST_FILES = 5  # with most [UNK] that a record lists
 
@@ -161,14 +161,15 @@ def length_statistics(counts: list[int]) -> Lengths:
     """A histogram of documents by their tokens, with the upper ends of its percentiles' bins.
 
     >>> length_statistics([2, 1, 0, 1])
-    Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63)
+    Lengths(bin_tokens=16, counts=(2, 1, 0, 1), p50=15, p90=63, p99=63, max=63, equal_bins=None)
     """
     sums, tops = list(itertools.accumulate(counts)), {}
     for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
         documents = -(-share * sums[-1] // 100) if sums else 0
         at = bisect.bisect_left(sums, documents)
-        tops[name] = (at + 1) * LENGTH_BIN - 1 if documents else None
-    return Lengths(LENGTH_BIN, tuple(counts), **tops)
+        tops[name] = length_end(at) if documents else None
+    wide = EQUAL_BINS if len(counts) > EQUAL_BINS else None
+    return Lengths(LENGTH_BIN, tuple(counts), **tops, equal_bins=wide)
 
 
 def _written(totals: Totals) -> dict[str, Written]:

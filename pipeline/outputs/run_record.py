@@ -137,7 +137,9 @@ def _start(run: EmbedRun) -> RunRecord:
         if not create_exclusive(run.folder.record, record.to_json()):
             return _start(run)  # another job was first: check what it wrote
         return record
-    loads = found.loads if found.is_done and found.table == record.table else {}
+    # What --overwrite loads again stays on record until that is done.
+    holds = found.is_done or run.options.overwrite
+    loads = found.loads if holds and found.table == record.table else {}
     record = replace(record, job=found.job, loads=loads)
     _write(run.output, record)
     return record
@@ -353,15 +355,6 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
             clear_crash_markers(output)
             OutputFolder(output).remove_texts()
     return record
-
-
-def read_and_written(output: str, record: RunRecord) -> tuple[list[str], list[str]]:
-    """Where a run read, its earlier outputs included, and where it wrote: folders and tables."""
-    earlier = [each.output for each in record.input.earlier]
-    tables = record.table.tables.values() if record.table else ()
-    examples = record.files.examples
-    written = [output, *([examples] if examples else []), *(f"bq://{each}" for each in tables)]
-    return [*record.input.patterns, *earlier], written
 
 
 def _present(output: str, record: RunRecord) -> RunRecord | None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.clusters.kmeans import train
 from bert_embed.run_record import Unknown
 from bert_embed.transforms.unknown_words import script_of
+from bert_embed.vectors import cosines, unit
 
 _SEED = 7
 _MOST = 10  # as many as there are colours that can be told apart
 _FEWEST_ROWS = 20  # below, groups are chance
-_ROUNDS = 25
 _CENTRAL = 3  # documents that stand for a cluster
 _WORDS = 6
 _MANY, _OFTEN = 0.02, 0.1  # share of [UNK] in a file, and of a script among them, that tell
@@ -32,44 +33,16 @@ def clusters(places: np.ndarray) -> np.ndarray:
     if len(places) < _FEWEST_ROWS:
         return np.zeros(len(places), np.int64)
     count = min(_MOST, max(2, round(math.sqrt(len(places) / 8))))
-    centres = _first_centres(places, count)
-    of = np.full(len(places), -1)
-    for _ in range(_ROUNDS):
-        nearest = _distances(places, centres).argmin(axis=1)
-        if (nearest == of).all():
-            break
-        of = nearest
-        for number in range(count):
-            if (own := of == number).any():
-                centres[number] = places[own].mean(axis=0)
-    sizes = np.bincount(of, minlength=count)
+    scaled = unit(places)
+    labels = (scaled @ train(scaled, count, _SEED).T).argmax(axis=1)
     rank = np.empty(count, np.int64)
-    rank[np.argsort(-sizes, kind="stable")] = np.arange(count)
-    return rank[of]
-
-
-def _first_centres(places: np.ndarray, count: int) -> np.ndarray:
-    """Rows that are far from each other (k-means++), with a fixed seed."""
-    draw = np.random.default_rng(_SEED)
-    chosen = [int(draw.integers(len(places)))]
-    distance = _distances(places, places[chosen])[:, 0]
-    for _ in range(count - 1):
-        sums = np.cumsum(distance, dtype=np.float64)
-        at = int(np.searchsorted(sums, draw.random() * sums[-1]))
-        chosen.append(min(at, len(places) - 1))
-        distance = np.minimum(distance, _distances(places, places[chosen[-1:]])[:, 0])
-    return places[chosen].copy()
-
-
-def _distances(places: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """float32 `[rows, centres]`, squared."""
-    squares = np.vecdot(places, places)[:, None] + np.vecdot(centres, centres)
-    return np.maximum(squares - 2 * (places @ centres.T), 0)
+    rank[np.argsort(-np.bincount(labels, minlength=count), kind="stable")] = np.arange(count)
+    return rank[labels]
 
 
 def unread_scripts(unknown: Unknown) -> list[str]:
     """The scripts whose words a run's model mostly does not know."""
-    shares = [unknown.share, *(each.share for each in unknown.files)]
+    shares = [unknown.share, *(file.share for file in unknown.files)]
     least = _OFTEN * sum(unknown.scripts.values())
     return [
         name
@@ -92,23 +65,21 @@ def describe(
     Args:
         places: float32 `[rows, directions]`.
         of: int64 `[rows]`, their clusters.
-        texts: Their texts; None where they must not be shown.
-        unread: The scripts that the model does not read.
     """
     words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
     everywhere = Counter(word for some in words for word in some)
-    found = []
+    rows = []
     for number in range(int(of.max(initial=-1)) + 1):
-        own = np.flatnonzero(of == number)
-        middle = places[own].mean(axis=0, keepdims=True)
-        near = own[np.argsort(_distances(places[own], middle)[:, 0], kind="stable")[:_CENTRAL]]
-        row: dict[str, Any] = {"size": len(own), "central": near.tolist()}
+        members = np.flatnonzero(of == number)
+        [middle] = unit(places[members].mean(axis=0, keepdims=True))
+        near = members[np.argsort(-cosines(places[members], middle), kind="stable")[:_CENTRAL]]
+        row: dict[str, Any] = {"size": len(members), "central": near.tolist()}
         if texts is not None:
-            counts = Counter(word for at in own.tolist() for word in words[at])
-            row["words"] = _telling(counts, len(own), everywhere, len(places))
-            row["unread"] = _script_of_most([texts[at] or "" for at in own.tolist()], unread)
-        found.append(row)
-    return found
+            counts = Counter(word for at in members.tolist() for word in words[at])
+            row["words"] = _telling(counts, len(members), everywhere, len(places))
+            row["unread"] = _script_of_most([texts[at] or "" for at in members.tolist()], unread)
+        rows.append(row)
+    return rows
 
 
 def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | None:

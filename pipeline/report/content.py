@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.outputs.outcome import length_statistics
 from bert_embed.pipeline.parser import as_words
 from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
@@ -24,9 +25,11 @@ from bert_embed.pipeline.report.directions import Directions, main_directions, p
 from bert_embed.pipeline.report.health import health, usable_rows
 from bert_embed.pipeline.report.sample import Sample, spread, take_sample
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
-from bert_embed.run_record import RunRecord
+from bert_embed.run_record import Lengths, RunRecord
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import EQUAL_BINS, from_equal_bins
 from bert_embed.typed_json import to_json
+from bert_embed.vectors import unit
 
 Texts = Callable[[Sample, RunRecord], list[str | None]]
 _MOST_CATEGORIES = 10  # as many as there are colours that can be told apart
@@ -42,15 +45,11 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What a report shows beside the facts that every report has.
+    """What a report shows beside the facts that every report has."""
 
-    Attributes:
-        projection: One of `PROJECTIONS`.
-        texts_of: Finds the texts of a sample in the run's input, to be shown; None shows only
-            those that the output holds.
-    """
-
-    projection: str = PCA
+    projection: str = PCA  # one of `PROJECTIONS`
+    # Finds the texts of a sample in the run's input, to be shown; None shows only those that the
+    # output holds
     texts_of: Texts | None = None
 
 
@@ -60,18 +59,7 @@ AFTER_A_RUN = Shown()
 def report_content(
     folder: OutputFolder, record: RunRecord, shown: Shown = AFTER_A_RUN
 ) -> dict[str, Any]:
-    """Returns the content of a report; equal for equal runs, but for `timings`.
-
-    Args:
-        folder: The output.
-        record: Of a finished run.
-        shown: What to show.
-
-    Raises:
-        InputError: A file of the run is damaged.
-        OSError: A file cannot be read.
-        InputError: The projection is not installed.
-    """
+    """Returns the content of a report; equal for equal runs, but for `timings`."""
     reports, result = read_reports(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
         "run": _run(folder, record),
@@ -82,7 +70,7 @@ def report_content(
         "rejected": rejected_records(
             folder, reports, record.numbers.rejected, texts=shown.texts_of is not None
         ),
-        "lengths": result["lengths"],
+        "lengths": _lengths(record.numbers.lengths),
         "tokens": {
             name: result[name] for name in ("tokens", "full_tokens", "cut_share", "padding_share")
         },
@@ -119,6 +107,13 @@ def _run(folder: OutputFolder, record: RunRecord) -> dict[str, Any]:
     }
 
 
+def _lengths(lengths: Lengths) -> dict[str, Any]:
+    """The histogram, of earlier versions in the bins of this one."""
+    if lengths.equal_bins is None and len(lengths.counts) > EQUAL_BINS:
+        lengths = length_statistics(from_equal_bins(lengths.counts))
+    return to_json(lengths)
+
+
 def _command(kind: str, options: Mapping[str, Any]) -> str:
     """The command of a run, without its secrets."""
     words = ["bert-embed", "embed" if kind == "vectors" else "tokenize"]
@@ -135,7 +130,7 @@ def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, An
         texts = shown.texts_of(sample, record)
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "vectors": health(sample.vectors, record.settings, directions, _repeated(sample, record)),
         "full_lengths": _full_lengths(sample),
         "sampled": {"rows": len(sample), "total": sample.total},
@@ -143,9 +138,9 @@ def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, An
         "neighbours": _neighbours(sample, usable),
     }
     if directions is not None:
-        own = None if texts is None else [texts[at] for at in usable.tolist()]
-        found |= _map(directions, own, record, shown)
-    return found
+        usable_texts = None if texts is None else [texts[at] for at in usable.tolist()]
+        content |= _map(directions, usable_texts, record, shown)
+    return content
 
 
 def _repeated(sample: Sample, record: RunRecord) -> int | None:
@@ -200,12 +195,12 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
     Of equal vectors one is shown; `equal` says how many other documents have that of the row.
     """
     vectors = sample.vectors[usable]
-    lengths = np.sqrt(np.vecdot(vectors, vectors))
+    scaled = unit(vectors)
     numbers: dict[Any, int] = {}
     ids = np.array([numbers.setdefault(sample.ids[at], at) for at in usable.tolist()])
-    found = []
+    neighbours = []
     for row in spread(len(usable), _ASKED):
-        scores = (vectors @ vectors[row]) / (lengths * lengths[row])
+        scores = scaled @ scaled[row]
         scores[ids == ids[row]] = -np.inf
         equal = (vectors == vectors[row]).all(axis=1) & np.isfinite(scores)
         scores[equal] = -np.inf
@@ -217,8 +212,8 @@ def _neighbours(sample: Sample, usable: np.ndarray) -> list[dict[str, Any]]:
                 hits.append(at)
         near = [[at, round(float(scores[at]), 4)] for at in hits]
         if near:
-            found.append({"row": row, "near": near, "equal": int(equal.sum())})
-    return found
+            neighbours.append({"row": row, "near": near, "equal": int(equal.sum())})
+    return neighbours
 
 
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:

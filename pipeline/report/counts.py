@@ -30,15 +30,11 @@ _MOST_NAMED = 3  # files of a group
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of a run's parts.
+    """Reports of a run's parts."""
 
-    Attributes:
-        read: Those that were read, in order, each with the time at which it was written.
-        parts: How many there are.
-    """
-
+    # Those that were read, in order, each with the time at which it was written
     read: list[tuple[float, BlockReport]]
-    parts: int
+    parts: int  # how many there are
 
 
 def read_reports(folder: OutputFolder, run: str) -> Reports:
@@ -50,17 +46,14 @@ def read_reports(folder: OutputFolder, run: str) -> Reports:
     def read(part: tuple[int, int]) -> BlockReport | None:
         return read_report(folder, *part, run)
 
-    found = zip(chosen, in_parallel(read, chosen), strict=True)
-    return Reports([(times[part], each) for part, each in found if each is not None], len(parts))
+    reports = zip(chosen, in_parallel(read, chosen), strict=True)
+    return Reports(
+        [(times[part], report) for part, report in reports if report is not None], len(parts)
+    )
 
 
 def counts_by_file(reports: Reports, paths: Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Counts of each file, or of the files that share a block; None where they are too many.
-
-    Args:
-        reports: All reports of the run.
-        paths: The input's files; None if `run.json` does not list them.
-    """
+    """Counts of each file, or of the files that share a block; None where they are too many."""
     if len(reports.read) < reports.parts:
         return None
     blocks: dict[int, set[int]] = {}
@@ -83,7 +76,7 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
     if paths is None or files[-1] >= len(paths):
         first, last = files[0] + 1, files[-1] + 1
         return f"file {first}" if first == last else f"files {first} to {last}"
-    shown = [paths[each] for each in files[:_MOST_NAMED]]
+    shown = [paths[file] for file in files[:_MOST_NAMED]]
     more = len(files) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more, the last {paths[files[-1]]}" if more else "")
 
@@ -95,13 +88,13 @@ def rejected_records(
 
     A place has its `source` as `rejected/` has it, its `line` where that can be told, and the `id`.
     """
-    found: dict[str, dict[str, Any]] = {
+    entries: dict[str, dict[str, Any]] = {
         reason: {"reason": reason, "count": count, "stage": None, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     }
     for name in _telling_files(reports, reasons):
         for row in _head_rows(folder.path_of(name)):
-            entry = found.get(row.get("reason", ""))
+            entry = entries.get(row.get("reason", ""))
             if entry is None or len(entry["places"]) >= _PLACES:
                 continue
             entry["stage"] = row["stage"]
@@ -110,11 +103,11 @@ def rejected_records(
             if isinstance(record, str):
                 place["text"] = " ".join(record[:_EXCERPT].split())
             entry["places"].append(place)
-    places = [place for entry in found.values() for place in entry["places"]]
+    places = [place for entry in entries.values() for place in entry["places"]]
     lines = _line_numbers(place["source"] for place in places)
     for place in places:
         place["line"] = lines.get(place["source"])
-    return list(found.values())
+    return list(entries.values())
 
 
 def _telling_files(reports: Reports, reasons: Mapping[str, int]) -> Iterator[str]:
@@ -122,7 +115,7 @@ def _telling_files(reports: Reports, reasons: Mapping[str, int]) -> Iterator[str
     wanted = Counter({reason: min(count, _PLACES) for reason, count in reasons.items()})
     opened = 0
     for _, report in reports.read:
-        if opened < _MOST_REJECTED_FILES and any(wanted[each] > 0 for each in report.rejected):
+        if opened < _MOST_REJECTED_FILES and any(wanted[reason] > 0 for reason in report.rejected):
             wanted.subtract(report.rejected)
             opened += 1
             for name in report.files:
@@ -144,7 +137,7 @@ def _head_rows(path: str) -> Iterator[dict[str, Any]]:
 
 def timings(record: RunRecord, reports: Reports) -> dict[str, Any]:
     """When and how fast the run was: totals, by stage, over time, and the slowest parts."""
-    slowest = sorted(reports.read, key=lambda each: -sum(each[1].seconds.values()))[:_SLOWEST]
+    slowest = sorted(reports.read, key=lambda report: -sum(report[1].seconds.values()))[:_SLOWEST]
     return {
         "started": record.started,
         "ended": record.ended,
@@ -155,14 +148,14 @@ def timings(record: RunRecord, reports: Reports) -> dict[str, Any]:
         "over_time": _over_time(record, reports),
         "slowest": [
             {
-                "block": each.block,
-                "part": each.part,
-                "files": _named(tuple(sorted(each.covered)), record.input.paths),
-                "documents": each.embedded,
-                "tokens": each.tokens,
-                "seconds": {stage: round(spent, 3) for stage, spent in each.seconds.items()},
+                "block": report.block,
+                "part": report.part,
+                "files": _named(tuple(sorted(report.covered)), record.input.paths),
+                "documents": report.embedded,
+                "tokens": report.tokens,
+                "seconds": {stage: round(spent, 3) for stage, spent in report.seconds.items()},
             }
-            for _, each in slowest
+            for _, report in slowest
         ],
         "parts_read": len(reports.read),
         "parts": reports.parts,
@@ -187,8 +180,8 @@ def _over_time(record: RunRecord, reports: Reports) -> dict[str, Any] | None:
         tokens[at] += report.tokens * share / width
     return {
         "seconds": round(width, 3),
-        "documents": [round(each, 1) for each in documents],
-        "tokens": [round(each, 1) for each in tokens],
+        "documents": [round(count, 1) for count in documents],
+        "tokens": [round(count, 1) for count in tokens],
     }
 
 
@@ -202,11 +195,11 @@ def _line_numbers(sources: Iterable[str]) -> dict[str, int]:
         path, _, offset = source.rpartition(":")
         if offset.isdecimal() and not is_remote(path) and os.path.isfile(path):
             offsets.setdefault(path, set()).add(int(offset))
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for path, wanted in offsets.items():
-        near = sorted(each for each in wanted if each <= _MOST_BYTES)
-        found |= {f"{path}:{at}": line for at, line in _lines_at(path, near)}
-    return found
+        near = sorted(offset for offset in wanted if offset <= _MOST_BYTES)
+        lines |= {f"{path}:{at}": line for at, line in _lines_at(path, near)}
+    return lines
 
 
 def _lines_at(path: str, offsets: list[int]) -> Iterable[tuple[int, int]]:

@@ -23,15 +23,10 @@ _PERPLEXITY = 30
 
 @dataclass(frozen=True)
 class Directions:
-    """The main directions of vectors.
+    """The main directions of vectors."""
 
-    Attributes:
-        places: float32 `[rows, directions]`, where each vector is along them, at most 50.
-        shares: The share of the variance in each, most first.
-    """
-
-    places: np.ndarray
-    shares: list[float]
+    places: np.ndarray  # float32 `[rows, directions]`, where each vector is along them, at most 50
+    shares: list[float]  # the share of the variance in each, most first
 
 
 def main_directions(vectors: np.ndarray) -> Directions | None:
@@ -55,7 +50,7 @@ def main_directions(vectors: np.ndarray) -> Directions | None:
     axes = axes @ turns[:, :kept]
     # An axis may point either way: the largest number of each is positive.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    shares = [round(each / total, 5) for each in squares[: min(kept, _SHARES)].tolist()]
+    shares = [round(square / total, 5) for square in squares[: min(kept, _SHARES)].tolist()]
     return Directions((vectors - middle) @ axes, shares)
 
 
@@ -78,26 +73,18 @@ def _eigen(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def projections(directions: Directions, chosen: str) -> list[dict[str, Any]]:
-    """The maps of a page: that of `chosen` first, and always that of PCA.
-
-    Raises:
-        InputError: The package that `chosen` needs is not installed.
-    """
+    """The maps of a page: that of `chosen` first, and always that of PCA."""
     plane = directions.places[:, :2]
     if plane.shape[1] < 2:  # of vectors of one number
         plane = np.pad(plane, ((0, 0), (0, 1)))
-    found = [_named("PCA", "numpy", {"directions": 2}, plane)]
+    maps = [_named("PCA", "numpy", {"directions": 2}, plane)]
     if chosen == TSNE and len(directions.places) > _PERPLEXITY:
-        found.insert(0, _tsne(directions.places))
-    return found
+        maps.insert(0, _tsne(directions.places))
+    return maps
 
 
 def check_projection(chosen: str) -> None:
-    """Checks that what computes a map is installed.
-
-    Raises:
-        InputError: It is not.
-    """
+    """Checks that what computes a map is installed; InputError if it is not."""
     if chosen == TSNE:
         _tsne_function()
 
@@ -116,9 +103,9 @@ def _tsne(places: np.ndarray) -> dict[str, Any]:
         "random_state": _SEED,
         "n_jobs": 1,
     }
-    found = np.asarray(_tsne_function()(**settings).fit(places))
-    found = found @ _eigen(found)[1]  # the long side lies across
-    return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, found)
+    plane = np.asarray(_tsne_function()(**settings).fit(places))
+    plane = plane @ _eigen(plane)[1]  # the long side lies across
+    return _named("t-SNE", "openTSNE", settings | {"directions": places.shape[1]}, plane)
 
 
 def _named(name: str, package: str, parameters: dict[str, Any], at: np.ndarray) -> dict[str, Any]:

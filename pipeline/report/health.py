@@ -8,6 +8,7 @@ import numpy as np
 import xxhash
 
 from bert_embed.pipeline.report.directions import Directions
+from bert_embed.vectors import FINE, conditions, pair_cosines
 
 _SEED = 20_000
 _PAIRS = 20_000
@@ -21,24 +22,17 @@ _FEW = 10  # vectors, of which the variance by direction tells nothing
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about the vectors.
+    """One fact about the vectors."""
 
-    Attributes:
-        name: What was looked at.
-        value: What was found, for people.
-        normal: What is normal, in one sentence.
-        healthy: Whether it is.
-    """
-
-    name: str
-    value: str
-    normal: str
-    healthy: bool
+    name: str  # what was looked at
+    value: str  # what was found, for people
+    normal: str  # what is normal, in one sentence
+    healthy: bool  # whether it is
 
 
 def usable_rows(vectors: np.ndarray) -> np.ndarray:
     """int64 `[rows]`: the numbers of the vectors that are finite and not zero."""
-    return np.flatnonzero(np.isfinite(vectors).all(axis=1) & vectors.any(axis=1))
+    return np.flatnonzero(conditions(vectors) == FINE)
 
 
 def health(
@@ -51,13 +45,10 @@ def health(
 
     Args:
         vectors: float32 `[rows, width]`, all that were sampled.
-        settings: The run's settings of its vectors.
-        directions: The main directions of the usable ones; None if there are too few.
-        repeated: How many of them are of a text that an earlier one has; None if nobody knows.
     """
     usable = vectors[usable_rows(vectors)]
     norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
-    cosines = pair_cosines(usable, norms)
+    cosines = random_cosines(usable)
     bad = int((~np.isfinite(vectors)).any(axis=1).sum())
     zero = len(vectors) - len(usable) - bad
     findings = [_broken(bad, zero)]
@@ -69,7 +60,7 @@ def health(
         findings.append(_directions(directions, len(usable)))
     return {
         "rows": len(vectors),
-        "findings": [vars(each) for each in findings],
+        "findings": [vars(finding) for finding in findings],
         "norms": histogram(norms[:0] if _are_one(norms) else norms),
         "cosines": histogram(cosines),
         "mean_cosine": round(float(cosines.mean()), 4) if len(cosines) else None,
@@ -80,19 +71,14 @@ def health(
     }
 
 
-def pair_cosines(vectors: np.ndarray, norms: np.ndarray) -> np.ndarray:
+def random_cosines(vectors: np.ndarray) -> np.ndarray:
     """float64 `[pairs]`: cosines of pairs of different rows, drawn with a fixed seed."""
     if len(vectors) < 2:
         return np.empty(0)
     draw = np.random.default_rng(_SEED)
     left = draw.integers(0, len(vectors), _PAIRS)
     right = (left + draw.integers(1, len(vectors), _PAIRS)) % len(vectors)
-    found = np.empty(_PAIRS)
-    for start in range(0, _PAIRS, 1000):  # so that few copies of rows are in memory
-        one, other = left[start : start + 1000], right[start : start + 1000]
-        products = np.vecdot(vectors[one], vectors[other])
-        found[start : start + 1000] = products / (norms[one] * norms[other])
-    return found
+    return pair_cosines(vectors, left, vectors, right)
 
 
 def equal_vectors(vectors: np.ndarray) -> int:
@@ -122,7 +108,7 @@ def _broken(bad: int, zero: int) -> Finding:
 
 
 def _norms(norms: np.ndarray, settings: Mapping[str, Any]) -> Finding:
-    low, middle, high = (float(each) for each in np.quantile(norms, (0, 0.5, 1)))
+    low, middle, high = (float(norm) for norm in np.quantile(norms, (0, 0.5, 1)))
     binary = settings["output_dtype"] == "ubinary"
     # Several layers side by side, each of length 1, are longer.
     unit = settings["normalize"] and settings["layer_combine"] != "stack" and not binary

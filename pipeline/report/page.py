@@ -70,22 +70,28 @@ def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
     texts, longest = documents["texts"], min(width, _LONGEST_ID)
     return documents | {
         "ids": [
-            each if len(each) <= longest else "…" + each[-longest:] for each in documents["ids"]
+            text if len(text) <= longest else "…" + text[-longest:] for text in documents["ids"]
         ],
-        "texts": texts and [each if len(each) <= width else each[:width] + "…" for each in texts],
+        "texts": texts and [text if len(text) <= width else text[:width] + "…" for text in texts],
     }
 
 
 def _every_second(content: dict[str, Any]) -> dict[str, Any]:
     """The content with every second document; what names a document by its row is left out."""
     documents, shown = content["documents"], content.get("map")
-    halved = {name: each and each[::2] for name, each in documents.items() if name != "columns"}
-    halved["columns"] = [each | {"values": each["values"][::2]} for each in documents["columns"]]
+    halved = {
+        name: values and values[::2] for name, values in documents.items() if name != "columns"
+    }
+    halved["columns"] = [
+        values | {"values": values["values"][::2]} for values in documents["columns"]
+    ]
     fewer = content | {"documents": halved, "neighbours": []}
     if shown is None:
         return fewer
-    places = [each | {"x": each["x"][::2], "y": each["y"][::2]} for each in shown["projections"]]
+    places = [
+        values | {"x": values["x"][::2], "y": values["y"][::2]} for values in shown["projections"]
+    ]
     return fewer | {
-        "clusters": [each | {"central": []} for each in content["clusters"]],
+        "clusters": [values | {"central": []} for values in content["clusters"]],
         "map": {"cluster": shown["cluster"][::2], "projections": places},
     }

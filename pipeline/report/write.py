@@ -29,19 +29,8 @@ def write_page(
 ) -> str:
     """Writes the page of a finished run.
 
-    Args:
-        folder: The output.
-        record: Its record.
-        shown: What the page shows.
-        path: Where to write; None for the output itself.
-
     Returns:
         The path.
-
-    Raises:
-        InputError: A file of the run is damaged, the projection is not installed, or a report.html
-            of somebody else is there.
-        OSError: A file cannot be read, or the page not be written.
     """
     if path is None and is_foreign(folder.path, REPORT_PAGE):
         raise InputError(
@@ -56,11 +45,7 @@ def write_page(
 
 
 def _write_apart(folder: OutputFolder) -> None:
-    """Writes the page of a local run in a process of its own: this one still holds the model.
-
-    Raises:
-        OSError: It failed.
-    """
+    """Writes the page of a local run in a process of its own: this one still holds the model."""
     done = subprocess.run(
         [sys.executable, "-m", "bert_embed", "report", folder.path],
         env={**os.environ, **package_variables()},
@@ -86,7 +71,7 @@ def report_after_run(
 
     A run that was complete before keeps its page; it gets one if its job ended after its command.
     """
-    rows = max((each.rows for each in record.numbers.written.values()), default=0)
+    rows = max((kind.rows for kind in record.numbers.written.values()), default=0)
     try:
         if started or not folder.has_page:
             if rows > _MANY and not is_remote(folder.path):

@@ -124,7 +124,7 @@ def _json_type(value: Any) -> str | None:
     """The name of the type of a value of JSON, None for one that no column can have."""
     if not isinstance(value, list):
         return _JSON_TYPES.get(type(value))
-    kinds = {_JSON_TYPES.get(type(each)) for each in value}
+    kinds = {_JSON_TYPES.get(type(item)) for item in value}
     return f"list_{kinds.pop()}" if len(kinds) == 1 and None not in kinds else None
 
 

@@ -10,19 +10,13 @@ from bert_embed.pipeline.options import Options
 
 _PLACES = ("input", "query", "output", "output_table", "tfrecord_output", "skip_existing")
 _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
-_ISO = "%Y-%m-%d"
 
 
 def with_dates(options: Options, now: datetime.datetime | None = None) -> Options:
-    """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC.
+    """Replaces `{today}`, `{yesterday}` and `{date:FORMAT}` in places by days of UTC at `now`.
 
-    Args:
-        options: As they were given.
-        now: The time of the run; None for this moment.
-
-    Returns:
-        The options with `2026-11-22` for `{today}`; `{date:%Y/%m/%d}` is today as
-        `datetime.strftime` writes it, `{yesterday:%Y%m%d}` the day before likewise.
+    `{today}` becomes `2026-11-22`, `{date:%Y/%m/%d}` is today as `datetime.strftime` writes it,
+    `{yesterday:%Y%m%d}` the day before likewise.
 
     Raises:
         UsageError: `{date}` has no format.
@@ -34,15 +28,12 @@ def with_dates(options: Options, now: datetime.datetime | None = None) -> Option
 
 def _dated(name: str, value: Any, today: datetime.date) -> Any:
     if isinstance(value, tuple):
-        return tuple(_dated(name, each, today) for each in value)
-    if value is None:
-        return None
+        return tuple(_dated(name, place, today) for place in value)
 
-    def day(found: re.Match[str]) -> str:
-        which, form = found.groups()
+    def day(match: re.Match[str]) -> str:
+        which, form = match.groups()
         if which == "date" and not form:
             raise UsageError(f"--{name} {value}: give {{date}} a format, such as {{date:%Y/%m/%d}}")
-        one = today - datetime.timedelta(days=which == "yesterday")
-        return one.strftime(form or _ISO)
+        return (today - datetime.timedelta(days=which == "yesterday")).strftime(form or "%Y-%m-%d")
 
-    return _DAY.sub(day, value)
+    return value and _DAY.sub(day, value)

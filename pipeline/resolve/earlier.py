@@ -3,27 +3,23 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
-from bert_embed.run_record import RunRecord, check_settings, read_record
+from bert_embed.run_record import RunRecord, check_settings, read_record, run_folders
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import absolute, join, list_files, names_in, open_raw, read_bytes
+from bert_embed.storage.files import absolute, join, open_raw, read_bytes
+from bert_embed.storage.globs import is_glob
 from bert_embed.transforms.bigquery.earlier_table import table_facts, table_name
 from bert_embed.transforms.examples.settings import are_settings
 from bert_embed.transforms.increments.earlier import EarlierOutput, key_files, sizes_digest
-from bert_embed.transforms.output_folder import RUN_FILE, SETTINGS_FILE
+from bert_embed.transforms.output_folder import SETTINGS_FILE
 from bert_embed.transforms.records.same_vectors import difference
 from bert_embed.typed_json import json_object
 
 _ROW_BYTES = 256  # about the least that a document's vector takes
-_GLOB = frozenset("*?[")
-
-
-def check_formats(options: Options, formats: set[str]) -> None:
-    """Refuses input whose ids and texts cannot be read before the work begins."""
-    if "bigquery" in formats and options.check_ids:
-        raise UsageError("--check_ids is not available for BigQuery: count the ids with a query")
 
 
 def earlier_outputs(
@@ -46,43 +42,32 @@ def _places(named: str, output: str) -> Iterator[str]:
     path = absolute(named).rstrip("/")
     if path == output.rstrip("/"):
         raise UsageError(f"--skip_existing {named} is the --output of this run")
-    if _is_output(path):
-        yield path
-        return
-    pattern = path if _GLOB & set(path) else join(path, "*")
-    found = [each.path.rpartition("/")[0] for each in list_files(join(pattern, RUN_FILE))]
-    if not found:
+    folders = run_folders(path)
+    if not folders and not is_glob(path) and key_files(path)[0] is not None:
+        folders = [path]
+    if not folders:
         raise UsageError(
             f"--skip_existing {named} names no output of a run: no run.json in it or a folder below"
         )
-    yield from (each for each in found if each != output.rstrip("/") and not _holds_examples(each))
-
-
-def _holds_examples(folder: str) -> bool:
-    """Whether `tokenize` wrote the folder, which holds no vectors to compare with."""
-    return are_settings(read_bytes(join(folder, SETTINGS_FILE)))
-
-
-def _is_output(folder: str) -> bool:
-    if _GLOB & set(folder):
-        return False
-    return RUN_FILE in names_in(folder) or key_files(folder)[0] is not None
+    for folder in folders:
+        # What `tokenize` wrote holds no vectors to compare with.
+        holds_examples = are_settings(read_bytes(join(folder, SETTINGS_FILE)))
+        if folder == path or (folder != output.rstrip("/") and not holds_examples):
+            yield folder
 
 
 def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
     if table_name(place) == place:
-        return _earlier_table(number, place, vectors)
+        rows, created, described = table_facts(place)
+        if described is None:
+            raise UsageError(
+                f"--skip_existing {place} does not describe its vectors: its description must "
+                f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
+            )
+        _check_same(place, described, vectors)
+        # This run may add rows to the table, which stays the same table.
+        return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
     record = _record(place)
-    if record is not None and record.files.format == "tfrecord":
-        raise UsageError(
-            f"--skip_existing {place} holds TFRecord files, which are not compared: name an output "
-            "in Parquet or JSON lines, or a table"
-        )
-    if record is not None and "table_schema" in record.settings:
-        raise UsageError(
-            f"--skip_existing {place} was written with --table_schema "
-            f"{record.settings['table_schema']}, which has no column text_hash to compare"
-        )
     files, sizes = key_files(place)
     settings = _settings(place, sizes) if record is None else record.settings
     _check_same(place, settings, vectors)
@@ -103,39 +88,38 @@ def _earlier(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutp
     )
 
 
-def _earlier_table(number: int, place: str, vectors: Mapping[str, Any]) -> EarlierOutput:
-    rows, created, settings = table_facts(place)
-    if settings is None:
-        raise UsageError(
-            f"--skip_existing {place} does not describe its vectors: its description must "
-            f"hold the key {METADATA_KEY}; name the output folder of the run that filled it"
-        )
-    _check_same(place, settings, vectors)
-    # This run may add rows to the table, which stays the same table.
-    return EarlierOutput(number, place, None, digest=f"{place} {created}", documents=rows)
-
-
 def _record(folder: str) -> RunRecord | None:
+    """The record of a folder, None if there is none; it must be one that can be compared."""
     try:
         record = read_record(folder)
     except InputError as error:
         raise UsageError(f"--skip_existing {folder} cannot be compared: {error}") from error
-    if record is not None and record.vectors is None:
+    if record is None:
+        return None
+    if record.vectors is None:
         raise UsageError(f"--skip_existing {folder} holds examples of `tokenize`, not vectors")
+    if record.files.format == "tfrecord":
+        raise UsageError(
+            f"--skip_existing {folder} holds TFRecord files, which are not compared: name an "
+            "output in Parquet or JSON lines, or a table"
+        )
+    if "table_schema" in record.settings:
+        raise UsageError(
+            f"--skip_existing {folder} was written with --table_schema "
+            f"{record.settings['table_schema']}, which has no column text_hash to compare"
+        )
     return record
 
 
 def _settings(folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The description of the vectors in a folder without a record, from a file's footer."""
-    name = next(iter(sizes), "")
-    if name.endswith(".parquet"):
-        import pyarrow.parquet as pq
-
-        with open_raw(join(folder, name)) as file:
-            kept = (pq.read_metadata(file).metadata or {}).get(METADATA_KEY.encode())
-        if kept is not None:
-            settings = json_object(kept, f"{join(folder, name)}: {METADATA_KEY}")
-            check_settings(settings, join(folder, name))
+    path = join(folder, next(iter(sizes), ""))
+    if path.endswith(".parquet"):
+        with open_raw(path) as file:
+            stored = (pq.read_metadata(file).metadata or {}).get(METADATA_KEY.encode())
+        if stored is not None:
+            settings = json_object(stored, f"{path}: {METADATA_KEY}")
+            check_settings(settings, path)
             return settings
     raise UsageError(f"--skip_existing {folder} does not describe its vectors: it has no run.json")
 

@@ -46,22 +46,21 @@ def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSet
         raise UsageError("--input names TFRecord files of examples, already tokenized")
     if options.tfrecord_output is not None:
         raise UsageError("--tfrecord_output is for texts, but --input names examples")
-    found: dict[str, ExampleSettings | None] = {}
+    by_folder: dict[str, ExampleSettings | None] = {}
     for file in files:
         folder = file.info.path.rpartition("/")[0]
-        if folder not in found:
-            found[folder] = _settings(settings_places(file.info.path))
-    folders = list(found)
-    first = found[folders[0]]
-    for folder in folders[1:]:
-        differ = _differences(first, found[folder])
+        if folder not in by_folder:
+            by_folder[folder] = _settings(settings_places(file.info.path))
+    (first, settings), *others = by_folder.items()
+    for folder, theirs in others:
+        differ = _differences(settings, theirs)
         if differ:
             raise UsageError(
-                f"--input names examples of {folders[0]} and {folder}, which differ in {differ}; "
+                f"--input names examples of {first} and {folder}, which differ in {differ}; "
                 "embed them in two runs"
             )
     first_records(files[0])
-    return first
+    return settings
 
 
 def _settings(places: Sequence[str]) -> ExampleSettings | None:
@@ -88,7 +87,7 @@ def with_long_text(options: Options, settings: ExampleSettings | None) -> Option
     """The options with the --long_text that the examples were tokenized with."""
     long_text = settings.long_text if settings is not None else "truncate"
     if options.long_text not in ("truncate", long_text):
-        raise UsageError(_contradiction("long_text", options.long_text, long_text))
+        raise _contradiction("long_text", options.long_text, long_text)
     return replace(options, long_text=long_text)
 
 
@@ -119,22 +118,16 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
     requested: dict[str, object] = {
         "max_seq_length": options.max_seq_length,
         "stride": options.stride,
+        "prompt": None if options.prompt is None else bundle.prompt_text(options.prompt),
     }
-    if options.prompt is not None:
-        requested["prompt"] = bundle.prompt_text(options.prompt)
     for name, value in requested.items():
         if value is not None and value != getattr(settings, name):
-            raise UsageError(_contradiction(name, value, getattr(settings, name)))
-    return replace(
-        options,
-        prompt=settings.prompt,
-        max_seq_length=settings.max_seq_length,
-        stride=settings.stride,
-    )
+            raise _contradiction(name, value, getattr(settings, name))
+    return replace(options, **{name: getattr(settings, name) for name in requested})
 
 
-def _contradiction(name: str, requested: object, actual: object) -> str:
-    return (
+def _contradiction(name: str, requested: object, actual: object) -> UsageError:
+    return UsageError(
         f"--{name} {requested} conflicts with these examples, tokenized with {actual}; tokenize "
         "the texts again"
     )

@@ -18,9 +18,7 @@ from bert_embed.transforms.bigquery.client import (
     table_name,
     translate_errors,
 )
-from bert_embed.transforms.bigquery.load import kind_files
-from bert_embed.transforms.bigquery.table_load import KindLoad, TableLoad
-from bert_embed.transforms.bigquery.tables import check_table
+from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
 
 
 def with_folder(options: Options) -> Options:
@@ -56,12 +54,12 @@ def find_load(run: EmbedRun) -> TableLoad | None:
         texts=run.text_spec.keep_text,
         most_uris=bigquery.MOST_URIS,
         vectors=run.metadata,
+        again=options.overwrite,
     )
     with bigquery_client(load.project) as client:
         with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
             check_jobs(client)
-        files = kind_files(load) if load.disposition == "fail" else {}
         for kind in load.granularities:
             with translate_errors(f"--output_table {load.table_of(kind)}"):
-                check_table(KindLoad(client, load, kind, list(files.get(kind, ()))), extra)
+                KindTable(client, load, kind).check(extra)
     return load

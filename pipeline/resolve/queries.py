@@ -19,23 +19,18 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client
 
 _DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
-_DAY = 24 * 3600 * 1000
 _KEPT_DAYS = 7
 
 
 def query_rows(
     client: "Client", query: str, options: Options, output: str
 ) -> tuple[TableName, QueryRows | None]:
-    """The rows of a query, which runs unless an earlier attempt of this run did it.
+    """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
 
     The table's name follows from the query and the output folder. While the folder holds an
     unfinished run, the same command reads the same rows again; our own dataset keeps them for
-    seven days. A complete run stays complete when its rows have expired. `--overwrite` runs the
-    query again.
-
-    Returns:
-        The table that holds the rows; and the facts in run.json about a table that a complete run
-        has outlived, else None.
+    seven days. `--overwrite` runs the query again. Of a complete run that has outlived its rows,
+    the second value is what run.json says of them; else it is None.
 
     Raises:
         UsageError: `--dry_run` must not run the query; or the rows of an unfinished run have
@@ -47,23 +42,21 @@ def query_rows(
     name = _name(client, query, options.temp_dataset, output, location)
     with translate_errors(f"--temp_dataset {name.dataset}"):
         exists = get_table(client, name) is not None
-    found = record_of_output(options, output)
-    kept = found.query_rows if found else None
-    ours = kept is not None and kept.name == name.path
-    done = found is not None and found.is_done
-    if ours and not exists and not options.overwrite:
-        if done:
-            return name, kept
+    record = record_of_output(options, output)
+    expired = record.query_rows if record and not exists and not options.overwrite else None
+    if record is not None and expired is not None and expired.name == name.path:
+        if record.is_done:
+            return name, expired
         raise UsageError(
             f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
             f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
         )
-    if not exists or found is None or (done and options.overwrite):
+    if not exists or record is None or (record.is_done and options.overwrite):
         if options.dry_run:
             what = "the --query" if options.limit is None else "a query for --limit"
             raise UsageError(f"--dry_run would have to run {what} to plan; leave --dry_run out")
         with translate_errors(f"--temp_dataset {name.dataset}"):
-            _make_dataset(client, name, location, given=options.temp_dataset is not None)
+            _make_dataset(client, name, location, named=options.temp_dataset is not None)
         with translate_errors("--query"):
             _run(client, query, name, location)
     return name, None
@@ -91,17 +84,16 @@ def _name(
     return table_name(f"{dataset}.query_{digest}", "--temp_dataset")
 
 
-def _make_dataset(client: "Client", name: TableName, location: str, given: bool) -> None:
+def _make_dataset(client: "Client", name: TableName, location: str, named: bool) -> None:
     """Creates our own dataset, whose tables expire; a dataset that was named must exist."""
     from google.cloud import bigquery
 
-    path = f"{name.project}.{name.dataset}"
-    if given:
-        client.get_dataset(path, timeout=PATIENCE)
+    dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
+    if named:
+        client.get_dataset(dataset.reference, timeout=PATIENCE)
         return
-    dataset = bigquery.Dataset(path)
     dataset.location = location
-    dataset.default_table_expiration_ms = _KEPT_DAYS * _DAY
+    dataset.default_table_expiration_ms = _KEPT_DAYS * 24 * 3600 * 1000
     client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
 
 

@@ -1,12 +1,10 @@
 """Estimates the width of the output and the sizes of blocks, parts and files."""
 
 import math
-import sys
 from dataclasses import dataclass
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.run import Documents
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.plan.cut import default_block_bytes
@@ -32,12 +30,11 @@ _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide the output is.
+    """How wide the output is, in numbers.
 
     Attributes:
-        document: Numbers in the vectors of a document.
-        token: Numbers in the vectors of each of its tokens, or words.
-        held: Numbers of each token that are computed, and so held in memory.
+        document, token: In the vectors of a document, and of each of its tokens, or words.
+        held: Of each token that are computed, and so held in memory.
         step: Tokens of a text for each of its vectors; 0: a document has one.
     """
 
@@ -87,23 +84,24 @@ def block_bytes(total: int, bundle: Bundle, widths: Widths, accelerated: bool = 
     return size
 
 
-def count_documents(files: list[InputFile], limit: int | None) -> Documents:
-    """Counts the documents of an input as far as that is possible without reading it."""
-    most = sys.maxsize if limit is None else limit
+def count_documents(files: list[InputFile], limit: int | None) -> int:
+    """Estimates how many documents an input has; counts them where no text has to be read."""
     if files and files[0].format == "tfrecord":
         sizes = [len(record.data or b"") for record in first_records(files[0])]
-        stored = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
-        documents = round(stored * len(sizes) / max(1, sum(sizes)))
-        return Documents(min(documents, most), min(len(sizes), most))
-    rows = sum(file.stop for file in files if file.footer is not None)
-    rows += sum(file.format == WHOLE_FILES for file in files)
-    others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
-    total = sum(file.stop * (_COMPRESSION if file.compression else 1) for file in others)
-    first = next((each for each in map(first_lines, others) if each.data), None)
-    if first is None:
-        return Documents(min(rows, most), min(rows, most))
-    guessed = max(1, round(total / max(1, len(first.data) / first.count)))
-    return Documents(min(rows + guessed, most), min(rows + first.count, most))
+        documents = round(_stored_bytes(files) * len(sizes) / max(1, sum(sizes)))
+    else:
+        documents = sum(file.stop for file in files if file.footer is not None)
+        documents += sum(file.format == WHOLE_FILES for file in files)
+        others = [file for file in files if file.footer is None and file.format != WHOLE_FILES]
+        first = next((lines for lines in map(first_lines, others) if lines.data), None)
+        if first is not None:
+            line_bytes = len(first.data) / first.count
+            documents += max(1, round(_stored_bytes(others) / max(1, line_bytes)))
+    return documents if limit is None else min(documents, limit)
+
+
+def _stored_bytes(files: list[InputFile]) -> int:
+    return sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
 
 
 def estimated_sizes(

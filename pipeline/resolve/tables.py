@@ -1,13 +1,15 @@
-"""Resolves the BigQuery table or query that a run reads."""
+"""Resolves the BigQuery table or query that a run reads, and which of its columns are what."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.resolve.columns import check_extra_name, named_columns
 from bert_embed.pipeline.resolve.queries import query_rows
-from bert_embed.pipeline.resolve.table_columns import table_columns
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.run_record import QueryRows
 from bert_embed.storage.files import FileInfo
@@ -15,15 +17,43 @@ from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
     bigquery_client,
+    check_column,
     get_table,
     table_name,
     translate_errors,
 )
-from bert_embed.transforms.bigquery.read import TableRequest, block_count
+from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.spec import InputFile
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, Table
+    from google.cloud.bigquery import Client
+
+_INTEGERS = ("INTEGER", "INT64")
+_KINDS: dict[str, tuple[str, ...]] = {
+    "id_column": ("STRING", *_INTEGERS),
+    "text_column": ("STRING",),
+    "text_b_column": ("STRING",),
+    "span_columns": _INTEGERS,
+}
+_LISTED = {
+    "STRING": pa.string(),
+    "INTEGER": pa.int64(),
+    "INT64": pa.int64(),
+    "FLOAT": pa.float64(),
+    "FLOAT64": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "BOOL": pa.bool_(),
+}
+_TYPES = _LISTED | {
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "NUMERIC": pa.decimal128(38, 9),
+    "BIGNUMERIC": pa.decimal256(76, 38),
+}
 
 
 @dataclass(frozen=True)
@@ -32,39 +62,13 @@ class TableInput:
 
     Attributes:
         request: What to read of it, not yet divided into blocks.
-        modified: When it was last changed, seconds since 1970.
-        schema: Its columns, as BigQuery describes them.
-        expires: Whether it is the result of a query, which BigQuery deletes later.
+        query_rows: The facts that `run.json` keeps of the rows of a query, which expire; else None.
+        file: The table as an entry of a listing: name, size and time identify its state.
     """
 
     request: TableRequest
-    modified: float
-    schema: tuple[dict[str, Any], ...]
-    expires: bool = False
-
-    @property
-    def kept(self) -> QueryRows | None:
-        """The facts that `run.json` keeps of a table that expires; None for others."""
-        if not self.expires:
-            return None
-        return QueryRows(
-            name=self.request.table.path,
-            rows=self.request.rows,
-            bytes=self.request.bytes,
-            modified=self.modified,
-            schema=self.schema,
-        )
-
-    @property
-    def file(self) -> InputFile:
-        """The table as an entry of a listing: name, size and time identify its state."""
-        path = f"{self.request.table} with {self.request.rows} rows"
-        info = FileInfo(path, self.request.bytes, self.modified)
-        return InputFile(info, "bigquery", None, self.request.bytes)
-
-    def dealt(self, block_bytes: int) -> TableRequest:
-        """The request, divided into blocks of about that size."""
-        return replace(self.request, blocks=block_count(self.request.bytes, block_bytes))
+    query_rows: QueryRows | None
+    file: InputFile
 
 
 def job_project(options: Options, table: TableName | None) -> str:
@@ -79,8 +83,8 @@ def find_input(options: Options, output: str) -> TableInput | None:
     """The table to read, the query's result if there is a query; None if the input is files."""
     if not options.reads_table:
         return None
-    name = None
-    if options.query is None:
+    name, query, expired = None, options.query, None
+    if query is None:
         name = table_name(options.input[0], "--input")
         if name.partition:
             raise UsageError(
@@ -88,16 +92,22 @@ def find_input(options: Options, output: str) -> TableInput | None:
             )
     shown = "--query" if name is None else f"--input {name}"
     with bigquery_client(job_project(options, name)) as client:
-        query = options.query
         if options.limit is not None:
-            name, query = None, _first_rows(options, name)
+            query = _first_rows(options, name)
         if query is not None:
             name, expired = query_rows(client, query, options, output)
-            if expired is not None:
-                return _expired_input(client, name, expired, options)
         with translate_errors(f"{shown} cannot be read"):
             assert name is not None
-            return _table_input(client, name, shown, options, expires=query is not None)
+            facts = expired or _facts(client, name, shown)
+            # A complete run whose rows expired keeps its fingerprint, and reads nothing.
+            snapshot, rows = _count(client, name) if not expired else (facts.modified, facts.rows)
+        project = client.project
+    columns = _table_columns(options, facts.schema, shown)
+    facts = replace(facts, rows=rows)
+    request = TableRequest(name, snapshot, rows, facts.bytes, project, columns)
+    info = FileInfo(f"{name} with {rows} rows", facts.bytes, facts.modified)
+    file = InputFile(info, "bigquery", None, facts.bytes)
+    return TableInput(request, None if query is None else facts, file)
 
 
 def _first_rows(options: Options, name: TableName | None) -> str:
@@ -111,9 +121,8 @@ def _first_rows(options: Options, name: TableName | None) -> str:
     return f"SELECT * FROM {source} LIMIT {options.limit}"
 
 
-def _table_input(
-    client: "Client", name: TableName, shown: str, options: Options, expires: bool
-) -> TableInput:
+def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
+    """Size, time and schema of a table, its rows not yet counted."""
     table = get_table(client, name)
     if table is None:
         raise UsageError(f"{shown}: no such table exists, and no file of that name either")
@@ -122,56 +131,64 @@ def _table_input(
             f"{shown} is a {table.table_type.lower()}, which has no rows of its own: read it with "
             f"--query 'SELECT * FROM `{name.path}`'"
         )
-    columns = table_columns(options, list(table.schema), shown)
-    snapshot, rows = _count(client, name, table)
-    request = TableRequest(
-        table=name,
-        snapshot=snapshot,
-        rows=rows,
-        bytes=table.num_bytes or 0,
-        blocks=1,
-        project=client.project,
-        columns=columns,
-    )
     schema = tuple(field.to_api_repr() for field in table.schema)
-    return TableInput(request, table.modified.timestamp(), schema, expires)
+    return QueryRows(name.path, 0, table.num_bytes or 0, table.modified.timestamp(), schema)
 
 
-def _expired_input(
-    client: "Client", name: TableName, kept: QueryRows, options: Options
-) -> TableInput:
-    """The table as a complete run read it, from which the same fingerprint follows."""
-    from google.cloud.bigquery import SchemaField
-
-    fields = [SchemaField.from_api_repr(each) for each in kept.schema]
-    request = TableRequest(
-        table=name,
-        snapshot=kept.modified,
-        rows=kept.rows,
-        bytes=kept.bytes,
-        blocks=1,
-        project=client.project,
-        columns=table_columns(options, fields, "--query"),
-    )
-    return TableInput(request, kept.modified, kept.schema, expires=True)
-
-
-def _count(client: "Client", name: TableName, table: "Table") -> tuple[float, int]:
+def _count(client: "Client", name: TableName) -> tuple[float, int]:
     """A moment by the service's own clock, and how many rows the table had then.
 
     The count is a query of its own: the rows that are read later are compared with it.
     """
-    now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found", table.location)
+    now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found")
     moment = now if isinstance(now, datetime) else datetime.now(UTC)
     at = moment.astimezone(UTC).isoformat(sep=" ")
-    rows = _one(
-        client,
-        f"SELECT COUNT(*) AS found FROM `{name.path}` FOR SYSTEM_TIME AS OF TIMESTAMP '{at}'",
-        table.location,
-    )
-    return moment.timestamp(), int(rows)
+    rows = f"SELECT COUNT(*) AS found FROM `{name.path}` FOR SYSTEM_TIME AS OF TIMESTAMP '{at}'"
+    return moment.timestamp(), int(_one(client, rows))
 
 
-def _one(client: "Client", sql: str, location: str | None) -> Any:
-    job = client.query(sql, location=location, timeout=PATIENCE)
-    return next(iter(job.result())).found
+def _one(client: "Client", sql: str) -> Any:
+    return next(iter(client.query(sql, timeout=PATIENCE).result())).found
+
+
+def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
+    """The columns that the options name; each exists in the table's schema with a usable type.
+
+    Messages show the table as `shown`.
+    """
+    columns = replace(named_columns(options), id=options.id_column or "id")
+    present = {field["name"]: _type_and_mode(field) for field in schema}
+    required = {name: flag for flag, name in reversed(columns.requested)}
+    for name, flag in required.items():
+        kind, often = _present(present, flag, name, shown)
+        types = _KINDS[flag]
+        if kind not in types or (often and flag in ("id_column", "text_b_column")):
+            raise UsageError(
+                f"--{flag} {name} of {shown} is {kind}{' REPEATED' * often}; it must be {types[0]}"
+            )
+    extra: dict[str, pa.DataType] = {}
+    for name in options.extra_columns or ():
+        check_extra_name(check_column(name, "extra_columns"), options.writes_texts)
+        kind, often = _present(present, "extra_columns", name, shown)
+        value_type = (_LISTED if often else _TYPES).get(kind)
+        if value_type is None:
+            raise UsageError(
+                f"--extra_columns {name} of {shown} is {kind}{' REPEATED' * often}; {CAN_BE}"
+            )
+        extra[name] = pa.list_(value_type) if often else value_type
+    id_type = "int64" if present[columns.id or "id"][0] in _INTEGERS else "string"
+    return replace(columns, extra=pa.schema(extra.items()) if extra else None, id_type=id_type)
+
+
+def _type_and_mode(field: dict[str, Any]) -> tuple[str, bool]:
+    """A column's type, and whether it is REPEATED."""
+    return field["type"].upper(), field.get("mode", "").upper() == "REPEATED"
+
+
+def _present(
+    present: dict[str, tuple[str, bool]], flag: str, name: str, shown: str
+) -> tuple[str, bool]:
+    check_column(name, flag)
+    if name not in present:
+        raise no_column(flag, name, f"no column of {shown}", present)
+    return present[name]

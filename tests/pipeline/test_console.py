@@ -26,7 +26,7 @@ def test_search_shows_ids_and_texts_on_their_lines(tmp_path, tiny_bundle, capsys
     (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.jsonl") == 0
     capsys.readouterr()
-    assert main(["search", f"--embeddings={tmp_path}/out", "--query=river"]) == 0
+    assert main(["search", f"{tmp_path}/out", "river"]) == 0
     printed = capsys.readouterr().out
     assert_harmless(printed)
     assert f"a{SHOWN}\n" in printed

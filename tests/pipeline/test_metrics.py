@@ -4,7 +4,6 @@ import json
 
 import apache_beam as beam
 import pytest
-from apache_beam.metrics.metric import Lineage
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_embed.pipeline.graph import build
@@ -44,24 +43,6 @@ def run_metrics(words):
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
     build(pipeline, run, run_record.start(run))
     return pipeline.run().metrics()
-
-
-def test_lineage_names_what_is_read_and_written_in_google_cloud(
-    bigquery, gcs, tiny_bundle, tmp_path
-):
-    bucket = gcs.client.create_bucket("lineage")
-    bucket.blob("texts/a.txt").upload_from_string("one\ntwo\n")
-    bigquery.client.create_dataset("test-project.lineage")
-    flags = {"output_format": "bigquery", "output_table": "test-project:lineage.v"}
-    words = flags_of("gs://lineage/out", tiny_bundle, "gs://lineage/texts/*.txt", **flags)
-    metrics = run_metrics(words)
-    assert Lineage.query(metrics, Lineage.SOURCE) == {"gcs:lineage.texts"}
-    assert Lineage.query(metrics, Lineage.SINK) == {
-        "gcs:lineage.out",
-        "bigquery:test-project.lineage.v",
-    }
-    words = flags_of(tmp_path / "out", tiny_bundle, "test-project:lineage.v", text_column="id")
-    assert Lineage.query(run_metrics(words), Lineage.SOURCE) == {"bigquery:test-project.lineage.v"}
 
 
 def test_counters_equal_the_record_and_have_the_names_that_are_promised(tmp_path, tiny_bundle):

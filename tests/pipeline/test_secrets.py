@@ -4,18 +4,17 @@ import ast
 import io
 import json
 import logging
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.secrets import SecretFilter, hide_in_flags, hide_secrets
-from tests.support.command import ROOT, embed, flags_of, record, rejected, start
+from tests.support.command import ROOT, embed, flags_of, record, rejected
+from tests.support.held import Hold
 
 pytestmark = pytest.mark.slow
 
@@ -70,13 +69,11 @@ def test_a_configuration_file_may_hold_them_too(tmp_path, texts, tiny_bundle, ca
 
 def test_the_command_that_continues_shows_none(tmp_path, tiny_bundle):
     path = tmp_path / "in.txt"
-    path.write_text("".join(f"the bank of river {n}\n" for n in range(60_000)))
-    output = tmp_path / "out"
-    job = start("embed", *flags_of(output, tiny_bundle, path, block_bytes=20_000), *FLAGS)
-    deadline = time.monotonic() + 120
-    while not list(output.glob("_state/blocks/*.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(job.pid, signal.SIGINT)
+    path.write_text("".join(f"the bank of river {n}\n" for n in range(1000)))
+    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 1)
+    job = hold.start("embed", *flags_of(output, tiny_bundle, path, block_bytes=1000), *FLAGS)
+    job.send_signal(signal.SIGINT)
+    hold.go()
     out, err = job.communicate(timeout=120)
     assert job.returncode == 130, err
     assert "--s3_session_token '***'" in err
@@ -153,10 +150,9 @@ def test_what_is_hidden_and_what_is_not(text, shown):
 @pytest.mark.parametrize(
     "piece", ["a.", "password", "-", "a://", "eyJ-", "key ", "-----BEGIN ", "authorization ", 'x="']
 )
+@pytest.mark.timeout(60)  # which would be an hour if the time grew with the square of the length
 def test_long_texts_take_little_time(piece):
-    started = time.monotonic()
-    hide_secrets(piece * 40_000)
-    assert time.monotonic() - started < 1
+    hide_secrets(piece * 100_000)
 
 
 def test_paths_prompts_and_queries_are_stored_as_they_are(tmp_path, texts, tiny_bundle, capsys):

@@ -82,7 +82,7 @@ def test_an_importer_of_another_process_names_flags(tmp_path, capsys):
     [
         (["search", "--help"], "usage: bert-embed search DIR... QUERY"),
         (["verify", "--help"], "usage: bert-embed verify"),
-        (["search", "DIR", "--q"], "error: unknown flag --q; did you mean --query?"),
+        (["search", "DIR", "--query=x"], "error: unknown flag --query; did you mean --queries?"),
         (["search", "DIR", "one", "--top_k=3"], "error: unknown flag --top_k; did you mean --k?"),
         (["verify", "DIR", "--repiar"], "error: unknown flag --repiar; did you mean --repair?"),
         (["embed", "--outptu=x"], "error: unknown flag --outptu; did you mean --output?"),

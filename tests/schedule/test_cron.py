@@ -9,14 +9,14 @@ import time
 import numpy as np
 import pytest
 
-from tests.pipeline.outputs.test_resume import wait_for_reports
 from tests.support.command import embed, files, record, rows, stray
 from tests.support.daily import DAYS, daily, log, start_daily, state_of, write_day, write_settings
 from tests.support.days import some_texts
+from tests.support.held import Hold
 
 pytestmark = pytest.mark.slow
 
-TEXTS = some_texts(3000)
+TEXTS = some_texts(1000)
 
 
 def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
@@ -40,15 +40,16 @@ def test_days_in_their_order_and_again(tmp_path, tiny_bundle):
 
 def test_without_a_date_the_days_up_to_yesterday_are_caught_up(tmp_path, tiny_bundle):
     zone = datetime.timezone(datetime.timedelta(hours=14))  # where it is tomorrow already
-    yesterday = datetime.datetime.now(zone).date() - datetime.timedelta(days=1)
-    days = [str(yesterday - datetime.timedelta(days=back)) for back in (2, 1, 0)]
+    first = datetime.datetime.now(zone).date() - datetime.timedelta(days=3)
+    days = [str(first + datetime.timedelta(days=number)) for number in range(4)]
     for day in days:
         write_day(tmp_path / "texts", day, {day: "money"})
     settings = write_settings(tmp_path, tiny_bundle, TIME_ZONE="Etc/GMT-14", CATCH_UP_DAYS="2")
     code, said = daily(settings, "--stdout")
     assert code == 0
-    assert f"{days[2]} ended with exit code 0" in said
-    assert sorted(path.name for path in (tmp_path / "vectors").iterdir()) == days[1:]
+    done = sorted(path.name for path in (tmp_path / "vectors").iterdir())
+    assert done in (days[1:3], days[2:]), "a day may have begun meanwhile"
+    assert f"{done[1]} ended with exit code 0" in said
     assert log(tmp_path) == ""
 
 
@@ -93,14 +94,16 @@ def test_one_at_a_time_and_stopped_and_continued(tmp_path, tiny_bundle, uninterr
     write_day(tmp_path / "texts", DAYS[0], TEXTS)
     settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
     output = tmp_path / "vectors" / DAYS[0]
-    process = start_daily(settings, DAYS[0])
-    wait_for_reports(output, 10, process)
+    hold = Hold(tmp_path / "hold", 10)
+    process = start_daily(settings, DAYS[0], **hold.environment)
+    hold.wait(process)
     code, said = daily(settings, DAYS[0])
     assert code == 75
     assert f"busy: another start holds {tmp_path}/state/lock" in said
     assert "busy" in log(tmp_path)
 
     process.send_signal(signal.SIGTERM)
+    hold.go()
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert record(output)["status"] == "interrupted"
@@ -114,14 +117,14 @@ def test_a_run_whose_script_was_killed_keeps_the_lock(tmp_path, tiny_bundle, uni
     write_day(tmp_path / "texts", DAYS[0], TEXTS)
     settings = write_settings(tmp_path, tiny_bundle, "--block_bytes=1000")
     output = tmp_path / "vectors" / DAYS[0]
-    process = start_daily(settings, DAYS[0])
-    wait_for_reports(output, 1, process)
+    hold = Hold(tmp_path / "hold", 1)
+    process = start_daily(settings, DAYS[0], **hold.environment)
+    hold.wait(process)
     process.kill()
     process.communicate()
     assert daily(settings, DAYS[0])[0] == 75
-    limit = time.monotonic() + 120
+    hold.go()
     while record(output)["status"] == "running":
-        assert time.monotonic() < limit
         time.sleep(0.05)
     assert files(output) == uninterrupted
 

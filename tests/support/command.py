@@ -28,12 +28,12 @@ def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> lis
     return words
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """The command line in a process of its own."""
+def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own, with these environment variables."""
     return subprocess.Popen(
         [sys.executable, "-m", "bert_embed", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1"} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -35,11 +35,11 @@ def write_settings(folder: Path, model: str, *more: str, **changes: str) -> Path
     return path
 
 
-def start_daily(settings: Path, *words: str) -> subprocess.Popen[str]:
+def start_daily(settings: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
     """The daily run as a process of its own, in a session of its own as cron starts it."""
     return subprocess.Popen(
         [SCRIPT, settings, *words],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"} | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

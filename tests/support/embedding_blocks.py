@@ -16,7 +16,7 @@ from bert_embed.transforms.records.vectors import (
     TokenVectors,
     UnitVectors,
 )
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.records import SETTINGS, whole_record
 
 WIDTH = 12
@@ -110,7 +110,7 @@ def write(
     folder: Path, block: EmbeddingBlock, metadata: dict[str, Any], output_format: str = "parquet"
 ) -> dict[str, bytes]:
     """Writes a block and a run's record; returns the files by the first word of their names."""
-    report = write_block(block, str(folder), "run", output_format, metadata)
+    report = write_vectors(str(folder), "run", output_format, metadata).write(block)
     written = {
         name.split("/")[0]: {"files": 1, "bytes": file.bytes, "rows": file.rows}
         for name, file in report.files.items()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bert_embed.formats.output_files import KINDS, PIECES
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.records import whole_record
 
 TAGS = ("river", "bank", "stars")
@@ -119,7 +119,7 @@ def finished_run(
         block = block_of(number, first, count, width, kept)
         block = in_chunks(block, width) if chunks else block
         block = block if extra else replace(block, extra=None)
-        report = write_block(block, str(folder), "run", output_format, settings)
+        report = write_vectors(str(folder), "run", output_format, settings).write(block)
         for name, file in report.files.items():
             sums = written.setdefault(name.split("/")[0], {"files": 0, "bytes": 0, "rows": 0})
             sums["files"] += 1

@@ -27,14 +27,10 @@ def ids(bigquery, dataset, table="v"):
     return [row[0] for row in found]
 
 
-def interrupted(bigquery, output, dataset, table="v"):
+def interrupted(output):
     """Puts a finished run back to where a kill between the end of its load job and the record of
     it would have left it.
     """
-    from google.cloud.bigquery import Table
-
     unfinished = {**record(output), "status": "running"}
     unfinished.pop("loads", None)
     (output / "run.json").write_text(json.dumps(unfinished))
-    unlabelled = Table(f"test-project.{dataset}.{table}")
-    bigquery.client.update_table(unlabelled, ["labels"])

@@ -1,11 +1,14 @@
 """Checks names of tables, opens BigQuery's clients, runs jobs once and translates errors."""
 
+import datetime
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import requires
@@ -27,11 +30,16 @@ _NAME = re.compile(
 )
 # A missing file must not be reported as a missing table: my-notes.2026.txt.
 _SUFFIXES = (".txt", *FORMATS, *COMPRESSIONS)
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
-_RESERVED = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+_COLUMN = re.compile(
+    r"(?!_TABLE_|_FILE_|_PARTITION|_ROW_TIMESTAMP|__ROOT__|_COLIDENTIFIER)[A-Z_][A-Z0-9_]{0,299}",
+    re.IGNORECASE | re.ASCII,
+)
 PARTITION_TYPES = {4: "YEAR", 6: "MONTH", 8: "DAY", 10: "HOUR"}
 PATIENCE = 60.0  # seconds that a call, not a job, may take
-_MOST_TRIES = 3  # of a job that fails because of the service
+_STREAM_BYTES = 64 << 20  # of a table for each requested stream
+_MOST_STREAMS = 1000  # that the service gives
+_MOST_TRIES = 3  # of a job that fails because of the service, for one of these reasons
+_PASSING = ("backendError", "internalError", "rateLimitExceeded")
 # Reasons whose messages describe names, permissions and quotas, never values.
 _ABOUT_STATES = frozenset(
     [
@@ -40,20 +48,7 @@ _ABOUT_STATES = frozenset(
         *("responseTooLarge", "stopped", "tableUnavailable"),
     ]
 )
-# Messages of other reasons that describe tables, columns, types and files.
-_ABOUT_SCHEMAS = re.compile(
-    r"(Error while reading data, error message: )?"
-    r"(Parquet column '[^']*' has type|Provided Schema does not match|Schema update|"
-    r"Cannot read and write in different locations|Input file is not in Parquet format|"
-    r"[A-Z]+( DML)? statement over table \S+ would affect rows in the streaming buffer|"
-    r"Cannot query over table|Table (name )?\"[^\"]*\" (missing|must)|"
-    r"Incompatible table partitioning|The field specified for partitioning)"
-)
-# Messages on the text of a query, with a place in it. An emulator appends its own words.
-_PLACED = re.compile(
-    r"(Syntax error|Unrecognized name|Function not found|No matching signature|Query error)"
-    r".*? at \[\d+:\d+\]"
-)
+_PLACED = re.compile(r".*? at \[\d+:\d+\]")  # what is wrong in the text of a query, and where
 # Read by the service's own clients from the environment, except for Storage Read.
 _REST_EMULATOR, _READ_EMULATOR = "BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMULATOR_HOST"
 
@@ -98,13 +93,13 @@ def table_name(text: str, flag: str) -> TableName:
     >>> table_name("my-project:texts.news$20260131", "--output_table").destination
     'my-project.texts.news$20260131'
     """
-    found = _NAME.fullmatch(text.removeprefix(SCHEME))
-    if found is None:
+    match = _NAME.fullmatch(text.removeprefix(SCHEME))
+    if match is None:
         raise InputError(
             f"{flag} {text!r} is not a table: write project:dataset.table, letters, digits and _ "
             "only (a project and a table may hold dashes)"
         )
-    return TableName(*(part or "" for part in found.groups()))
+    return TableName(*(part or "" for part in match.groups()))
 
 
 def looks_like_table(text: str) -> bool:
@@ -128,12 +123,8 @@ def check_column(name: str, flag: str) -> str:
     """
     if _COLUMN.fullmatch(name) is None:
         raise InputError(
-            f"--{flag} {name!r} is not a column of BigQuery: letters, digits and _ only"
-        )
-    if name.upper().startswith(_RESERVED):
-        raise InputError(
-            f"--{flag} {name!r} is not a column of BigQuery: names that begin with "
-            f"{', '.join(_RESERVED)} are its own"
+            f"--{flag} {name!r} is not a column of BigQuery: letters, digits and _ only, and no "
+            "name that begins as those of BigQuery's own columns, such as _TABLE_"
         )
     return name
 
@@ -184,6 +175,47 @@ def read_client() -> Iterator[Any]:
         yield BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=channel))
 
 
+def open_streams(
+    table: TableName,
+    columns: Sequence[str],
+    project: str,
+    size: int,
+    snapshot: float | None = None,
+) -> list[str]:
+    """Opens a session of the Storage Read API on a table of `size` bytes; returns its streams.
+
+    They give the rows of the moment `snapshot`, seconds since 1970, or of now.
+
+    Raises:
+        ValueError: The table is gone, or may not be read.
+    """
+    with translate_errors(f"table {table} cannot be read"), read_client() as client:
+        from google.cloud.bigquery_storage_v1 import types
+
+        session = types.ReadSession(
+            table=f"projects/{table.project}/datasets/{table.dataset}/tables/{table.table}",
+            data_format=types.DataFormat.ARROW,
+        )
+        session.read_options.selected_fields = list(columns)
+        if snapshot is not None:
+            moment = datetime.datetime.fromtimestamp(snapshot, datetime.UTC)
+            session.table_modifiers.snapshot_time = moment
+        opened = client.create_read_session(
+            parent=f"projects/{project}",
+            read_session=session,
+            max_stream_count=min(_MOST_STREAMS, 1 + size // _STREAM_BYTES),
+            timeout=PATIENCE,
+        )
+    return [stream.name for stream in opened.streams]
+
+
+def stream_rows(stream: str, what: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a stream; the client resumes an interrupted stream where it was."""
+    with translate_errors(f"{what} cannot be read"), read_client() as client:
+        for page in client.read_rows(stream).rows().pages:
+            yield page.to_arrow()
+
+
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Translates the errors of BigQuery's clients into a sentence that begins with `what`."""
@@ -214,32 +246,29 @@ def translate_errors(what: str) -> Iterator[None]:
 
 def reason(error: Any) -> str:
     """The service's message of an error, on one line; for a query without the text of a row."""
-    errors = [each for each in getattr(error, "errors", None) or () if isinstance(each, dict)]
+    errors = [one for one in getattr(error, "errors", None) or () if isinstance(one, dict)]
     job = getattr(error, "query_job", None)
-    if job is not None and job.dry_run:
-        return _job_reason(errors[0] if errors else {}, "bq query --dry_run")
     if job is not None:
         return job_failure(job, errors[0] if errors else {})
-    said = [each["message"] for each in errors if each.get("message")]
+    said = [one["message"] for one in errors if one.get("message")]
     return " ".join((said[0] if said else str(getattr(error, "message", error))).split())
 
 
 def job_failure(job: Any, error: Mapping[str, str]) -> str:
-    """Says that a job failed, and why; `error` has the service's `reason` and `message`."""
-    shown_by = f"bq show --job --format=prettyjson {job.project}:{job.location}.{job.job_id}"
-    return f"job {job.job_id} failed: {_job_reason(error, shown_by)}"
+    """Says that a job failed, and why; the service's message only if it cannot quote a row.
 
-
-def _job_reason(error: Mapping[str, str], shown_by: str) -> str:
-    """Why a job failed, on one line; the service's message only if it cannot quote a row."""
+    `error` has the service's `reason` and `message`.
+    """
     kind = error.get("reason") or "error"
     message = " ".join((error.get("message") or "").split())
-    if kind in _ABOUT_STATES or _ABOUT_SCHEMAS.match(message):
-        return message
     placed = _PLACED.match(message)
+    if kind not in _ABOUT_STATES:
+        show = f"bq show --job --format=prettyjson {job.project}:{job.location}.{job.job_id}"
+        show = "bq query --dry_run" if getattr(job, "dry_run", None) else show
+        message = f"{kind} (its message may quote a row and is not shown; `{show}` shows it)"
     if placed is not None:
-        return placed[0]
-    return f"{kind} (its message may quote a row and is not shown; `{shown_by}` shows it)"
+        message = placed[0]
+    return message if getattr(job, "dry_run", None) else f"job {job.job_id} failed: {message}"
 
 
 def get_table(client: "Client", name: TableName) -> "Table | None":
@@ -257,19 +286,12 @@ def run_once(
     location: str | None,
     name: str,
     start: Callable[[str], Any],
-    is_gone: Callable[[Any], bool],
+    is_void: Callable[[Any], bool],
 ) -> tuple[Any, bool]:
-    """Runs a job under a fixed name, so that it runs once even if this is called again.
+    """Runs a job under a fixed name, which BigQuery accepts once, so that it runs once.
 
-    A job of that name that is still running is waited for. A job that failed, or whose rows were
-    removed, keeps its name; the next attempt appends a number to the name.
-
-    Args:
-        client: Of the project that runs the job.
-        location: Where the job runs.
-        name: Letters, digits, dashes and underscores.
-        start: Starts the job under the id it is given.
-        is_gone: Whether the result of the last finished job was removed since.
+    A job of that name that is still running is waited for. After a job that failed, or whose
+    result `is_void`, the next attempt appends a number to the name.
 
     Returns:
         The finished job, and whether it ended during this call.
@@ -279,15 +301,11 @@ def run_once(
     """
     from google.api_core.exceptions import Conflict
 
-    attempt, done = 0, None
-    while (job := find_job(client, _attempt_name(name, attempt), location)) is not None:
-        ended = job.state == "DONE"
-        if _wait(job) is None:
-            if not ended:
-                return job, True
-            done = job
-        attempt += 1
-    if done is not None and not is_gone(done):
+    jobs = named_jobs(client, location, name)
+    if jobs and jobs[-1].state != "DONE" and _wait(jobs[-1]) is None:
+        return jobs[-1], True
+    done, attempt = last_done(jobs), len(jobs)
+    if done is not None and not is_void(done):
         return done, False
     last = attempt + _MOST_TRIES - 1
     while True:
@@ -299,33 +317,32 @@ def run_once(
         failed = _wait(job)
         if failed is None:
             return job, True
-        if attempt == last or not _passes(failed):
+        if attempt == last or failed.get("reason") not in _PASSING:
             raise InputError(job_failure(job, failed))
         attempt += 1
 
 
-def done_job(client: "Client", location: str | None, name: str) -> Any:
-    """The last finished job that `run_once` would find, None if there is none."""
-    attempt, done = 0, None
-    while (job := find_job(client, _attempt_name(name, attempt), location)) is not None:
-        if job.state == "DONE" and not job.error_result:
-            done = job
-        attempt += 1
-    return done
+def named_jobs(client: "Client", location: str | None, name: str) -> list[Any]:
+    """The jobs that `run_once` started under a name, in order; BigQuery keeps them six months."""
+    from google.api_core.exceptions import NotFound
+
+    jobs: list[Any] = []
+    try:
+        while True:
+            job_id = _attempt_name(name, len(jobs))
+            jobs.append(client.get_job(job_id, location=location, timeout=PATIENCE))
+    except NotFound:
+        return jobs
+
+
+def last_done(jobs: Sequence[Any]) -> Any:
+    """The last of these jobs that has succeeded, None if there is none."""
+    done = [job for job in jobs if job.state == "DONE" and not job.error_result]
+    return done[-1] if done else None
 
 
 def _attempt_name(name: str, attempt: int) -> str:
     return f"{name}_{attempt}" if attempt else name
-
-
-def find_job(client: "Client", job_id: str, location: str | None) -> Any:
-    """A job by its id, or None."""
-    from google.api_core.exceptions import NotFound
-
-    try:
-        return client.get_job(job_id, location=location, timeout=PATIENCE)
-    except NotFound:
-        return None
 
 
 def check_jobs(client: "Client") -> None:
@@ -346,8 +363,3 @@ def _wait(job: Any) -> dict[str, str] | None:
             raise
         return {"reason": "", "message": reason(error)} | job.error_result
     return job.error_result
-
-
-def _passes(failed: dict[str, str]) -> bool:
-    """Whether a failure is the service's own, so that another attempt may succeed."""
-    return failed.get("reason") in ("backendError", "internalError", "rateLimitExceeded")

@@ -14,10 +14,12 @@ from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     bigquery_client,
     looks_like_table,
+    open_streams,
+    stream_rows,
     translate_errors,
 )
 
-TABLE_PIECE = 1_000_000  # rows that one worker reads
+_KEY_BYTES = 64  # of an id and a hash, about: a stream has some million rows
 
 
 def table_name(text: str) -> str | None:
@@ -70,35 +72,30 @@ def described_settings(description: str | None) -> dict[str, Any] | None:
     ({'dim': 3}, None)
     """
     try:
-        found = json.loads(description or "")
+        described = json.loads(description or "")
     except ValueError:
         return None
-    return found.get(METADATA_KEY) if isinstance(found, dict) else None
+    return described.get(METADATA_KEY) if isinstance(described, dict) else None
 
 
-def table_columns(
-    name: str, start: int, stop: int | None
-) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    """Ids and int64 hashes of the texts of rows `[start, stop)` of a table, to its end for None.
-
-    Raises:
-        ValueError: An id or hash is null.
-    """
+def table_streams(name: str) -> list[str]:
+    """Streams of ids and hashes of the texts of a table's rows, for `table_columns`."""
     parsed = bigquery.table_name(name, "--skip_existing")
     with (
         bigquery_client(parsed.project) as client,
         translate_errors(f"--skip_existing {name} cannot be read"),
     ):
-        table = client.get_table(parsed.path, timeout=PATIENCE)
-        fields = [field for field in table.schema if field.name in ("id", "text_hash")]
-        rows = client.list_rows(
-            table,
-            selected_fields=fields,
-            start_index=start,
-            max_results=None if stop is None else stop - start,
-            timeout=PATIENCE,
-        )
-        for batch in rows.to_arrow_iterable():
-            if batch["id"].null_count or batch["text_hash"].null_count:
-                raise InputError(f"--skip_existing {name} has a null in id or text_hash")
-            yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()
+        size = (client.get_table(parsed.path, timeout=PATIENCE).num_rows or 0) * _KEY_BYTES
+    return open_streams(parsed, ["id", "text_hash"], parsed.project, size)
+
+
+def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
+    """Ids and int64 hashes of the texts of a stream's rows.
+
+    Raises:
+        ValueError: An id or hash is null.
+    """
+    for batch in stream_rows(stream, f"--skip_existing {name}"):
+        if batch["id"].null_count or batch["text_hash"].null_count:
+            raise InputError(f"--skip_existing {name} has a null in id or text_hash")
+        yield batch["id"].cast(pa.string()), batch["text_hash"].cast(pa.int64()).to_numpy()

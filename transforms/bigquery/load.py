@@ -1,14 +1,17 @@
-"""Loads the files of a reconciled run into a BigQuery table, once."""
+"""Loads the files of a reconciled run into BigQuery tables, once.
+
+BigQuery accepts the id of a job once. The ids of load jobs follow from run, table and disposition,
+so the job of that id says whether a load has happened; rows that were deleted since do not count.
+"""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,53 +22,35 @@ from bert_embed.storage.files import is_remote, join, open_raw
 from bert_embed.transforms.activity import activity
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
-    TableName,
     bigquery_client,
-    done_job,
     get_table,
+    last_done,
+    named_jobs,
     run_once,
     translate_errors,
 )
-from bert_embed.transforms.bigquery.schema import table_schema, with_modes
-from bert_embed.transforms.bigquery.state import has_rows_of, note_load
-from bert_embed.transforms.bigquery.table_load import DISPOSITIONS, KindLoad, TableLoad
-from bert_embed.transforms.bigquery.tables import ensure_table
+from bert_embed.transforms.bigquery.schema import table_schema
+from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.reconcile.totals import Totals
 from bert_embed.transforms.reconcile.verdict import Verdict
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import SchemaField
+    from google.cloud.bigquery import Table
 
 MOST_URIS = 10_000  # that a load job takes
 _MOST_JOB_BYTES = 14 << 40  # a load job takes 15 TB
 _MOST_UPLOAD = 1 << 30  # of local files in one job
 _STAGING_DAYS = 7
+_DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail": "WRITE_EMPTY"}
 
 
-@dataclass
-class LoadTable(Step):
-    """Loads the vectors of a run and adds that, or a problem, to its Verdict.
+def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
+    """Loads the vectors of a run, if the reports add up, and adds that, or a problem, to a Verdict.
 
-    Nothing is loaded if the reports do not add up.
-
-    Attributes:
-        load: What to load and where to; None to load nothing.
-        recorded: The loads of an earlier attempt from its record, by kind of vectors.
+    `recorded` are the loads of an earlier attempt, by kind of vectors.
     """
-
-    load: TableLoad | None
-    recorded: Mapping[str, Load] = field(default_factory=dict)
-
-    def expand(self, verdicts: beam.PCollection[Verdict]) -> beam.PCollection[Verdict]:
-        if self.load is None:
-            return verdicts
-        return verdicts | "Load" >> beam.Map(_with_loads, self.load, self.recorded)
-
-
-def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
     if verdict.problems:
         return verdict
     try:
@@ -76,52 +61,47 @@ def _with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load])
 
 
 def _load_tables(load: TableLoad, totals: Totals, recorded: Mapping[str, Load]) -> dict[str, Load]:
-    """Loads every kind of vectors whose rows the table does not hold already.
-
-    Returns:
-        What to record for each kind.
-    """
     files = _vector_files(load, totals)
     loads = {}
     with bigquery_client(load.project) as client:
         for kind in load.granularities:
-            with translate_errors(f"--output_table {load.table_of(kind)}"):
-                target = KindLoad(client, load, kind, list(files[kind]))
-                stored = _stored_schema(target)
-                table = ensure_table(target, table_schema(stored))
-                loads[kind] = _Loader(target, stored, table.schema).load_once(
-                    _groups(load, files[kind]), totals.counts["embedded"], recorded.get(kind)
-                )
+            target = KindTable(client, load, kind)
+            with translate_errors(f"--output_table {target.name}"):
+                earlier = recorded.get(kind)
+                if earlier is not None and _is_kind_loaded(target, earlier):
+                    loads[kind] = replace(earlier, now=False)
+                    continue
+                stored = _stored_schema(target, files[kind])
+                table = target.ensure(table_schema(stored))
+                loader = _Loader(target, stored, table, earlier.job if earlier else None)
+                loads[kind] = loader.load(_groups(load, files[kind]), totals.counts["embedded"])
     return loads
 
 
 def is_loaded(load: TableLoad, recorded: Mapping[str, Load]) -> bool:
-    """Whether the tables still hold what a finished run loaded."""
-    files = kind_files(load)
+    """Whether nothing is to be loaded of a finished run with these loads."""
     with bigquery_client(load.project) as client:
         for kind in load.granularities:
-            target = KindLoad(client, load, kind, list(files[kind]))
+            target = KindTable(client, load, kind)
             with translate_errors(f"--output_table {target.name}"):
-                if not _is_kind_loaded(target, recorded.get(kind)):
+                if kind not in recorded or not _is_kind_loaded(target, recorded[kind]):
                     return False
     return True
 
 
-def _is_kind_loaded(target: KindLoad, recorded: Load | None) -> bool:
-    if recorded is None or recorded.job is None:
-        return recorded is not None and get_table(target.client, target.name) is not None
-    return has_rows_of(target, recorded.job, recorded.modified)
+def _is_kind_loaded(target: KindTable, recorded: Load) -> bool:
+    table = get_table(target.client, target.name)
+    if table is None or recorded.job is None:
+        return table is not None
+    if target.load.disposition == "truncate" or target.load.again:
+        return bool(table.modified.isoformat() == recorded.modified)
+    # `ended` was cut to seconds.
+    return not _is_newer(table, datetime.fromisoformat(recorded.ended) + timedelta(seconds=1))
 
 
-def kind_files(load: TableLoad) -> dict[str, dict[str, int]]:
-    """Names and sizes of the existing files of each kind of vectors, sorted by name."""
-    files: dict[str, dict[str, int]] = {kind: {} for kind in load.granularities}
-    of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
-    for name, size in OutputFolder(load.output).data_files().items():
-        found = parse_name(name)
-        if found is not None and found.kind in of_folder:
-            files[of_folder[found.kind]][name] = size
-    return files
+def _is_newer(table: "Table", ended: datetime | None) -> bool:
+    """Whether a table was created after a job ended, and so without the job's rows."""
+    return ended is not None and table.created > ended
 
 
 def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
@@ -130,10 +110,15 @@ def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     Raises:
         ValueError: They are not the files that the reports name.
     """
-    files = kind_files(load)
+    files: dict[str, dict[str, int]] = {kind: {} for kind in load.granularities}
+    of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
+    for name, size in OutputFolder(load.output).data_files().items():
+        parsed = parse_name(name)
+        if parsed is not None and parsed.kind in of_folder:
+            files[of_folder[parsed.kind]][name] = size
     for kind in load.granularities:
         for count, size in (("files", len(files[kind])), ("bytes", sum(files[kind].values()))):
-            written = sum(totals.written[each, count] for each in vector_kinds(kind))
+            written = sum(totals.written[folder, count] for folder in vector_kinds(kind))
             if size != written:
                 raise InputError(
                     f"{load.output} holds {size} {count} of vectors of {kind}, the reports name "
@@ -144,127 +129,113 @@ def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True)
 class _Loader:
-    """Loads files into one table.
+    """Loads files of one schema into one table, again if it was done by the job `replaced`."""
 
-    Attributes:
-        target: What is loaded, and where to.
-        stored: Schema of the files.
-        there: Schema of the table.
-    """
-
-    target: KindLoad
+    target: KindTable
     stored: pa.Schema
-    there: Sequence["SchemaField"]
+    table: "Table"
+    replaced: str | None
 
-    @property
-    def disposition(self) -> str:
-        return DISPOSITIONS[self.target.load.disposition]
-
-    def load_once(
-        self,
-        groups: Sequence[Sequence[str]],
-        documents: int,
-        recorded: Load | None,
-    ) -> Load:
-        """Loads groups of files, a job each, unless the table already holds their rows.
-
-        A finished job of this load's name without a record has two possible causes: the record was
-        not written, or the rows were removed since. What the table holds decides.
-        """
-        earlier = None if recorded is None else recorded.job
-        if recorded and earlier and has_rows_of(self.target, earlier, recorded.modified):
-            return replace(recorded, now=False)
+    def load(self, groups: Sequence[Sequence[str]], documents: int) -> Load:
+        """Loads groups of files, a job each, unless that has been done."""
+        target = self.target
         if not groups:
             ended = datetime.now(UTC).isoformat(timespec="seconds")
             return Load(None, 0, ended, 0, ended, now=False)
-        name, is_gone = self.target.job_name, cache(self._lost_rows)
+        is_kept = target.staying_rows() > 0
         if len(groups) == 1:
-            start = partial(self.start, groups[0], self.target.name.destination, self.disposition)
-            job, now = self._run(name, start, is_gone)
+            job, now = self._run(target.job_name, partial(self._start, groups[0]))
         else:
-            job, now = self._run_staged(name, groups, is_gone)
-        return note_load(self.target, job, documents, now)
+            job, now = self._run_staged(groups)
+        if now and not is_kept:
+            target.describe(self.table)
+        table = target.client.get_table(target.name.path, timeout=PATIENCE)
+        return Load(
+            job=job.job_id,
+            documents=documents,
+            ended=(job.ended or datetime.now(UTC)).isoformat(timespec="seconds"),
+            table_rows=target.rows(),
+            modified=table.modified.isoformat() if now else "",
+            now=now,
+        )
 
-    def _lost_rows(self, job_id: str) -> bool:
-        return not has_rows_of(self.target, job_id)
+    def _run(self, name: str, start: Callable[[str], Any]) -> tuple[Any, bool]:
+        return run_once(self.target.client, self.target.location, name, start, self._is_void)
 
-    def _run(
-        self, name: str, start: Callable[[str], Any], is_gone: Callable[[str], bool]
-    ) -> tuple[Any, bool]:
-        client, location = self.target.client, self.target.location
-        return run_once(client, location, name, start, lambda job: is_gone(job.job_id))
+    def _is_void(self, job: Any) -> bool:
+        """Whether a load is repeated: replacing the rows does no harm, adding them twice does."""
+        if self.target.load.disposition == "truncate" or job.job_id == self.replaced:
+            return True
+        return _is_newer(self.table, job.ended)
 
-    def _run_staged(
-        self, name: str, groups: Sequence[Sequence[str]], is_gone: Callable[[str], bool]
-    ) -> tuple[Any, bool]:
+    def _run_staged(self, groups: Sequence[Sequence[str]]) -> tuple[Any, bool]:
         """Loads by several jobs into a staging table, then copies it, all rows or none."""
         from google.cloud import bigquery
 
-        client, location = self.target.client, self.target.location
+        client, location, name = self.target.client, self.target.location, self.target.job_name
         beside = f"{self.target.name.table}_{name.removeprefix('bert_embed_')}"
         staging = replace(self.target.name, table=beside, partition="")
-        done = done_job(client, location, name)
-        if done is None or is_gone(done.job_id):
-            table = bigquery.Table(staging.path, schema=self.there)
+        done = last_done(named_jobs(client, location, name))
+        if done is None or self._is_void(done):
+            table = bigquery.Table(staging.path, schema=self.table.schema)
             table.expires = datetime.now(UTC) + timedelta(days=_STAGING_DAYS)
             client.create_table(table, exists_ok=True, timeout=PATIENCE)
+            table = client.get_table(staging.path, timeout=PATIENCE)
             for number, group in enumerate(groups):
-                start = partial(self.start, group, staging.path, DISPOSITIONS["append"])
-                staged, is_lost = f"{name}_{number:05d}", partial(self._is_gone, staging)
-                run_once(client, location, staged, start, is_lost)
-        copied = self._run(name, partial(self._copy, staging), is_gone)
+                start = partial(self._start, group, staging=staging.path)
+                job_name = f"{name}_{number:05d}"
+                run_once(client, location, job_name, start, lambda job: _is_newer(table, job.ended))
+        config = bigquery.CopyJobConfig(write_disposition=self._disposition)
+        copied = self._run(
+            name,
+            lambda job_id: client.copy_table(
+                staging.path,
+                self.target.name.destination,
+                job_id=job_id,
+                location=location,
+                job_config=config,
+                timeout=PATIENCE,
+            ),
+        )
         client.delete_table(staging.path, not_found_ok=True, timeout=PATIENCE)
         return copied
 
-    def start(self, group: Sequence[str], destination: str, disposition: str, job_id: str) -> Any:
-        """Starts a load job over some files."""
+    @property
+    def _disposition(self) -> str:
+        return _DISPOSITIONS[self.target.load.disposition]
+
+    def _start(self, group: Sequence[str], job_id: str, staging: str | None = None) -> Any:
+        """Starts a load job over some files, into the target or a staging table."""
         from google.cloud import bigquery
 
-        there = [each.to_api_repr() for each in self.there]
-        fields = with_modes(table_schema(self.stored), there)
+        names = {name.lower() for name in self.stored.names}
         options = bigquery.ParquetOptions()
         options.enable_list_inference = True  # else a list becomes records of records
         config = bigquery.LoadJobConfig(
             source_format="PARQUET",
-            schema=[bigquery.SchemaField.from_api_repr(field) for field in fields],
-            write_disposition=disposition,
+            schema=[field for field in self.table.schema if field.name.lower() in names],
+            write_disposition=_DISPOSITIONS["append"] if staging else self._disposition,
             labels={"bert_embed": self.target.load.run},
         )
         config.parquet_options = options
         named = {"job_id": job_id, "job_config": config, "location": self.target.location}
         client, output = self.target.client, self.target.load.output
+        destination = staging or self.target.name.destination
         paths = [join(output, name) for name in group]
         if is_remote(output) and paths:
             return client.load_table_from_uri(paths, destination, timeout=PATIENCE, **named)
         with _one_file(paths, self.stored) as file:
             return client.load_table_from_file(file, destination, **named)
 
-    def _copy(self, source: TableName, job_id: str) -> Any:
-        from google.cloud import bigquery
 
-        return self.target.client.copy_table(
-            source.path,
-            self.target.name.destination,
-            job_id=job_id,
-            location=self.target.location,
-            job_config=bigquery.CopyJobConfig(write_disposition=self.disposition),
-            timeout=PATIENCE,
-        )
-
-    def _is_gone(self, name: TableName, job: Any) -> bool:
-        """Whether the staging table was dropped, or created again, after a job ended."""
-        table = get_table(self.target.client, name)
-        return table is None or (job.ended is not None and table.created > job.ended)
-
-
-def _stored_schema(target: KindLoad) -> pa.Schema:
-    if not target.files:
+def _stored_schema(target: KindTable, files: Mapping[str, int]) -> pa.Schema:
+    if not files:
         return target.columns
-    with open_raw(join(target.load.output, target.files[0])) as file:
+    with open_raw(join(target.load.output, next(iter(files)))) as file:
         return pq.read_schema(file).remove_metadata()
 
 
-def _groups(load: TableLoad, files: dict[str, int]) -> list[list[str]]:
+def _groups(load: TableLoad, files: Mapping[str, int]) -> list[list[str]]:
     """The files of each job; one empty job if there are no files and the table must be emptied."""
     most = _MOST_JOB_BYTES if is_remote(load.output) else _MOST_UPLOAD
     groups: list[list[str]] = []

@@ -5,7 +5,6 @@ block rows are sorted by id. This is the only shuffle of texts in this program; 
 once more where documents are compared with earlier outputs.
 """
 
-import datetime
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import orjson
 import pyarrow as pa
 import xxhash
 
-from bert_embed.transforms.bigquery.client import PATIENCE, TableName, read_client, translate_errors
+from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_block
@@ -32,23 +31,20 @@ from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 
-_MOST_ROWS, _MOST_BYTES = 1 << 17, 64 << 20  # distributed to the blocks at a time
-_STREAM_BYTES = 64 << 20  # of the table for each requested stream
-_MOST_STREAMS = 1000  # that the service gives
-_SKIPPED = b"skipped:"  # before `BlockSpec.skipped`; no Arrow stream begins so
+_MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a time
+# Blocks are shuffled in groups, because an Arrow stream of a few rows is mostly schema.
+_MOST_GROUPED, _GROUP_BYTES = 256, 64 << 20  # a row's place in its group is one byte
+_PLACE = "place in the group"  # no column of BigQuery has blanks in its name
+_LEAST_GROUPS = 1024  # if there are so many blocks: a worker embeds a whole group
 
 
 @dataclass(frozen=True, repr=False)  # Beam's messages hold the element, which must show no text
-class _Found:
-    """The rows of a block.
+class _BlockRows:
+    """A block: its number, its rows in no order, None for none, and `BlockSpec.skipped`."""
 
-    Attributes:
-        pieces: The rows, as Arrow streams.
-        skipped: As `BlockSpec.skipped`.
-    """
-
-    pieces: list[bytes]
-    skipped: bytes
+    number: int
+    rows: pa.Table | None
+    skipped: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -60,18 +56,27 @@ class TableRequest:
         snapshot: The moment whose rows are read, seconds since 1970.
         rows: How many there were at that moment, counted by the service itself.
         bytes: Size of the table.
-        blocks: How many blocks the rows are distributed to.
         project: Whose read session it is.
         columns: Which columns of the table are read, and as what.
+        blocks: How many blocks the rows are distributed to.
+        group_blocks: How many neighbouring blocks are shuffled together.
     """
 
     table: TableName
     snapshot: float
     rows: int
     bytes: int
-    blocks: int
     project: str
     columns: Columns
+    blocks: int = 1
+    group_blocks: int = 1
+
+    def divided(self, block_bytes: int) -> "TableRequest":
+        """The request, divided into blocks of about that size, and these into groups."""
+        blocks = block_count(self.bytes, block_bytes)
+        fitting = _GROUP_BYTES * blocks // max(self.bytes, 1)
+        group = max(1, min(_MOST_GROUPED, fitting, blocks // _LEAST_GROUPS))
+        return replace(self, blocks=blocks, group_blocks=group)
 
     @property
     def planned(self) -> PlannedWork:
@@ -113,110 +118,93 @@ class ReadTable(Step):
         request = begin | "Request" >> beam.Create([self.request])
         rows = (
             request
-            | "Streams" >> beam.FlatMap(open_streams)  # each is read once, by one worker
+            | "Streams" >> beam.FlatMap(_opened)  # each is read once, by one worker
             | "Spread" >> beam.Reshuffle()
             | "Rows" >> beam.FlatMap(_dealt_rows, self.request)
         )
         # A block without rows has a report, too.
-        blocks = request | "Blocks" >> beam.FlatMap(_empty_pieces)
-        settings = self.request, self.part_docs
-        joined, compared = [rows, blocks], {}
+        specs = request | "Blocks" >> beam.FlatMap(_specs)
+        compared = {}
         if self.compare is not None:
             passed_as_block(DocumentBlock)
-            whole = joined | "All" >> beam.Flatten() | "All by block" >> beam.GroupByKey()
-            documents = whole | "Documents" >> beam.FlatMap(_whole_blocks, *settings)
-            specs = blocks | "Specs" >> beam.Map(_spec_of)
+            whole = (rows, specs | "Key blocks" >> beam.Map(_keyed, self.request))
+            whole = whole | "All" >> beam.Flatten() | "All by group" >> beam.GroupByKey()
+            documents = whole | "Documents" >> beam.FlatMap(
+                _whole_blocks, self.request, self.part_docs
+            )
             compared = (specs, documents) | self.compare
-            joined.append(compared.pop("specs") | "Skipped" >> beam.Map(_skipped))
+            specs = compared.pop("specs")
         # Not CoGroupByKey, which shows its elements in messages.
-        grouped = joined | "Both" >> beam.Flatten() | "By block" >> beam.GroupByKey()
-        grouped = grouped | "Found" >> beam.Map(_found)
+        blocks = (
+            (rows, specs | "Key" >> beam.Map(_keyed, self.request))
+            | "Both" >> beam.Flatten()
+            | "By group" >> beam.GroupByKey()
+            | "Split" >> beam.FlatMap(_split, self.request)
+        )
+        settings = self.request, self.part_docs
 
-        def read(group: tuple[int, _Found], done: Container[int]) -> Iterator[DocumentBlock]:
-            number, found = group
-            for block in row_blocks(number, found.pieces, *settings):
-                if block.part.number not in done:
-                    yield without_skipped(block, found.skipped)
+        def read(block: _BlockRows, done: Container[int]) -> Iterator[DocumentBlock]:
+            for part in row_blocks(block.number, block.rows, *settings):
+                if part.part.number not in done:
+                    yield without_skipped(part, block.skipped)
 
         folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(
-            grouped, folder, self.run, read, DocumentBlock, _spec_of
+            blocks, folder, self.run, read, DocumentBlock, _spec_of
         )
         planned = request | "Planned" >> beam.Map(_planned)
         return {"documents": documents, "finished": finished, "planned": planned, **compared}
 
 
-def _spec_of(group: tuple[int, Any]) -> BlockSpec:
-    return BlockSpec(group[0], "bigquery", ())
-
-
-def _found(group: tuple[int, Iterable[bytes]]) -> tuple[int, _Found]:
-    with RedactErrors("read the table"):
-        number, pieces = group
-        listed = list(pieces)
-        skipped = [each.removeprefix(_SKIPPED) for each in listed if each.startswith(_SKIPPED)]
-        rows = [each for each in listed if not each.startswith(_SKIPPED)]
-        return number, _Found(rows, b"".join(skipped))
-
-
-def _whole_blocks(
-    group: tuple[int, Iterable[bytes]], request: TableRequest, part_docs: int
-) -> Iterator[DocumentBlock]:
-    with RedactErrors("read the table"):
-        yield from row_blocks(*group, request, part_docs)
-
-
-def _skipped(spec: BlockSpec) -> tuple[int, bytes]:
-    return spec.number, _SKIPPED + spec.skipped
+def _spec_of(block: _BlockRows) -> BlockSpec:
+    return BlockSpec(block.number, "bigquery", ())
 
 
 def _planned(request: TableRequest) -> PlannedWork:
     return request.planned
 
 
-def _empty_pieces(request: TableRequest) -> Iterator[tuple[int, bytes]]:
+def _specs(request: TableRequest) -> Iterator[BlockSpec]:
     for number in range(request.blocks):
-        yield number, b""
+        yield BlockSpec(number, "bigquery", ())
 
 
-def _dealt_rows(stream: str, request: TableRequest) -> Iterator[tuple[int, bytes]]:
+def _keyed(spec: BlockSpec, request: TableRequest) -> tuple[int, bytes | BlockSpec]:
+    return spec.number // request.group_blocks, spec
+
+
+def _split(
+    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest
+) -> Iterator[_BlockRows]:
+    """The blocks of a group, whose BlockSpecs say what to skip, by their Arrow streams."""
     with RedactErrors("read the table"):
-        for rows in _bounded(stream_rows(stream, str(request.table))):
-            yield from deal_out(rows, request.columns.id or "", request.blocks)
+        members = list(group[1])
+        rows = split_group([one for one in members if isinstance(one, bytes)], request)
+        specs = [one for one in members if isinstance(one, BlockSpec)]
+        for spec in sorted(specs, key=lambda spec: spec.number):
+            yield _BlockRows(
+                spec.number, rows.get(spec.number % request.group_blocks), spec.skipped
+            )
 
 
-def open_streams(request: TableRequest) -> list[str]:
-    """Opens a read session of the rows that the table had at the snapshot; returns its streams.
+def _whole_blocks(
+    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest, part_docs: int
+) -> Iterator[DocumentBlock]:
+    for block in _split(group, request):
+        with RedactErrors("read the table"):
+            yield from row_blocks(block.number, block.rows, request, part_docs)
 
-    Raises:
-        ValueError: The table is gone, or may not be read.
-    """
-    from google.cloud.bigquery_storage_v1 import types
 
-    name = request.table
-    session = types.ReadSession(
-        table=f"projects/{name.project}/datasets/{name.dataset}/tables/{name.table}",
-        data_format=types.DataFormat.ARROW,
+def _opened(request: TableRequest) -> list[str]:
+    return open_streams(
+        request.table, request.columns.names, request.project, request.bytes, request.snapshot
     )
-    session.read_options.selected_fields = request.columns.names
-    session.table_modifiers.snapshot_time = datetime.datetime.fromtimestamp(
-        request.snapshot, datetime.UTC
-    )
-    with translate_errors(f"table {name} cannot be read"), read_client() as client:
-        opened = client.create_read_session(
-            parent=f"projects/{request.project}",
-            read_session=session,
-            max_stream_count=min(_MOST_STREAMS, 1 + request.bytes // _STREAM_BYTES),
-            timeout=PATIENCE,
-        )
-    return [stream.name for stream in opened.streams]
 
 
-def stream_rows(stream: str, table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a stream; the client resumes an interrupted stream where it was."""
-    with translate_errors(f"table {table} cannot be read"), read_client() as client:
-        for page in client.read_rows(stream).rows().pages:
-            yield page.to_arrow()
+def _dealt_rows(stream: str, request: TableRequest) -> Iterator[tuple[int, bytes | BlockSpec]]:
+    with RedactErrors("read the table"):
+        for rows in joined_batches(stream_rows(stream, f"table {request.table}")):
+            yield from deal_out(rows, request)
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
@@ -224,11 +212,11 @@ def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
 
     BigQuery bills the bytes of these rows. All rows are read if they are not more.
     """
-    streams = open_streams(request)
-    each = -(-most // max(len(streams), 1))
+    streams = _opened(request)
+    share = -(-most // max(len(streams), 1))
     for stream in streams:
-        left = each
-        for batch in stream_rows(stream, str(request.table)):
+        left = share
+        for batch in stream_rows(stream, f"table {request.table}"):
             rows = pa.Table.from_batches([batch]).slice(0, left)
             left -= rows.num_rows
             yield _documents(rows, request)
@@ -236,7 +224,7 @@ def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
                 break
 
 
-def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Joins batches to tables that are large enough to distribute, and fit into memory."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -250,14 +238,42 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def deal_out(rows: pa.Table, id_column: str, blocks: int) -> Iterator[tuple[int, bytes]]:
-    """Distributes rows to blocks by their ids: gives the block's number and an Arrow stream."""
-    block = block_of(rows[id_column].cast(pa.string()).to_pylist(), blocks)
-    order = np.argsort(block, kind="stable")
-    numbers, starts = np.unique(block[order], return_index=True)
-    ordered = rows.take(pa.array(order)).combine_chunks()
+def deal_out(rows: pa.Table, request: TableRequest) -> Iterator[tuple[int, bytes]]:
+    """Distributes rows to groups of blocks by their ids.
+
+    Gives a group's number and an Arrow stream of its rows, whose last column, uint8, is the number
+    of the row's block in the group.
+    """
+    block = block_of(rows[request.columns.id].cast(pa.string()).to_pylist(), request.blocks)
+    group, place = np.divmod(block, request.group_blocks)
+    order = np.argsort(group, kind="stable")
+    numbers, starts = np.unique(group[order], return_index=True)
+    placed = rows.append_column(_PLACE, pa.array(place.astype(np.uint8)))
+    ordered = placed.take(pa.array(order)).combine_chunks()
     for number, start, stop in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
-        yield int(number), _packed(ordered.slice(start, stop - start))
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, ordered.schema) as stream:
+            stream.write_table(ordered.slice(start, stop - start))
+        yield int(number), out.getvalue().to_pybytes()
+
+
+def split_group(pieces: Sequence[bytes], request: TableRequest) -> dict[int, pa.Table]:
+    """The rows of each block of a group from its Arrow streams, by the block's place in it."""
+    if not pieces:
+        return {}
+    rows = pa.concat_tables([pa.ipc.open_stream(piece).read_all() for piece in pieces])
+    place = rows.column(rows.num_columns - 1).to_numpy()
+    rows = rows.remove_column(rows.num_columns - 1)
+    if request.group_blocks == 1:
+        return {0: rows}
+    order = np.argsort(place, kind="stable")
+    places, starts = np.unique(place[order], return_index=True)
+    ordered = rows.take(pa.array(order))
+    stops = [*starts[1:].tolist(), len(order)]
+    return {
+        place: ordered.slice(start, stop - start)
+        for place, start, stop in zip(places.tolist(), starts.tolist(), stops, strict=True)
+    }
 
 
 def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
@@ -267,29 +283,19 @@ def block_of(ids: Sequence[str | None], blocks: int) -> np.ndarray:
     [0, 0, 0]
     """
     digest = xxhash.xxh3_64_intdigest
-    hashes = np.array([digest((each or "").encode()) for each in ids], np.uint64)
+    hashes = np.array([digest((name or "").encode()) for name in ids], np.uint64)
     return (hashes % np.uint64(blocks)).astype(np.int64)
 
 
-def _packed(rows: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, rows.schema) as stream:
-        stream.write_table(rows)
-    return out.getvalue().to_pybytes()
-
-
 def row_blocks(
-    number: int, pieces: Iterable[bytes], request: TableRequest, part_docs: int
+    number: int, rows: pa.Table | None, request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
-    """The rows of a block, sorted by id, as the documents of its parts."""
+    """The rows of a block, None for none, sorted by id, as the documents of its parts."""
     started = time.perf_counter()
-    tables = [pa.ipc.open_stream(piece).read_all() for piece in pieces if piece]
-    rows = _sorted(pa.concat_tables(tables), request) if tables else None
-    count = 0 if rows is None else rows.num_rows
-    starts = range(0, max(count, 1), part_docs)
+    rows = None if rows is None else _sorted(rows, request)
+    starts = range(0, max(0 if rows is None else rows.num_rows, 1), part_docs)
     for part, start in enumerate(starts):
-        taken = None if rows is None else rows.slice(start, part_docs)
-        block = _documents(taken, request)
+        block = _documents(None if rows is None else rows.slice(start, part_docs), request)
         yield replace(
             block,
             part=replace(
@@ -306,7 +312,7 @@ def row_blocks(
 def _sorted(rows: pa.Table, request: TableRequest) -> pa.Table:
     """Sorts rows by id, those without one first; rows of one id by all columns that are read."""
     ids = rows[request.columns.id].cast(pa.string()).to_pylist()
-    keys: list[Any] = [(each is not None, each or "") for each in ids]
+    keys: list[Any] = [(name is not None, name or "") for name in ids]
     if len(set(keys)) < len(keys):
         contents = map(_as_json, rows.to_pylist())
         keys = [(*key, content) for key, content in zip(keys, contents, strict=True)]

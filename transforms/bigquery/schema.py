@@ -29,7 +29,18 @@ _DESCRIPTIONS = {
     "text": "The text; of a window or chunk, its part of it",
 }
 _STANDARD = {"FLOAT": "FLOAT64", "INTEGER": "INT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
-_REQUIRED = ("id",)
+_TYPES = (
+    (pa.types.is_struct, "RECORD"),
+    (pa.types.is_string, "STRING"),
+    (pa.types.is_large_string, "STRING"),
+    (pa.types.is_boolean, "BOOL"),
+    (pa.types.is_integer, "INT64"),
+    (pa.types.is_floating, "FLOAT64"),
+    (pa.types.is_date, "DATE"),
+    (pa.types.is_time, "TIME"),
+    (pa.types.is_binary, "BYTES"),
+    (pa.types.is_large_binary, "BYTES"),
+)
 # The default columns of apache_beam.ml.rag.ingestion.bigquery.
 RAG_SCHEMA = pa.schema(
     [
@@ -49,20 +60,21 @@ def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schem
     """
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
-    full = [] if granularity == "sentence" and pieces else [("num_tokens_full", pa.int32())]
-    facts = [("num_tokens", pa.int32()), *full]
+    is_sentence = granularity == "sentence"
+    facts = [("num_tokens", pa.int32())]
+    facts += [] if is_sentence and pieces else [("num_tokens_full", pa.int32())]
     facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
-    kept_texts = [("text", pa.string())] if texts else []
-    if granularity == "sentence":
-        kept = [(pieces, pa.int32()), *places] if pieces else []
-        return pa.schema([("id", pa.string()), vector, *facts, *kept, *kept_texts])
+    facts += [(pieces, pa.int32()), *places] if is_sentence and pieces else []
+    facts += [("text", pa.string())] if texts else []
+    if is_sentence:
+        return pa.schema([("id", pa.string()), vector, *facts])
     of_units = {
         "token": [("token", pa.string()), ("segment", pa.int32()), *places, vector],
         "word": [("word", pa.string()), *places, ("truncated", pa.bool_()), vector],
         "span": [*places, ("truncated", pa.bool_()), vector],
     }
     units = (KINDS[granularity], pa.list_(pa.struct(of_units[granularity])))
-    return pa.schema([("id", pa.string()), units, *facts, *kept_texts])
+    return pa.schema([("id", pa.string()), units, *facts])
 
 
 def table_schema(schema: pa.Schema) -> list[Field]:
@@ -75,7 +87,7 @@ def table_schema(schema: pa.Schema) -> list[Field]:
 
 
 def _field(field: pa.Field) -> Field:
-    kind, mode = field.type, "REQUIRED" if field.name in _REQUIRED else "NULLABLE"
+    kind, mode = field.type, "REQUIRED" if field.name == "id" else "NULLABLE"
     if is_list(kind):
         kind, mode = kind.value_type, "REPEATED"
     column: Field = {"name": field.name, "type": _type(field.name, kind), "mode": mode}
@@ -87,56 +99,37 @@ def _field(field: pa.Field) -> Field:
 
 
 def _type(name: str, kind: pa.DataType) -> str:
-    types = pa.types
-    if types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind):
         return "TIMESTAMP" if kind.tz else "DATETIME"
-    if types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
         return "NUMERIC" if kind.scale <= 9 and kind.precision - kind.scale <= 29 else "BIGNUMERIC"
-    for fits, found in (
-        (types.is_struct, "RECORD"),
-        (types.is_string, "STRING"),
-        (types.is_large_string, "STRING"),
-        (types.is_boolean, "BOOL"),
-        (types.is_integer, "INT64"),
-        (types.is_floating, "FLOAT64"),
-        (types.is_date, "DATE"),
-        (types.is_time, "TIME"),
-        (types.is_binary, "BYTES"),
-        (types.is_large_binary, "BYTES"),
-    ):
-        if fits(kind):
-            return found
+    for is_kind, called in _TYPES:
+        if is_kind(kind):
+            return called
     raise InputError(f"column {name}: BigQuery has no column for values of type {kind}")
 
 
-def with_modes(fields: Sequence[Field], there: Sequence[Field]) -> list[Field]:
-    """Our fields with the modes of the columns that are `there`, which may allow nulls."""
-    modes = {each["name"].lower(): _mode(each) for each in there}
-    return [each | {"mode": modes.get(each["name"].lower(), each["mode"])} for each in fields]
-
-
-def mismatch(fields: Sequence[Field], there: Sequence[Field]) -> str | None:
-    """Why rows of our fields cannot go into a table with those that are `there`, or None.
+def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
+    """Why rows of our fields cannot go into a table with theirs, or None.
 
     The table may have further columns, if they may be null.
     """
-    return next(_mismatches(fields, there, ""), None)
+    return next(_mismatches(ours, theirs, ""), None)
 
 
-def _mismatches(fields: Sequence[Field], there: Sequence[Field], above: str) -> Iterator[str]:
-    columns = {each["name"].lower(): each for each in there}
-    for field in fields:
-        name, found = above + field["name"], columns.pop(field["name"].lower(), None)
-        if found is None:
+def _mismatches(ours: Sequence[Field], theirs: Sequence[Field], above: str) -> Iterator[str]:
+    columns = {column["name"].lower(): column for column in theirs}
+    for field in ours:
+        name, column = above + field["name"], columns.pop(field["name"].lower(), None)
+        if column is None:
             yield f"it has no column {name}"
             continue
-        mine, theirs = _shape(field), _shape(found)
-        if mine != theirs:
-            yield f"its column {name} is {theirs}, {mine} is required"
-        yield from _mismatches(field.get("fields", ()), found.get("fields", ()), f"{name}.")
-    for found in columns.values():
-        if _mode(found) == "REQUIRED":
-            yield f"its column {above}{found['name']} must have a value, and there is none for it"
+        if _shape(field) != _shape(column):
+            yield f"its column {name} is {_shape(column)}, {_shape(field)} is required"
+        yield from _mismatches(field.get("fields", ()), column.get("fields", ()), f"{name}.")
+    for column in columns.values():
+        if _mode(column) == "REQUIRED":
+            yield f"its column {above}{column['name']} must have a value, and there is none for it"
 
 
 def _shape(field: Field) -> str:

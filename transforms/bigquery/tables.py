@@ -1,110 +1,235 @@
-"""Checks that a table can hold vectors, and creates it if it does not exist."""
+"""Defines TableLoad; checks, creates and describes the tables that take its vectors."""
 
+import hashlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bert_embed.formats.output_files import BEAM_RAG, KINDS
 from bert_embed.formats.result_files import METADATA_KEY
+from bert_embed.run_record import RunTables
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import (
     PARTITION_TYPES,
     PATIENCE,
-    done_job,
+    TableName,
     get_table,
+    last_done,
+    named_jobs,
     translate_errors,
 )
-from bert_embed.transforms.bigquery.schema import Field, mismatch, table_schema
-from bert_embed.transforms.bigquery.state import (
-    check_vectors,
-    describe_before,
-    has_rows_of,
-    loaded_run,
-    row_count,
+from bert_embed.transforms.bigquery.earlier_table import described_settings
+from bert_embed.transforms.bigquery.schema import (
+    RAG_SCHEMA,
+    Field,
+    mismatch,
+    table_schema,
+    vector_schema,
 )
-from bert_embed.transforms.bigquery.table_load import KindLoad
+from bert_embed.transforms.records.same_vectors import difference
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Table
+    from google.cloud.bigquery import Client, Table
 
 
-def ensure_table(target: KindLoad, fields: Sequence[Field]) -> "Table":
-    """The table, created with these fields if it does not exist; partitioned if its name says so.
+@dataclass(frozen=True)
+class TableLoad:
+    """What is loaded, and where to.
 
-    Raises:
-        ValueError: It exists and cannot hold these fields, or holds other vectors.
+    Attributes:
+        output: Folder of the run's output.
+        run: Fingerprint of the run; the jobs' names follow from it.
+        table: Where the vectors go.
+        disposition: `append`, `truncate` or `fail`.
+        project: Runs the jobs.
+        most_uris: Files of a job.
+        granularities: The kinds of vectors of the run.
+        pieces: `window` or `chunk`, where these have vectors of their own; else None.
+        texts: Whether the texts are kept.
+        vectors: What the vectors are, as in the table's description.
+        again: Whether a recorded load is repeated if the table has changed since.
     """
-    from google.cloud import bigquery
 
-    client, name = target.client, target.name
-    found = get_table(client, name)
-    if found is None:
-        schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
-        table = bigquery.Table(name.path, schema=schema)
-        table.description = json.dumps({METADATA_KEY: dict(target.load.vectors)})
+    output: str
+    run: str
+    table: TableName
+    disposition: str
+    project: str
+    most_uris: int
+    granularities: tuple[str, ...] = ("sentence",)
+    pieces: str | None = None
+    texts: bool = False
+    vectors: Mapping[str, Any] = field(default_factory=dict)
+    again: bool = False
+
+    def table_of(self, granularity: str) -> TableName:
+        """The table for one kind of vectors.
+
+        The only kind and the vectors of whole texts go to the table itself, any other kind to
+        another table, such as `news_tokens`.
+        """
+        if granularity == "sentence" or len(self.granularities) == 1:
+            return self.table
+        return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
+
+    @property
+    def requested(self) -> RunTables:
+        """What is loaded, for the run's record."""
+        tables = {kind: self.table_of(kind).destination for kind in self.granularities}
+        return RunTables(tables, self.disposition)
+
+
+@dataclass(frozen=True)
+class KindTable:
+    """The table of one kind of vectors of a load; `client` belongs to the project of its jobs."""
+
+    client: "Client"
+    load: TableLoad
+    kind: str
+
+    @property
+    def name(self) -> TableName:
+        """The table's name, with the partition."""
+        return self.load.table_of(self.kind)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a file, without extra columns."""
+        if self.is_rag:
+            return RAG_SCHEMA
+        return vector_schema(self.kind, self.load.pieces, self.load.texts)
+
+    @property
+    def is_rag(self) -> bool:
+        """Whether the rows have the columns of Beam's RAG package."""
+        return self.load.vectors.get("table_schema") == BEAM_RAG
+
+    @property
+    def job_name(self) -> str:
+        """The same for the same vectors into the same table in the same way."""
+        target = f"{self.name.destination} {self.load.disposition}"
+        return f"bert_embed_{self.load.run}_{hashlib.sha256(target.encode()).hexdigest()[:12]}"
+
+    @cached_property
+    def location(self) -> str:
+        """Where the table is stored, and so where its jobs must run."""
+        dataset = f"{self.name.project}.{self.name.dataset}"
+        return str(self.client.get_dataset(dataset, timeout=PATIENCE).location)
+
+    def rows(self, whole: bool = False) -> int:
+        """Rows of the partition, or of the whole table; counted anew, as metadata are late."""
+        from google.cloud.bigquery import SchemaField, TableReference
+
+        name = replace(self.name, partition="") if whole else self.name
+        rows = self.client.list_rows(
+            TableReference.from_string(name.destination),
+            selected_fields=[SchemaField("id", "STRING")],
+            max_results=1,
+            timeout=PATIENCE,
+        )
+        next(iter(rows), None)
+        return int(rows.total_rows or 0)
+
+    def staying_rows(self) -> int:
+        """How many rows of the whole table stay there when a run is loaded."""
+        if self.load.disposition != "truncate":
+            return self.rows(whole=True)
+        return self.rows(whole=True) - self.rows() if self.name.partition else 0
+
+    def ensure(self, fields: Sequence[Field]) -> "Table":
+        """The table, created with these fields if it does not exist, with partitions if it is one.
+
+        Raises:
+            ValueError: It exists and cannot hold these fields, or holds other vectors.
+        """
+        from google.cloud import bigquery
+
+        table = get_table(self.client, self.name)
+        if table is None:
+            schema = [bigquery.SchemaField.from_api_repr(field) for field in fields]
+            created = bigquery.Table(self.name.path, schema=schema)
+            created.description = self._description
+            if self.name.partition:
+                partitions = PARTITION_TYPES[len(self.name.partition)]
+                created.time_partitioning = bigquery.TimePartitioning(type_=partitions)
+            self.client.create_table(created, exists_ok=True, timeout=PATIENCE)
+            table = self.client.get_table(self.name.path, timeout=PATIENCE)
+        self._check_fields(table, fields)
+        self._check_vectors(table)
+        if not self.rows(whole=True):
+            self.describe(table)
+        return table
+
+    def check(self, extra: pa.Schema | None) -> None:
+        """Checks that the table can hold vectors and extra columns; creates nothing.
+
+        Raises:
+            ValueError: No such dataset, no permission, another schema or partitioning, other
+                vectors, or with `fail` rows that this run did not load.
+        """
+        name, flag = self.name, f"--output_table {self.name}"
+        with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
+            _ = self.location  # asks the service
+        more = () if extra is None or self.is_rag else extra
+        fields = table_schema(pa.schema([*self.columns, *more]))
+        table = get_table(self.client, name)
+        if table is None:
+            return
+        if table.table_type != "TABLE":
+            raise InputError(f"{flag} is a {table.table_type.lower()}, which cannot be loaded")
+        self._check_fields(table, fields)
         if name.partition:
-            partitions = PARTITION_TYPES[len(name.partition)]
-            table.time_partitioning = bigquery.TimePartitioning(type_=partitions)
-        client.create_table(table, exists_ok=True, timeout=PATIENCE)
-        found = client.get_table(name.path, timeout=PATIENCE)
-    _check_fields(found, target, fields)
-    check_vectors(target, found)
-    describe_before(target, found)
-    return found
-
-
-def check_table(target: KindLoad, extra: pa.Schema | None) -> None:
-    """Checks that a table can hold vectors and extra columns, before any work; creates nothing.
-
-    Raises:
-        ValueError: No such dataset, no permission, another schema or partitioning, other vectors,
-            or with `fail` rows that this run did not load.
-    """
-    name = target.name
-    with translate_errors(
-        f"--output_table {name}: dataset {name.project}.{name.dataset} cannot be used"
-    ):
-        _ = target.location  # asks the service
-    more = () if extra is None or target.load.is_rag else extra
-    fields = table_schema(pa.schema([*target.columns, *more]))
-    table = get_table(target.client, name)
-    if table is None:
-        return
-    flag = f"--output_table {name}"
-    if table.table_type != "TABLE":
-        raise InputError(f"{flag} is a {table.table_type.lower()}, nothing can be loaded into it")
-    _check_fields(table, target, fields)
-    if name.partition:
-        ours, found = PARTITION_TYPES[len(name.partition)], table.time_partitioning
-        if found is None or found.type_ != ours:
+            ours, parts = PARTITION_TYPES[len(name.partition)], table.time_partitioning
+            if parts is None or parts.type_ != ours:
+                raise InputError(
+                    f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
+                    f"{'not partitioned by time' if parts is None else 'by ' + parts.type_.lower()}"
+                )
+        count = self.rows() if self.load.disposition == "fail" else 0
+        if count and last_done(named_jobs(self.client, self.location, self.job_name)) is None:
             raise InputError(
-                f"{flag}: ${name.partition} is a partition by {ours.lower()}, but the table is "
-                f"{'not partitioned by time' if found is None else 'by ' + found.type_.lower()}"
+                f"{flag} has {counted(count, 'row')} already, and --write_disposition is fail: "
+                "choose append or truncate, or another table"
             )
-    if target.load.disposition == "fail":
-        _check_empty(target, table)
-    check_vectors(target, table)
+        self._check_vectors(table)
 
+    def _check_fields(self, table: "Table", fields: Sequence[Field]) -> None:
+        why = mismatch(fields, [field.to_api_repr() for field in table.schema])
+        if why is not None:
+            raise InputError(
+                f"--output_table {self.name} cannot take these vectors: {why}; choose another "
+                "table, or change its columns"
+            )
 
-def _check_fields(table: "Table", target: KindLoad, fields: Sequence[Field]) -> None:
-    why = mismatch(fields, [each.to_api_repr() for each in table.schema])
-    if why is not None:
-        raise InputError(
-            f"--output_table {target.name} cannot take these vectors: {why}; choose another "
-            "table, or change its columns"
-        )
+    def _check_vectors(self, table: "Table") -> None:
+        """Compares with the description, if it is ours, of rows that stay."""
+        settings = described_settings(table.description)
+        if settings is None or not self.staying_rows():
+            return
+        free = () if self.kind != "sentence" else ("token_shape", "word_pooling")
+        differs = difference(settings, self.load.vectors, ("granularity", *free))
+        if differs is not None:
+            raise InputError(
+                f"--output_table {self.name} holds other vectors than this run would add: "
+                f"{differs}; choose another table, or --write_disposition truncate to replace them"
+            )
 
+    def describe(self, table: "Table") -> None:
+        """Describes the vectors of a table; a description that somebody else wrote stays."""
+        from google.cloud.bigquery import Table
 
-def _check_empty(target: KindLoad, table: "Table") -> None:
-    """Rejects a table, or its partition, with rows that this run did not load."""
-    count = row_count(target.client, target.name)
-    if not count or loaded_run(table) == target.load.run:
-        return
-    job = done_job(target.client, target.location, target.job_name)
-    if job is None or not has_rows_of(target, job.job_id):
-        raise InputError(
-            f"--output_table {target.name} has {counted(count, 'row')} already, and "
-            "--write_disposition is fail: choose append or truncate, or another table"
-        )
+        if table.description and described_settings(table.description) is None:
+            return
+        if table.description != self._description:
+            changed = Table(self.name.path)
+            changed.description = self._description
+            self.client.update_table(changed, ["description"], timeout=PATIENCE)
+
+    @property
+    def _description(self) -> str:
+        return json.dumps({METADATA_KEY: dict(self.load.vectors)})

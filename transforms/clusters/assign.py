@@ -1,19 +1,15 @@
 """Assigns the vectors of a run to clusters and writes which cluster each document is in."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
 from bert_embed.clusters.assign import Assigned, Assigner
-from bert_embed.clusters.cosines import FINE, NOT_FINITE, ZERO
 from bert_embed.clusters.keep import rank_keys
-from bert_embed.transforms.clusters.centroids import load_centroids
 from bert_embed.transforms.clusters.copies import Copies, sorted_copies
 from bert_embed.transforms.clusters.job import (
     ClusterJob,
@@ -22,45 +18,7 @@ from bert_embed.transforms.clusters.job import (
     VectorRows,
     vector_rows,
 )
-from bert_embed.transforms.records.step import Step
-from bert_embed.transforms.redact import RedactErrors
-
-
-@dataclass
-class AssignClusters(Step):
-    """Assigns VectorFiles to clusters; returns their FileReports.
-
-    Writes a file of `clusters/` for each, and for duplicates copies of the vectors. What an earlier
-    attempt finished is not done again.
-
-    Attributes:
-        job: What to do.
-        centroids: What `ComputeCentroids` returned.
-    """
-
-    job: ClusterJob
-    centroids: beam.PCollection[str]
-
-    def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[FileReport]:
-        ready = beam.pvalue.AsSingleton(self.centroids)
-        return files | "Assign" >> beam.ParDo(_Assign(self.job), ready)
-
-
-class _Assign(beam.DoFn):
-    def __init__(self, job: ClusterJob) -> None:
-        self._job = job
-        self._assigner: Assigner | None = None
-
-    def process(self, file: VectorFile, centroids: str) -> Iterator[FileReport]:
-        with RedactErrors("assign"):
-            file = VectorFile(*file)
-            report = FileReport.load(self._job.folder, file.number)
-            if report is None:
-                if self._assigner is None:
-                    found = load_centroids(self._job.folder)
-                    self._assigner = Assigner(found, self._job.reach, self._job.n_nearest)
-                report = assign_file(self._job, file, self._assigner)
-            yield report
+from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 
 
 def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:
@@ -80,16 +38,16 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
     path = job.folder.clusters(file.name)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
-    found = table["cluster"].to_numpy()
+    cluster = table["cluster"].to_numpy()
     report = FileReport(
         number=file.number,
         name=file.name,
-        rows=len(found),
+        rows=len(cluster),
         zero=columns.zero,
         not_finite=columns.not_finite,
         inertia=inertia,
         beyond=beyond,
-        sizes=np.bincount(found[found >= 0], minlength=clusters),
+        sizes=np.bincount(cluster[cluster >= 0], minlength=clusters),
         copies=copies.finish(),
     )
     report.save(job.folder)
@@ -166,7 +124,7 @@ class _CopyWriter:
 
     def _write(self) -> None:
         names = ("rows", "keys", "vectors", "clusters")
-        columns = [np.concatenate([getattr(each, name) for each in self._held]) for name in names]
+        columns = [np.concatenate([getattr(batch, name) for batch in self._held]) for name in names]
         copies = Copies(*columns)
         folder = self._job.folder
         path = folder.copies(self._file.number, len(self._counts))

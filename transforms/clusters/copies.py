@@ -20,19 +20,12 @@ _WRITTEN = 4096  # copies that are put together at a time
 
 @dataclass(frozen=True)
 class Copies:
-    """Vectors, each with the clusters that it is compared in.
+    """Vectors, each with the clusters that it is compared in."""
 
-    Attributes:
-        rows: int64 `[rows]`, numbers of rows.
-        keys: float64 `[rows]`, by which they rank.
-        vectors: float32 `[rows, width]`.
-        clusters: int32 `[rows, places]`, -1 for none.
-    """
-
-    rows: np.ndarray
-    keys: np.ndarray
-    vectors: np.ndarray
-    clusters: np.ndarray
+    rows: np.ndarray  # int64 `[rows]`, numbers of rows
+    keys: np.ndarray  # float64 `[rows]`, by which they rank
+    vectors: np.ndarray  # float32 `[rows, width]`
+    clusters: np.ndarray  # int32 `[rows, places]`, -1 for none
 
 
 def sorted_copies(copies: Copies, kind: np.dtype) -> Callable[[BinaryIO], None]:
@@ -56,19 +49,13 @@ def sorted_copies(copies: Copies, kind: np.dtype) -> Callable[[BinaryIO], None]:
 
 @dataclass(frozen=True)
 class ClusterRange:
-    """Some clusters, whose members are compared with each other.
+    """Some clusters, whose members are compared with each other."""
 
-    Attributes:
-        number: Of the range.
-        files: The files of copies, each as the numbers of its file of vectors and segment.
-        starts: int64 `[files]`, where the range begins in each.
-        counts: int64 `[files, clusters]`, copies of each cluster in each file.
-    """
-
-    number: int
+    number: int  # of the range
+    # The files of copies, each as the numbers of its file of vectors and segment
     files: tuple[tuple[int, int], ...]
-    starts: np.ndarray
-    counts: np.ndarray
+    starts: np.ndarray  # int64 `[files]`, where the range begins in each
+    counts: np.ndarray  # int64 `[files, clusters]`, copies of each cluster in each file
 
 
 def cluster_ranges(
@@ -77,9 +64,7 @@ def cluster_ranges(
     """Divides clusters into ranges of at most so many copies; a larger cluster is alone.
 
     Args:
-        files: As in `ClusterRange`.
         counts: int64 `[files, clusters]`.
-        most: Copies of a range.
     """
     totals = counts.sum(axis=0)
     starts = np.cumsum(counts, axis=1) - counts
@@ -98,15 +83,10 @@ def cluster_ranges(
 
 @dataclass(frozen=True)
 class Tiles:
-    """The members of a cluster, in the order of ranks.
+    """The members of a cluster, in the order of ranks."""
 
-    Attributes:
-        count: Number of tiles.
-        tile: Returns one by its number.
-    """
-
-    count: int
-    tile: Callable[[int], Members]
+    count: int  # number of tiles
+    tile: Callable[[int], Members]  # returns one by its number
 
 
 def cluster_tiles(job: ClusterJob, some: ClusterRange) -> Iterator[Tiles]:

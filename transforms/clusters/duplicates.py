@@ -18,17 +18,11 @@ from bert_embed.transforms.clusters.pairs import load_found, range_pairs, ranges
 
 @dataclass(frozen=True)
 class Removal:
-    """What was decided.
+    """What was decided."""
 
-    Attributes:
-        decided: The rows that are removed.
-        pairs: How many different pairs were looked at.
-        searches: How often pairs were searched.
-    """
-
-    decided: Decided
-    pairs: int
-    searches: int
+    decided: Decided  # the rows that are removed
+    pairs: int  # how many different pairs were looked at
+    searches: int  # how often pairs were searched
 
 
 def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal:
@@ -38,9 +32,9 @@ def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal
     ones are searched, among those that are not removed.
     """
     ranges = {some.number: some for some in ranges_of(job, reports)}
-    found = {number: load_found(job.folder, number) for number in ranges}
-    pairs = join_pairs([each.pairs for each in found.values()])
-    full = {number: each.full for number, each in found.items()}
+    found_in = {number: load_found(job.folder, number) for number in ranges}
+    pairs = join_pairs([pairs_found.pairs for pairs_found in found_in.values()])
+    full = {number: pairs_found.full for number, pairs_found in found_in.items()}
     searches = 1
     while True:
         decided = decide(pairs, np.concatenate([np.empty(0, np.int64), *full.values()]))
@@ -87,9 +81,11 @@ def _ids_of(job: ClusterJob, names: dict[int, str], rows: np.ndarray) -> pa.Arra
     """The ids of rows, which are in order."""
     files, places = place_of(rows)
     kind = pa.type_for_alias(job.vectors.get("id_type", "string"))
-    found = [pa.chunked_array([pa.array([], kind)])]
+    columns = [pa.chunked_array([pa.array([], kind)])]
     for number in np.unique(files).tolist():
         with open_raw(job.folder.clusters(names[number])) as file:
             ids = pq.read_table(file, columns=["id"])["id"]
-        found.append(ids.take(pa.array(places[files == number])))
-    return pa.chunked_array([chunk for each in found for chunk in each.chunks]).combine_chunks()
+        columns.append(ids.take(pa.array(places[files == number])))
+    return pa.chunked_array(
+        [chunk for column in columns for chunk in column.chunks]
+    ).combine_chunks()

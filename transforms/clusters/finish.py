@@ -1,17 +1,20 @@
-"""Counts what came out of `cluster` or `dedup`, and writes the record of the job."""
+"""The graph of `cluster` and `dedup`, and the record of what came out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 
+from bert_embed.clusters.assign import Assigner
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.clusters.assign import AssignClusters
-from bert_embed.transforms.clusters.centroids import ComputeCentroids
+from bert_embed.transforms.clusters.assign import assign_file
+from bert_embed.transforms.clusters.centroids import load_centroids, write_centroids, write_sample
 from bert_embed.transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
 from bert_embed.transforms.clusters.job import ClusterJob, FileReport, VectorFile
-from bert_embed.transforms.clusters.pairs import FindPairs
+from bert_embed.transforms.clusters.pairs import ranges_of, write_pairs
 from bert_embed.transforms.clusters.record import (
     ClusterCounts,
     ClusterRecord,
@@ -27,46 +30,72 @@ class ClusterVectors(Step):
     """Clusters the vectors of a run, and finds its near-duplicates if the job has a threshold.
 
     Returns the record of the job, which it also writes, once.
-
-    Attributes:
-        job: What to do.
-        record: What the record says already.
     """
 
-    job: ClusterJob
-    record: ClusterRecord
+    job: ClusterJob  # what to do
+    record: ClusterRecord  # what the record says already
 
     def expand(self, files: beam.PCollection[VectorFile]) -> beam.PCollection[ClusterRecord]:
+        job = self.job
         files = files | "Spread" >> beam.Reshuffle()
-        centroids = files | "Centroids" >> ComputeCentroids(self.job)
+        centroids = (
+            files
+            | "Sample" >> beam.ParDo(_Do("sample", partial(write_sample, job)))
+            | "Samples" >> beam.combiners.ToList()
+            | "Train" >> beam.ParDo(_Do("train", partial(write_centroids, job)))
+        )
+        trained = beam.pvalue.AsSingleton(centroids)
         reports = (
             files
-            | "Clusters" >> AssignClusters(self.job, centroids)
+            | "Assign" >> beam.ParDo(_Assign(job), trained)
             | "Reports" >> beam.combiners.ToList()
         )
         searched = []
-        if self.job.threshold is not None:
-            searched = [beam.pvalue.AsList(reports | "Pairs" >> FindPairs(self.job))]
-        return reports | "Finish" >> beam.ParDo(_Finish(self.job, self.record), *searched)
+        if job.threshold is not None:
+            pairs = (
+                reports
+                | "Ranges" >> beam.ParDo(_Do("pairs", partial(ranges_of, job)))
+                | "Each" >> beam.FlatMap(iter)
+                | "SpreadRanges" >> beam.Reshuffle()
+                | "Pairs" >> beam.ParDo(_Do("pairs", partial(write_pairs, job)))
+            )
+            searched = [beam.pvalue.AsList(pairs)]
+        last = _Do("finish", partial(finish, job, self.record))
+        return reports | "Finish" >> beam.ParDo(last, *searched)
 
 
-class _Finish(beam.DoFn):
-    def __init__(self, job: ClusterJob, record: ClusterRecord) -> None:
-        self._job, self._record = job, record
+class _Do(beam.DoFn):
+    """Does one thing with each element; a side input only says when it may begin."""
 
-    def process(
-        self, reports: list[FileReport], searched: Sequence[int] = ()
-    ) -> Iterator[ClusterRecord]:
-        with RedactErrors("finish"):
-            yield finish(self._job, self._record, reports)
+    def __init__(self, step: str, work: Callable[[Any], Any]) -> None:
+        self._step, self._work = step, work
+
+    def process(self, element: Any, ready: object = None) -> Iterator[Any]:
+        with RedactErrors(self._step):
+            yield self._work(element)
+
+
+class _Assign(beam.DoFn):
+    """Assigns the vectors of a file that no earlier attempt assigned."""
+
+    def __init__(self, job: ClusterJob) -> None:
+        self._job = job
+        self._assigner: Assigner | None = None
+
+    def process(self, file: VectorFile, centroids: str) -> Iterator[FileReport]:
+        with RedactErrors("assign"):
+            file, folder = VectorFile(*file), self._job.folder
+            report = FileReport.load(folder, file.number)
+            if report is None:
+                if self._assigner is None:
+                    job = self._job
+                    self._assigner = Assigner(load_centroids(folder), job.reach, job.n_nearest)
+                report = assign_file(self._job, file, self._assigner)
+            yield report
 
 
 def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) -> ClusterRecord:
-    """Writes the duplicates and the record; removes what only an unfinished job needs.
-
-    Raises:
-        ReconcileError: The counts do not add up.
-    """
+    """Writes the duplicates and the record; removes what only an unfinished job needs."""
     before = read_cluster_record(job.folder)
     if before is not None and before.run == record.run and before.is_done:
         return before  # this step is repeated
@@ -88,7 +117,7 @@ def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) ->
 
 def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
-    totals = {name: sum(getattr(each, name) for each in reports) for name in summed}
+    totals = {name: sum(getattr(report, name) for report in reports) for name in summed}
     clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
     return ClusterCounts(
         vectors=totals["rows"],

@@ -39,13 +39,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterFolder:
-    """The files of `cluster` or `dedup`.
+    """The files of `cluster` or `dedup`."""
 
-    Attributes:
-        path: The folder, local or remote.
-    """
-
-    path: str
+    path: str  # the folder, local or remote
 
     @property
     def record(self) -> str:
@@ -94,12 +90,12 @@ class ClusterFolder:
 
     def written(self) -> dict[str, dict[str, int]]:
         """Files and bytes of each kind of result."""
-        found = {}
+        kinds = {}
         for kind in (CLUSTERS, DUPLICATES):
             sizes = sizes_in(join(self.path, kind))
-            found[kind] = {"files": len(sizes), "bytes": sum(sizes.values())}
+            kinds[kind] = {"files": len(sizes), "bytes": sum(sizes.values())}
         size = size_of(self.centroids)
-        return found | {CENTROIDS: {"files": int(size is not None), "bytes": size or 0}}
+        return kinds | {CENTROIDS: {"files": int(size is not None), "bytes": size or 0}}
 
     def progress(self) -> "Progress":
         """How much an unfinished job has done."""
@@ -108,9 +104,9 @@ class ClusterFolder:
 
     def other_file(self) -> str | None:
         """Path of a file beside the bookkeeping, None if there is none."""
-        own = join(self.path, f"{STATE}/")
+        state = join(self.path, f"{STATE}/")
         paths = (file.path for file in list_files(self.path))
-        return next((path for path in paths if not path.startswith(own)), None)
+        return next((path for path in paths if not path.startswith(state)), None)
 
     def prepare(self) -> None:
         """Makes the folder; removes unfinished files of ended processes."""

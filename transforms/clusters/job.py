@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_embed.clusters.cosines import conditions
 from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE
-from bert_embed.formats.result_files import SENTENCE_COLUMNS, output_dtype, sentence_batches
+from bert_embed.formats.number_types import output_dtype
+from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_reports, open_vectors
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.vectors import conditions
 
 _ROWS = 4096  # vectors that are read at a time
 _COPIED = {"float16": "<f2", "ubinary": "<i1"}  # types that hold the vectors, smaller than float32
@@ -29,31 +30,18 @@ class VectorFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """What to cluster, and how.
+    """What to cluster, and how."""
 
-    Attributes:
-        source: Output folder of a run.
-        vectors: The run's description of its vectors.
-        output: Folder to write to.
-        rows: Number of vectors.
-        n_clusters: How many clusters to make.
-        seed: Of the sample, the first centroids and `random`.
-        threshold: Least cosine of duplicates; None to make clusters only.
-        which_to_keep: `hard`, `easy` or `random`.
-        n_nearest: In how many clusters, at most, a vector is compared.
-        memory: Bytes of vectors that a step holds at a time, about.
-    """
-
-    source: str
-    vectors: dict[str, Any]
-    output: str
-    rows: int
-    n_clusters: int
-    seed: int = 0
-    threshold: float | None = None
-    which_to_keep: str = WHICH_TO_KEEP[0]
-    n_nearest: int = 1
-    memory: int = 128 << 20
+    source: str  # output folder of a run
+    vectors: dict[str, Any]  # the run's description of its vectors
+    output: str  # folder to write to
+    rows: int  # number of vectors
+    n_clusters: int  # how many clusters to make
+    seed: int = 0  # of the sample, the first centroids and `random`
+    threshold: float | None = None  # least cosine of duplicates; None to make clusters only
+    which_to_keep: str = WHICH_TO_KEEP[0]  # `hard`, `easy` or `random`
+    n_nearest: int = 1  # in how many clusters, at most, a vector is compared
+    memory: int = 128 << 20  # bytes of vectors that a step holds at a time, about
 
     @property
     def folder(self) -> ClusterFolder:
@@ -89,29 +77,17 @@ class ClusterJob:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What became of a file of vectors.
+    """What became of a file of vectors."""
 
-    Attributes:
-        number: Of the file.
-        name: Of the file.
-        rows: Vectors in it.
-        zero: How many are zeros.
-        not_finite: How many hold a number that is not finite, or are missing.
-        inertia: Sum of the distances to the centroids.
-        beyond: Vectors with more clusters within reach than they are compared in.
-        sizes: int64 `[clusters]`, vectors of each cluster.
-        copies: int64 `[segments, clusters]`, copies in each file of copies.
-    """
-
-    number: int
-    name: str
-    rows: int
-    zero: int
-    not_finite: int
-    inertia: float
-    beyond: int
-    sizes: np.ndarray
-    copies: np.ndarray
+    number: int  # of the file
+    name: str  # of the file
+    rows: int  # vectors in it
+    zero: int  # how many are zeros
+    not_finite: int  # how many hold a number that is not finite, or are missing
+    inertia: float  # sum of the distances to the centroids
+    beyond: int  # vectors with more clusters within reach than they are compared in
+    sizes: np.ndarray  # int64 `[clusters]`, vectors of each cluster
+    copies: np.ndarray  # int64 `[segments, clusters]`, copies in each file of copies
 
     @property
     def clustered(self) -> int:
@@ -120,7 +96,9 @@ class FileReport:
 
     def save(self, folder: ClusterFolder) -> None:
         """Writes it, which says that the file is assigned."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        values: dict[str, Any] = {
+            column.name: getattr(self, column.name) for column in fields(self)
+        }
         folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
 
     @classmethod
@@ -136,34 +114,24 @@ class FileReport:
 
 @dataclass(frozen=True)
 class VectorRows:
-    """Some rows of a file of vectors.
+    """Some rows of a file of vectors."""
 
-    Attributes:
-        ids: The documents' ids.
-        rows: int64 `[rows]`, their numbers.
-        vectors: float32 `[rows, width]`.
-        conditions: int8 `[rows]`, as `bert_embed.clusters.cosines.conditions` gives them.
-    """
-
-    ids: list[Any]
-    rows: np.ndarray
-    vectors: np.ndarray
-    conditions: np.ndarray
+    ids: list[Any]  # the documents' ids
+    rows: np.ndarray  # int64 `[rows]`, their numbers
+    vectors: np.ndarray  # float32 `[rows, width]`
+    conditions: np.ndarray  # int8 `[rows]`, as `bert_embed.vectors.conditions` gives them
 
 
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
-    """Reads a file of vectors in batches.
-
-    Raises:
-        InputError: It is not the file that the run wrote.
-    """
+    """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
     first = file.number << _FILE_BITS
     check_pages = not has_reports(job.source)
     with open_vectors(job.source, file.name) as path:
-        for batch in sentence_batches(path, job.vectors, _ROWS, check_pages, SENTENCE_COLUMNS):
-            rows = np.arange(first, first + len(batch.ids))
-            yield VectorRows(batch.ids, rows, batch.vectors, conditions(batch.vectors))
-            first += len(batch.ids)
+        for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
+            ids = batch.columns["id"].to_pylist()
+            rows = np.arange(first, first + len(ids))
+            yield VectorRows(ids, rows, batch.vectors, conditions(batch.vectors))
+            first += len(ids)
 
 
 def place_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

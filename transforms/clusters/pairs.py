@@ -1,9 +1,7 @@
 """Finds the pairs of near vectors of each cluster."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import apache_beam as beam
 import numpy as np
 
 from bert_embed.clusters.neighbours import Found, Pairs, find_pairs, join_pairs
@@ -11,38 +9,8 @@ from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.transforms.clusters.job import ClusterJob, FileReport
-from bert_embed.transforms.records.step import Step
-from bert_embed.transforms.redact import RedactErrors
 
 _COLUMNS = ("rows", "keys", "others", "other_keys", "scores")
-
-
-@dataclass
-class FindPairs(Step):
-    """Finds the pairs of all clusters, from the one list of all FileReports.
-
-    Writes the pairs of each ClusterRange; returns the numbers of the ranges. What an earlier
-    attempt wrote is not searched again.
-    """
-
-    job: ClusterJob
-
-    def expand(self, reports: beam.PCollection[list[FileReport]]) -> beam.PCollection[int]:
-        return (
-            reports
-            | "Ranges" >> beam.ParDo(_Ranges(self.job))
-            | "Spread" >> beam.Reshuffle()
-            | "Find" >> beam.ParDo(_Find(self.job))
-        )
-
-
-class _Ranges(beam.DoFn):
-    def __init__(self, job: ClusterJob) -> None:
-        self._job = job
-
-    def process(self, reports: list[FileReport]) -> Iterator[ClusterRange]:
-        with RedactErrors("pairs"):
-            yield from ranges_of(self._job, reports)
 
 
 def ranges_of(job: ClusterJob, reports: Sequence[FileReport]) -> list[ClusterRange]:
@@ -57,15 +25,14 @@ def ranges_of(job: ClusterJob, reports: Sequence[FileReport]) -> list[ClusterRan
     return list(cluster_ranges(files, counts, job.copy_rows))
 
 
-class _Find(beam.DoFn):
-    def __init__(self, job: ClusterJob) -> None:
-        self._job = job
-
-    def process(self, some: ClusterRange) -> Iterator[int]:
-        with RedactErrors("pairs"):
-            if size_of(self._job.folder.pairs(some.number)) is None:
-                save_found(self._job.folder, some.number, range_pairs(self._job, some))
-            yield some.number
+def write_pairs(job: ClusterJob, clusters: ClusterRange) -> int:
+    """Writes the pairs of a range, unless an earlier attempt did; returns the range's number."""
+    if size_of(job.folder.pairs(clusters.number)) is None:
+        found = range_pairs(job, clusters)
+        columns = {name: getattr(found.pairs, name) for name in _COLUMNS}
+        path = job.folder.pairs(clusters.number)
+        job.folder.write(path, lambda out: np.savez(out, full=found.full, **columns))
+    return clusters.number
 
 
 def range_pairs(
@@ -74,16 +41,9 @@ def range_pairs(
     wanted: np.ndarray | None = None,
     removed: np.ndarray | None = None,
 ) -> Found:
-    """The pairs of each cluster of a range.
-
-    Args:
-        job: What to do.
-        some: The range.
-        wanted: int64 in order, the rows whose neighbours to find; None for all.
-        removed: int64 in order, rows that are no neighbours any more; None for none.
-    """
+    """The pairs of each cluster of a range."""
     assert job.threshold is not None
-    found = [
+    of_clusters = [
         find_pairs(
             tiles.count,
             tiles.tile,
@@ -93,17 +53,13 @@ def range_pairs(
         )
         for tiles in cluster_tiles(job, some)
     ]
-    full = [np.empty(0, np.int64), *(each.full for each in found)]
-    return Found(join_pairs([each.pairs for each in found]), np.unique(np.concatenate(full)))
-
-
-def save_found(folder: ClusterFolder, number: int, found: Found) -> None:
-    """Writes the pairs of a range."""
-    columns = {name: getattr(found.pairs, name) for name in _COLUMNS}
-    folder.write(folder.pairs(number), lambda out: np.savez(out, full=found.full, **columns))
+    full = [np.empty(0, np.int64), *(pairs.full for pairs in of_clusters)]
+    return Found(
+        join_pairs([pairs.pairs for pairs in of_clusters]), np.unique(np.concatenate(full))
+    )
 
 
 def load_found(folder: ClusterFolder, number: int) -> Found:
-    """What `save_found` wrote."""
+    """What `write_pairs` wrote."""
     with open_raw(folder.pairs(number)) as file, np.load(file) as stored:
         return Found(Pairs(*(stored[name] for name in _COLUMNS)), stored["full"])

@@ -21,24 +21,20 @@ class ClusterInput:
 
 @dataclass(frozen=True)
 class ClusterCounts:
-    """What came out of a job; docs/clusters.md says what each number is.
+    """What came out of a job; docs/clusters.md says what each number is."""
 
-    Attributes:
-        vectors, clustered, zero, not_finite: Vectors, and which of them are in a cluster.
-        clusters, empty_clusters, largest_cluster: The clusters.
-        inertia, mean_distance: Of the vectors to their centroids; no mean without vectors.
-        removed, kept, pairs, compared, beyond, searches, same_id: Only of `dedup`.
-    """
-
+    # vectors, clustered, zero, not_finite: Vectors, and which of them are in a cluster
     vectors: int
     clustered: int
     zero: int
     not_finite: int
-    clusters: int
+    clusters: int  # clusters, empty_clusters, largest_cluster: The clusters
     empty_clusters: int
     largest_cluster: int
+    # inertia, mean_distance: Of the vectors to their centroids; no mean without vectors
     inertia: float
     mean_distance: float | None
+    # removed, kept, pairs, compared, beyond, searches, same_id: Only of `dedup`
     removed: int | None = None
     kept: int | None = None
     pairs: int | None = None
@@ -58,21 +54,14 @@ class WrittenFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterRecord(JobRecord):
-    """A job of `cluster` or `dedup`, as run.json describes it.
+    """A job of `cluster` or `dedup`, as run.json describes it."""
 
-    Attributes:
-        command: Which of them.
-        input: The output that is clustered.
-        counts: What came out; None until the job is done, as the other results.
-        sizes: Vectors of each cluster.
-        written: Files and bytes of each kind.
-    """
-
-    command: str
-    input: ClusterInput
+    command: str  # which of them
+    input: ClusterInput  # the output that is clustered
+    # What came out; None until the job is done, as the other results
     counts: ClusterCounts | None = None
-    sizes: tuple[int, ...] | None = None
-    written: dict[str, WrittenFiles] | None = None
+    sizes: tuple[int, ...] | None = None  # vectors of each cluster
+    written: dict[str, WrittenFiles] | None = None  # files and bytes of each kind
 
     @property
     def numbers(self) -> ClusterCounts:
@@ -92,11 +81,7 @@ class ClusterRecord(JobRecord):
 
 
 def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:
-    """Returns the record of the job in a folder, None if the folder has none.
-
-    Raises:
-        InputError: There is a record, but of something else, or it is damaged.
-    """
+    """Returns the record of the job in a folder, None if the folder has none."""
     data = read_bytes(folder.record)
     if data is None:
         return None

@@ -50,9 +50,9 @@ class WriteExamples(Step):
     """Writes a file of examples for each TokenBlock, its rejected records, and its report.
 
     Attributes:
-        output, run: As in `WriteBlocks`.
+        output, run: Folder and fingerprint of the run.
         files: How examples are written; into `output`.
-        counting: As in `WriteBlocks`.
+        counting: How different texts and ids are counted.
     """
 
     output: str

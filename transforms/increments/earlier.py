@@ -12,7 +12,7 @@ import pyarrow as pa
 from bert_embed.formats.output_files import vector_kinds
 from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import open_raw
-from bert_embed.transforms.bigquery.earlier_table import TABLE_PIECE, table_columns
+from bert_embed.transforms.bigquery.earlier_table import table_columns, table_streams
 from bert_embed.transforms.increments.keys import EarlierKeys
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.records.documents import id_hashes
@@ -52,15 +52,14 @@ class EarlierFile:
         output, number: Number of the output, and of the file in it.
         folder: The output's folder, or the table.
         path: The file; None for rows of a table.
-        start, stop: First row of a table's, and the row after the last, None for the table's end.
+        stream: Which rows of the table, as the Storage Read API names them.
     """
 
     output: int
     number: int
     folder: str
     path: str | None
-    start: int = 0
-    stop: int | None = None
+    stream: str = ""
 
 
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
@@ -103,11 +102,9 @@ def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
         ValueError: They are not those that the command line listed.
     """
     if output.files is None:
-        starts = list(range(0, max(output.documents, 1), TABLE_PIECE))
-        stops = [*starts[1:], None]  # the last reads streamed rows, too, which are not counted yet
         return [
-            EarlierFile(output.number, number, output.place, None, start, stop)
-            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
+            EarlierFile(output.number, number, output.place, None, stream)
+            for number, stream in enumerate(table_streams(output.place))
         ]
     folder = OutputFolder(output.place)
     sizes = _of_kind(folder.data_files(), *output.files)
@@ -149,7 +146,7 @@ def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]
         ValueError: The file is damaged.
     """
     if file.path is None:
-        yield from table_columns(file.folder, file.start, file.stop)
+        yield from table_columns(file.folder, file.stream)
         return
     read = _parquet_columns if PurePosixPath(file.path).suffix == ".parquet" else _line_columns
     try:

@@ -81,7 +81,7 @@ class SumReports(beam.CombineFn):
         totals.unknown_files = _worst(totals.unknown_files, report.unknown_files)
         totals.unknown_scripts.update(report.unknown_scripts)
         _add_hashes(totals, report)
-        totals.lengths = _added(totals.lengths, report.lengths)
+        totals.lengths = _added(totals.lengths, report.length_bins)
         _add_parts(totals, report.block, 1 << report.part)
         if report.end_of_file is not None:
             totals.ends.setdefault(report.block, []).append(report.end_of_file)

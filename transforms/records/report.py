@@ -1,5 +1,6 @@
 """Defines BlockReport, which says what became of a part; written last, it marks it as done."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +14,11 @@ from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import count_reasons
 
 _FORMAT = 2
-LENGTH_BIN = 16  # tokens a bin of the length histogram
+# The histogram of lengths has bins of 16 tokens up to 1,024, then four to each doubling: a book as
+# one document adds some bins to it, not a million.
+LENGTH_BIN = 16
+EQUAL_BINS = 64
+_PER_DOUBLING = 4
 SUMMED = (
     "records",
     "embedded",
@@ -56,7 +61,7 @@ class BlockReport:
         padded_tokens: The same with padding.
         batches: Batches the model computed.
         compiled: Shapes of batches that were compiled for the part.
-        lengths: Embedded documents by length, in bins of 16 tokens.
+        length_bins: Embedded documents by length, as `length_histogram` counts them.
         hash_bits, text_hashes, id_hashes: Different texts and ids, as `Distinct` keeps them;
             `id_hashes` is None where ids are not counted.
         files: The part's files, by name.
@@ -85,7 +90,7 @@ class BlockReport:
     padded_tokens: int = 0
     batches: int = 0
     compiled: int = 0
-    lengths: list[int] = field(default_factory=list)
+    length_bins: list[int] = field(default_factory=list)
     hash_bits: int = 0
     text_hashes: str = ""
     id_hashes: str | None = None
@@ -136,7 +141,7 @@ def part_report(
         continuing_tokens=part.unknown.continuing,
         unknown_files=part.unknown.files,
         unknown_scripts=part.unknown.scripts,
-        lengths=length_histogram(num_tokens),
+        length_bins=length_histogram(num_tokens),
         files=files,
         seconds={stage: round(seconds, 6) for stage, seconds in part.seconds.items()},
         **computed,
@@ -144,12 +149,44 @@ def part_report(
 
 
 def length_histogram(num_tokens: np.ndarray) -> list[int]:
-    """Counts lengths, int `[documents]`, in bins of 16 tokens.
+    """Counts lengths, int `[documents]`, in bins whose upper ends `length_end` gives.
 
     >>> length_histogram(np.array([3, 15, 16, 40]))
     [2, 1, 1]
+    >>> counts = length_histogram(np.array([1023, 1024, 1 << 20]))
+    >>> [(at, length_end(at)) for at, count in enumerate(counts) if count]
+    [(63, 1023), (64, 1279), (104, 1310719)]
     """
-    return np.bincount(num_tokens // LENGTH_BIN).tolist()
+    return np.bincount(_length_bins(num_tokens.astype(np.int64))).tolist()
+
+
+def _length_bins(num_tokens: np.ndarray) -> np.ndarray:
+    """The bin of each length, int64 `[documents]`."""
+    first = LENGTH_BIN * EQUAL_BINS
+    doublings = np.log2(np.maximum(num_tokens, first) / first).astype(np.int64)
+    quarters = (num_tokens * _PER_DOUBLING >> doublings) // first - _PER_DOUBLING
+    above = EQUAL_BINS + _PER_DOUBLING * doublings + quarters
+    return np.where(num_tokens < first, num_tokens // LENGTH_BIN, above)
+
+
+def length_end(at: int) -> int:
+    """The most tokens of a document in a bin of `length_histogram`.
+
+    >>> length_end(0), length_end(63), length_end(64), length_end(67), length_end(68)
+    (15, 1023, 1279, 2047, 2559)
+    """
+    if at < EQUAL_BINS:
+        return (at + 1) * LENGTH_BIN - 1
+    doublings, quarters = divmod(at + 1 - EQUAL_BINS, _PER_DOUBLING)
+    return (LENGTH_BIN * EQUAL_BINS << doublings) * (_PER_DOUBLING + quarters) // _PER_DOUBLING - 1
+
+
+def from_equal_bins(counts: Sequence[int]) -> list[int]:
+    """The histogram of counts in bins of 16 tokens throughout, as earlier versions wrote them."""
+    if len(counts) <= EQUAL_BINS:
+        return list(counts)
+    bins = _length_bins(np.arange(len(counts)) * LENGTH_BIN)
+    return np.bincount(bins, np.asarray(counts)).astype(np.int64).tolist()
 
 
 def report_bytes(report: BlockReport, run: str) -> bytes:
@@ -179,13 +216,15 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         if row.pop("format") != _FORMAT or row.pop("run") != run:
             return None
         row["covered"] = {int(file): size for file, size in row["covered"].items()}
+        if "lengths" in row:
+            row["length_bins"] = from_equal_bins(row.pop("lengths"))
         row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
         report = BlockReport(**row, reused=True)
         files = report.files.values()
         counts = [getattr(report, name) for name in ("block", "part", *SUMMED)]
         counts += [*report.rejected.values(), *report.covered.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += [*report.lengths, report.end_of_file or 0, *report.unknown_scripts.values()]
+        counts += [*report.length_bins, report.end_of_file or 0, *report.unknown_scripts.values()]
         counts += [each for pair in report.unknown_files.values() for each in pair]
         counts.append(report.hash_bits)
         whole = all(type(count) is int and count >= 0 for count in counts)

@@ -1,7 +1,5 @@
 """Makes a table of id, embedding, content and metadata, as Beam's RAG package has it."""
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,26 +16,12 @@ def rag_table(block: EmbeddingBlock) -> pa.Table:
     and the extra columns, all as strings; a null is left out.
     """
     table = sentence_table(block, "float32")
-    pieces = block.windows
-    ids = table["id"].combine_chunks()
+    ids, pieces = table["id"].combine_chunks(), block.windows
+    names = ["text_hash", *(block.extra.column_names if block.extra is not None else ())]
     if pieces is not None:
-        numbers = pa.array(pieces.window).cast(pa.string())
-        ids = pc.binary_join_element_wise(ids, numbers, ":")
-    names = [] if pieces is None else [pieces.name, "start", "stop"]
-    names += ["text_hash", *(block.extra.column_names if block.extra is not None else ())]
+        names = [pieces.name, "start", "stop", *names]
+        ids = pc.binary_join_element_wise(ids, pa.array(pieces.window).cast(pa.string()), ":")
     columns = {"document": table["id"]} | {name: table[name] for name in names}
-    return pa.table(
-        {
-            "id": ids,
-            "embedding": table["embedding"],
-            "content": table["text"],
-            "metadata": _key_values(columns),
-        }
-    )
-
-
-def _key_values(columns: Mapping[str, pa.ChunkedArray]) -> pa.Array:
-    """Lists of key and value, one for each row; a null is left out."""
     rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
     pairs = [
         [
@@ -47,4 +31,6 @@ def _key_values(columns: Mapping[str, pa.ChunkedArray]) -> pa.Array:
         ]
         for row in rows
     ]
-    return pa.array(pairs, RAG_SCHEMA.field("metadata").type)
+    metadata = pa.array(pairs, RAG_SCHEMA.field("metadata").type)
+    values = [ids, table["embedding"], table["text"], metadata]
+    return pa.table(dict(zip(RAG_SCHEMA.names, values, strict=True)))

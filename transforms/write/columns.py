@@ -84,12 +84,12 @@ def more_columns(block: EmbeddingBlock, windows: KeptWindows | None = None) -> d
 
 def window_texts(texts: pa.StringArray, windows: KeptWindows) -> pa.StringArray:
     """The part of its document's text that each window holds."""
-    spans = zip(
-        windows.document.tolist(), windows.starts.tolist(), windows.stops.tolist(), strict=True
-    )
     whole = texts.to_pylist()
-    parts = ((whole[row], start, stop) for row, start, stop in spans)
-    return pa.array([text and text[start:stop] for text, start, stop in parts], pa.string())
+    places = (windows.document.tolist(), windows.starts.tolist(), windows.stops.tolist())
+    parts = [
+        whole[row] and whole[row][start:stop] for row, start, stop in zip(*places, strict=True)
+    ]
+    return pa.array(parts, pa.string())
 
 
 def _facts(block: EmbeddingBlock) -> dict[str, pa.Array]:
@@ -116,28 +116,19 @@ def _embeddings(
     If vectors may be missing, the lists have offsets: Arrow cannot read lists of fixed size from
     Parquet if one of them is null.
     """
-    kept = stored(vectors if missing is None else vectors[~missing], dtype)
-    numbers = pa.array(kept.values.reshape(-1))
-    width = kept.values.shape[1]
+    coded = stored(vectors if missing is None else vectors[~missing], dtype)
+    numbers, width = pa.array(coded.values.reshape(-1)), coded.values.shape[1]
+    scale = coded.scale
     if missing is None:
-        columns = {"embedding": pa.FixedSizeListArray.from_arrays(numbers, width)}
+        lists = pa.FixedSizeListArray.from_arrays(numbers, width)
     else:
-        offsets = np.append(0, np.cumsum(~missing) * width)
-        lists = pa.LargeListArray.from_arrays(
-            pa.array(offsets, pa.int64()), numbers, mask=pa.array(missing)
-        )
-        columns = {"embedding": lists}
-    if kept.scale is not None:
-        columns["scale"] = _scattered(kept.scale, missing)
-    return columns
-
-
-def _scattered(scale: np.ndarray, missing: np.ndarray | None) -> pa.Array:
-    if missing is None:
-        return pa.array(scale)
-    spread = np.zeros(len(missing), np.float32)
-    spread[~missing] = scale
-    return pa.array(spread, mask=missing)
+        offsets = pa.array(np.append(0, np.cumsum(~missing) * width), pa.int64())
+        lists = pa.LargeListArray.from_arrays(offsets, numbers, mask=pa.array(missing))
+        if scale is not None:
+            scale = np.zeros(len(missing), np.float32)
+            scale[~missing] = coded.scale
+    scales = {} if scale is None else {"scale": pa.array(scale, mask=missing)}
+    return {"embedding": lists} | scales
 
 
 TABLES: dict[str, Callable[[EmbeddingBlock, str], pa.Table]] = {

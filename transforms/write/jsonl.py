@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -47,11 +47,8 @@ def _rows(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
 
 def _with_more(rows: Iterable[dict[str, Any]], block: EmbeddingBlock) -> Iterator[dict[str, Any]]:
     columns = {name: json_values(column) for name, column in more_columns(block).items()}
-    if not columns:
-        yield from rows
-        return
-    for row, more in zip(rows, _rows(columns), strict=True):
-        yield row | more
+    further = _rows(columns) if columns else repeat({})
+    return (row | values for row, values in zip(rows, further, strict=False))
 
 
 def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterable[Any]:
@@ -63,8 +60,8 @@ def _values(name: str, column: pa.Array | pa.ChunkedArray, dtype: str) -> Iterab
     if pa.types.is_large_list(column.type) and pa.types.is_struct(column.type.value_type):
         units = column.values
         fields = {field.name: units.field(field.name) for field in units.type}
-        each = _rows({name: _values(name, values, dtype) for name, values in fields.items()})
-        return (list(islice(each, count)) for count in np.diff(column.offsets).tolist())
+        rows = _rows({name: _values(name, values, dtype) for name, values in fields.items()})
+        return (list(islice(rows, count)) for count in np.diff(column.offsets).tolist())
     return json_values(column)
 
 
@@ -77,7 +74,7 @@ def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
     if dtype not in INTEGER_DTYPES:
         numbers = np.ascontiguousarray(restored(numbers, None, dtype, numbers.shape[1]))
     vectors = iter(numbers)
-    return (next(vectors) if there else None for there in present.tolist())
+    return (next(vectors) if is_present else None for is_present in present.tolist())
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -89,9 +86,9 @@ def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(kind):
         texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()
         end = "" if kind.tz is None else "Z"
-        return [None if each is None else each.replace(" ", "T") + end for each in texts]
+        return [text and text.replace(" ", "T") + end for text in texts]
     if any(is_kind(kind) for is_kind in _AS_TEXT):
         return column.cast(pa.string()).to_pylist()
     if pa.types.is_float32(kind):  # NumPy's numbers are written with the few digits of float32
-        return [None if each is None else np.float32(each) for each in column.to_pylist()]
+        return [None if value is None else np.float32(value) for value in column.to_pylist()]
     return column.to_pylist()

@@ -58,9 +58,8 @@ def _write_table(file: BinaryIO, table: pa.Table, metadata: dict[str, Any], pack
     vectors = [path for path in columns if path in _VECTORS]
     others = [path for path in columns if path not in vectors]
     coded = [path for path in others if path not in _ALL_DIFFERENT]
-    kept = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
     pq.write_table(
-        table.replace_schema_metadata(kept),
+        table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)}),
         file,
         compression=dict.fromkeys(others, "zstd") | dict.fromkeys(vectors, "none"),
         use_dictionary=coded + vectors if packed else coded,

@@ -3,14 +3,13 @@
 import gzip
 from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.number_types import output_dtype, stored
+from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.tf_example import Bytes, Feature, Floats, each, encode_records
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.columns import window_texts
+from bert_embed.transforms.write.columns import sentence_table
 
 _LEVEL = 4  # of gzip: half the time of the default, 3% more bytes
 
@@ -36,37 +35,23 @@ def write_tfrecord(
     """
     if granularity != "sentence":
         raise InputError(f"TFRecord files hold vectors of texts, not of {granularity}s")
-    data = encode_records(_features(block, output_dtype(metadata))).tobytes()
+    dtype = output_dtype(metadata)
+    table = sentence_table(block, dtype).combine_chunks()
+    columns = {name: table[name].chunk(0) for name in table.column_names}
+    features = {name: _feature(name, column, dtype) for name, column in columns.items()}
+    data = encode_records(features).tobytes()
     file.write(compressed(data, metadata.get("compression", "none")))
 
 
-def _features(block: EmbeddingBlock, dtype: str) -> dict[str, Feature]:
-    assert block.vectors is not None
-    windows = block.windows
-    rows = np.arange(len(block)) if windows is None else windows.document
-    ids = block.ids.cast(pa.binary()).to_pylist()
-    found: dict[str, Feature] = {
-        "id": Bytes([ids[row] for row in rows.tolist()]),
-        "text_hash": each(block.text_hash[rows]),
-    }
-    kept = stored(block.vectors, dtype)
+def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
+    if name in ("id", "text"):
+        return Bytes(column.fill_null("").cast(pa.binary()).to_pylist())
+    if name == "scale":
+        return Floats(column.to_numpy()[:, None])
+    if name != "embedding":
+        return each(column.to_numpy(zero_copy_only=False))
+    numbers = column.values.to_numpy().reshape(len(column), column.type.list_size)
     if dtype == "float32":
-        found["embedding"] = Floats(kept.values)
-    else:
-        little = kept.values.astype(kept.values.dtype.newbyteorder("<"))
-        found["embedding"] = Bytes([row.tobytes() for row in little])
-    if kept.scale is not None:
-        found["scale"] = Floats(kept.scale[:, None])
-    if block.texts is not None:
-        texts = block.texts if windows is None else window_texts(block.texts, windows)
-        found["text"] = Bytes(texts.fill_null("").cast(pa.binary()).to_pylist())
-    if windows is None:
-        found |= {"num_tokens": each(block.num_tokens), "truncated": each(block.truncated)}
-        return found | {"num_tokens_full": each(block.num_tokens_full)}
-    return found | {
-        "num_tokens": each(windows.num_tokens),
-        "truncated": each(np.zeros(len(rows))),
-        windows.name: each(windows.window),
-        "start": each(windows.starts),
-        "stop": each(windows.stops),
-    }
+        return Floats(numbers)
+    little = numbers.astype(numbers.dtype.newbyteorder("<"))
+    return Bytes([row.tobytes() for row in little])

@@ -1,4 +1,4 @@
-"""Makes rows of token vectors as google-research/bert's extract_features.py writes them."""
+"""Makes rows of token vectors with the features of google-research/bert's extract_features.py."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,19 +13,18 @@ _DECIMALS = 6
 
 
 def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of `linex_index`, `features` and `id`.
+    """Rows of `features` and `id`.
 
     A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
     gives each layer its entry; layers that were combined share one, whose index is the list of
-    them, or the one layer that was taken. `linex_index` is null where lines were not counted. The
-    metadata are those of a run with token vectors.
+    them, or the one layer that was taken. The metadata are those of a run with token vectors.
     """
     tokens = block.tokens
     assert tokens is not None
     indexes = layer_indexes(metadata)
     width = tokens.vectors.shape[1] // len(indexes)
     texts, splits = tokens.tokens.to_pylist(), tokens.splits.tolist()
-    for row, (start, stop) in enumerate(pairwise(splits)):
+    for name, (start, stop) in zip(block.ids.to_pylist(), pairwise(splits), strict=True):
         vectors = _rounded(tokens.vectors[start:stop], output_dtype(metadata))
         by_layer = vectors.reshape(stop - start, len(indexes), width)
         features = [
@@ -38,8 +37,7 @@ def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict
             }
             for token, layers in zip(texts[start:stop], by_layer, strict=True)
         ]
-        line = None if block.line_numbers is None else int(block.line_numbers[row])
-        yield {"linex_index": line, "features": features, "id": block.ids[row].as_py()}
+        yield {"features": features, "id": name}
 
 
 def layer_indexes(metadata: dict[str, Any]) -> list[int | list[int]]:
@@ -69,6 +67,6 @@ def _rounded(vectors: np.ndarray, dtype: str) -> np.ndarray:
     NumPy multiplies, rounds and divides; a float32 times a million is exact in float64, so that
     every number is rounded to the right side.
     """
-    kept = stored(vectors, dtype)
-    numbers = restored(kept.values, kept.scale, dtype, vectors.shape[1])
+    coded = stored(vectors, dtype)
+    numbers = restored(coded.values, coded.scale, dtype, vectors.shape[1])
     return np.round(numbers.astype(np.float64), _DECIMALS)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from bert_embed.transforms.records.documents import id_hashes
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import rejected_lines
 from bert_embed.transforms.records.report import BlockReport, part_report, report_bytes
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.redact import RedactErrors
@@ -29,21 +28,16 @@ from bert_embed.transforms.write.tfrecord import suffix, write_tfrecord
 
 @dataclass(frozen=True)
 class Counting:
-    """How the different texts and ids of a run are counted.
-
-    Attributes:
-        bits: `sample_bits` of the documents that are expected.
-        ids: Whether ids are counted, too.
-    """
+    """How different texts, and ids if `ids`, are counted; `bits` of the expected documents."""
 
     bits: int = 0
     ids: bool = False
 
     def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
         """What a report keeps of a part's ids and texts."""
-        own = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
+        id_hashes_text = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
         texts = distinct(text_hash, self.bits).to_text()
-        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": own}
+        return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": id_hashes_text}
 
 
 Files = dict[str, OutputFile]  # by name
@@ -55,36 +49,6 @@ _FORMATS: dict[str, Callable[..., None]] = {
     "bigquery": write_loadable,  # loaded into the table once all are there
 }
 _SUFFIXES = {"bigquery": "parquet"}  # where it is not the format's name
-
-
-@dataclass
-class WriteBlocks(Step):
-    """Writes a file for each kind of vectors of a block, its rejected records, and its report.
-
-    Attributes:
-        output: Folder of the run's output, local or gs://.
-        run: Fingerprint of the run, kept in each report.
-        output_format: `parquet`, `jsonl`, `tfrecord`, or `bigquery`: Parquet to be loaded into a
-            table.
-        metadata: What the vectors are; written into each file whose format has a place for it.
-        counting: How different texts and ids are counted.
-    """
-
-    output: str
-    run: str
-    output_format: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    counting: Counting = field(default_factory=Counting)
-
-    def expand(self, blocks: beam.PCollection[EmbeddingBlock]) -> beam.PCollection[BlockReport]:
-        files = partial(
-            vector_files,
-            folder=OutputFolder(self.output),
-            output_format=self.output_format,
-            metadata=self.metadata,
-        )
-        write = WriteParts(self.output, self.run, files, self.counting)
-        return blocks | "Write" >> beam.ParDo(write)
 
 
 class WriteParts(beam.DoFn):
@@ -101,37 +65,37 @@ class WriteParts(beam.DoFn):
 
     def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockReport]:
         with RedactErrors("write"):
-            report = write_part(block, self._folder, self._run, self._write_files, self._counting)
+            report = self.write(block)
         count_report(report)
         yield report
 
+    def write(self, block: EmbeddingBlock | TokenBlock) -> BlockReport:
+        """Writes the files of a part, then its report."""
+        started, folder = time.perf_counter(), self._folder
+        files = block.part.files | self._write_files(block) | _rejected_file(folder, block.part)
+        part = block.part.then("write", time.perf_counter() - started)
+        computed = {name: getattr(block, name, 0) for name in _COMPUTED}
+        computed["full_tokens"] = int(block.num_tokens_full.sum())
+        computed |= self._counting.hashes(block.ids, block.text_hash)
+        report = part_report(part, block.num_tokens, block.truncated, files, **computed)
+        folder.write_report(part.block, part.number, report_bytes(report, self._run))
+        return report
 
-def write_block(
-    block: EmbeddingBlock, output: str, run: str, output_format: str, metadata: dict[str, Any]
-) -> BlockReport:
-    """Writes the files of a block of vectors and its report; see `WriteBlocks`."""
+
+def write_vectors(
+    output: str,
+    run: str,
+    output_format: str,
+    metadata: dict[str, Any],
+    counting: Counting = Counting(),
+) -> WriteParts:
+    """Writes blocks of vectors into the folder `output`, a file for each kind of vectors.
+
+    `metadata` says what the vectors are; `bigquery` is Parquet to be loaded into a table.
+    """
     folder = OutputFolder(output)
     files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
-    return write_part(block, folder, run, files)
-
-
-def write_part(
-    block: EmbeddingBlock | TokenBlock,
-    folder: OutputFolder,
-    run: str,
-    write_files: Callable[[Any], Files],
-    counting: Counting = Counting(),
-) -> BlockReport:
-    """Writes the files of a part, then its report."""
-    started = time.perf_counter()
-    files = block.part.files | write_files(block) | _rejected_file(folder, block.part)
-    part = block.part.then("write", time.perf_counter() - started)
-    computed = {name: getattr(block, name, 0) for name in _COMPUTED}
-    computed["full_tokens"] = int(block.num_tokens_full.sum())
-    computed |= counting.hashes(block.ids, block.text_hash)
-    report = part_report(part, block.num_tokens, block.truncated, files, **computed)
-    folder.write_report(part.block, part.number, report_bytes(report, run))
-    return report
+    return WriteParts(output, run, files, counting)
 
 
 def vector_files(

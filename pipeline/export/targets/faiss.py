@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.clusters.kmeans import in_sample
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import JOURNAL, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.formats.number_types import stored_type
-from bert_embed.formats.result_rows import Rows
+from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.export.journal import JOURNAL, rows_of_files, write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
 from bert_embed.storage.files import join, write_whole

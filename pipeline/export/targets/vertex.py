@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
-from bert_embed.formats.result_rows import POSITION, Rows
+from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files

@@ -47,12 +47,17 @@ function lengthSection() {
   const { lengths, tokens, unknown, counts, full_lengths: full, sampled } = content;
   if (!lengths.counts.length) return null;
   const { bin_tokens: bin, counts: documents } = lengths;
+  const equal = lengths.equal_bins ?? documents.length;
   const { max_seq_length: most, long_text: long, chunk } = content.run.settings;
-  const label = (at) => `${at * bin} to ${(at + 1) * bin - 1} tokens`;
-  const last = documents.length * bin - 1;
+  // Where a bar begins: after those of equal width, four reach twice as far as all before them.
+  const begin = (at) =>
+    at <= equal ? at * bin : bin * equal * 2 ** Math.floor((at - equal) / 4) * (1 + ((at - equal) % 4) / 4);
+  const label = (at) => `${whole(begin(at))} to ${whole(begin(at + 1) - 1)} tokens`;
+  const last = begin(documents.length) - 1;
   const cuts = long === "truncate" && !chunk;
-  const line =
-    cuts && counts.truncated && most <= last + bin ? Math.min((most + 0.5) / bin, documents.length) : null;
+  const at = documents.findIndex((_, at) => begin(at + 1) > most);
+  const place = at < 0 ? documents.length : at + (most + 0.5 - begin(at)) / (begin(at + 1) - begin(at));
+  const line = cuts && counts.truncated && most <= last + bin ? place : null;
   const files = unknown.files.map(({ file, tokens: count, share }) => [file, count, share]);
   return section(
     "Lengths and lost tokens",
@@ -71,7 +76,7 @@ function lengthSection() {
           ]
         : `Nothing is cut: long texts are ${chunk ? `read in chunks by ${chunk}` : long === "window" ? "read in windows" : "rejected"}.`,
     ),
-    bars(documents, "Documents by length", label, ["0 tokens", `${last} tokens`], line, `cut at ${most}`),
+    bars(documents, "Documents by length", label, ["0 tokens", `${whole(last)} tokens`], line, `cut at ${most}`),
     quiet(full ? lengthsOf(full, sampled) : shares(lengths, cuts ? most : Infinity)),
     element(
       "p",

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from bert_embed.clusters.assign import Assigner
-from bert_embed.clusters.cosines import conditions, unit
 from bert_embed.clusters.kmeans import in_sample, train
+from bert_embed.vectors import conditions, unit
 from tests.support.clustered import clustered_vectors
 
 

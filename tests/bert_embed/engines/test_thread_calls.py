@@ -1,5 +1,6 @@
 """Calls on several threads: all results in order, errors raised, a call that hangs given up."""
 
+import queue
 import subprocess
 import sys
 import threading
@@ -27,13 +28,14 @@ def test_as_many_calls_as_threads_are_under_way_at_once():
 
 
 def test_an_error_is_raised_once_the_others_have_ended_and_no_call_begins_after_it():
-    begun, ended = [], []
+    begun, ended, other = [], [], queue.SimpleQueue()
 
     def call(number):
         begun.append(number)
         if number == 1:
+            other.put(threading.current_thread())
             raise LookupError("number 1")
-        time.sleep(0.2)
+        other.get(timeout=60).join(60)  # until the error is known
         ended.append(number)
 
     with pytest.raises(LookupError, match="number 1"):
@@ -43,7 +45,7 @@ def test_an_error_is_raised_once_the_others_have_ended_and_no_call_begins_after_
 
 
 def test_what_moves_on_is_waited_for_and_what_hangs_is_given_up():
-    run_each(lambda _: time.sleep(0.2), range(6), 1, timeout=1.0)  # longer as a whole
+    run_each(lambda _: time.sleep(0.25), range(9), 1, timeout=2.0)  # longer as a whole
 
     never = threading.Event()
     with pytest.raises(NoProgressError, match=r"no call came to an end in 0\.3 s"):

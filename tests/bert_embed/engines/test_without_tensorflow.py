@@ -1,5 +1,6 @@
 """What computes on processors does so without TensorFlow in the process."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,18 @@ from tests.support.command import ROOT, record
 
 pytestmark = pytest.mark.slow
 
-_RUN = """
-import sys
+# Commands one after the other in one process: their codes, messages, and what they imported.
+_COMMANDS = """
+import contextlib, io, json, sys
 from bert_embed.pipeline.cli import main
-code = main(sys.argv[1:])
+made = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        made.append([main(words), errors.getvalue()])
 loaded = {"tensorflow", "tensorflow_text", "tensorflow_hub", "keras"} & set(sys.modules)
-sys.exit(code or (f"{loaded} were imported" if loaded else 0))
+print(json.dumps([made, sorted(loaded)]))
 """
+_MISSING = "import sys; sys.modules['tensorflow'] = None\n"  # as where it is not installed
 # In every process: the import of a model has one of its own.
 _UNIMPORTABLE = """
 import sys
@@ -30,32 +36,39 @@ sys.meta_path.insert(0, Refuses())
 """
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle, precision):
-    (tmp_path / "in.txt").write_text(
-        "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
-    )
-    flags = {
-        "input": tmp_path / "in.txt",
-        "output": tmp_path / "out",
-        "model": tiny_bundle,
-        "precision": precision,
-        "granularity": "sentence,token,word",
-        "long_text": "window",
-        "layers": "-1,1",
-        "layer_combine": "concat",
-        "normalize": "true",
-    }
-    words = [f"--{name}={value}" for name, value in flags.items()]
+def commands(script, *commands):
+    """Runs them; returns exit code and messages of each, and which of TensorFlow was imported."""
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, "embed", *words],
+        [sys.executable, "-c", script, json.dumps([list(map(str, words)) for words in commands])],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert record(tmp_path / "out")["engine"] == "litert"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_embed_never_imports_tensorflow(tmp_path, tiny_bundle):
+    (tmp_path / "in.txt").write_text(
+        "the bank of the river\nmoney " + "of the vault " * 90, "utf-8"
+    )
+    flags = {
+        "input": tmp_path / "in.txt",
+        "model": tiny_bundle,
+        "granularity": "sentence,token,word",
+        "long_text": "window",
+        "layers": "-1,1",
+        "layer_combine": "concat",
+        "normalize": "true",
+    }
+    words = ["embed", *(f"--{name}={value}" for name, value in flags.items())]
+    kinds = ("float32", "int8")
+    runs = [[*words, f"--precision={kind}", f"--output={tmp_path / kind}"] for kind in kinds]
+    made, loaded = commands(_COMMANDS, *runs)
+    assert [code for code, _ in made] == [0, 0], made
+    assert loaded == []
+    assert {record(tmp_path / kind)["engine"] for kind in kinds} == {"litert"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -70,13 +83,12 @@ def test_an_encoder_never_imports_tensorflow(tiny_bundle, precision):
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_bundle):
     code = (
-        "import sys, bert_embed\n"
-        "sys.modules['tensorflow'] = None\n"
+        f"{_MISSING}import bert_embed\n"
         f"bert_embed.load({tiny_bundle!r}, device='xla_cpu').encode(['a text'])"
     )
     done = subprocess.run(
@@ -85,34 +97,19 @@ def test_an_engine_that_needs_tensorflow_says_so_where_it_is_not_installed(tiny_
     assert "requires tensorflow, which is not installed here" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["model", "export", "minilm", "saved"],
-        ["embed", "--precision=bfloat16"],
-        ["embed", "--device=xla_cpu"],
-    ],
-)
-def test_a_command_that_needs_tensorflow_says_so_where_it_is_missing(tmp_path, words):
+def test_commands_that_need_tensorflow_say_so_where_it_is_missing(tmp_path):
     (tmp_path / "in.txt").write_text("the bank\n", "utf-8")
-    if words[0] == "embed":
-        words = [*words, f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
-    missing = (
-        "import sys\n"
-        "sys.modules['tensorflow'] = None\n"  # as where it is not installed
-        "from bert_embed.pipeline.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))"
+    embed = ["embed", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out"]
+    made, _ = commands(
+        _MISSING + _COMMANDS,
+        ["model", "export", "minilm", tmp_path / "saved"],
+        [*embed, "--precision=bfloat16"],
+        [*embed, "--device=xla_cpu"],
     )
-    done = subprocess.run(
-        [sys.executable, "-c", missing, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "requires tensorflow, which is not installed here: pip install tensorflow" in done.stderr
-    assert "a bug of this program" not in done.stderr
+    for code, errors in made:
+        assert code != 0
+        assert "requires tensorflow, which is not installed here: pip install tensorflow" in errors
+        assert "a bug of this program" not in errors
 
 
 def test_the_default_model_is_imported_verified_and_embeds_without_tensorflow(tmp_path):

@@ -123,7 +123,7 @@ def test_rows_have_the_columns_of_beams_rag_package(
         {"document": "a", "chunk": "1", "start": "10", "stop": "18", "day": "3"},
         {"document": "b", "chunk": "0", "start": "0", "stop": "12"},
     ]
-    interrupted(bigquery, output, dataset, "rag")
+    interrupted(output)
     assert load(output, tiny_bundle, path, target, **flags) == 0
     assert count(bigquery, dataset, "rag") == 3
     assert load(tmp_path / "b", tiny_bundle, path, target, **flags, skip_existing=output) == 2

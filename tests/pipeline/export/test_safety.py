@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from bert_embed.pipeline.cli import main
-from tests.support.command import ROOT, start
+from tests.support.command import ROOT
 from tests.support.exports import contents, export
 from tests.support.finished_runs import finished_run
+from tests.support.held import Hold
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def test_a_killed_export_leaves_no_half_file_and_continues(long, tmp_path, targe
     assert export(long, tmp_path / "whole" / "dest", target) == 0
     whole = contents(tmp_path / "whole" / "dest")
     dest = tmp_path / "part" / "dest"
-    killed = start("export", str(long), str(dest), "--to", target)
-    # The first bytes of a file of rows are there; the file itself is not.
-    while not unfinished(dest) and killed.poll() is None:
-        time.sleep(0.001)
+    # A file of rows is written and has not its name yet.
+    hold = Hold(tmp_path / "hold", 1, "os||replace")
+    killed = hold.start("export", str(long), str(dest), "--to", target)
+    assert unfinished(dest)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL

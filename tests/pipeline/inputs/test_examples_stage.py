@@ -1,9 +1,7 @@
 """The TFRecord stage: text to examples, examples to the very vectors that texts give directly."""
 
 import json
-import os
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -17,9 +15,9 @@ from tests.support.command import (
     flags_of,
     record,
     rejected,
-    start,
     stray,
 )
+from tests.support.held import Hold
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -217,7 +215,7 @@ def test_examples_are_neither_mixed_nor_tokenized_nor_searched(tmp_path, tiny_bu
     assert "files of examples and files of texts" in capsys.readouterr().err
     assert tokenize(tmp_path / "out", tiny_bundle, examples) == 2
     assert "already tokenized" in capsys.readouterr().err
-    assert main(["search", "--embeddings", str(examples), "--query", "bank"]) == 2
+    assert main(["search", str(examples), "bank"]) == 2
     assert "holds examples, no vectors" in capsys.readouterr().err
     assert tokenize(tmp_path / "cut", tiny_bundle, two, max_seq_length=3) == 0
     assert embed(tmp_path / "out", tiny_bundle, examples, tmp_path / "cut") == 2
@@ -265,16 +263,15 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
     whole, output = tmp_path / "whole", tmp_path / "out"
     small = {"block_bytes": 700}
     assert tokenize(whole, tiny_bundle, corpus, **small) == 0
-    process = start("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
-    while not list(output.glob("_state/blocks/0*.json")):
-        assert process.poll() is None, process.communicate()
-    os.kill(process.pid, signal.SIGKILL)
+    hold = Hold(tmp_path / "hold", 2)
+    process = hold.start("tokenize", *flags_of(output, tiny_bundle, corpus, **small))
+    process.kill()
     process.communicate()
     times = {path: path.stat().st_mtime_ns for path in output.glob("_state/blocks/0*.json")}
     assert tokenize(output, tiny_bundle, corpus, **small) == 0
     assert example_files(output) == example_files(whole)
     assert record(output)["counts"]["embedded"] == LINES
-    assert record(output)["counts"]["parts_reused"] == len(times)
+    assert record(output)["counts"]["parts_reused"] == len(times) == 2
     assert stray(output) == []
     capsys.readouterr()
     assert tokenize(output, tiny_bundle, corpus, **small) == 0

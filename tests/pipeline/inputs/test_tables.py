@@ -89,7 +89,7 @@ def test_search_shows_the_texts(tmp_path, tiny_bundle, capsys, name):
         flags |= {"extra_columns": "c"}
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / name, **flags) == 0
     capsys.readouterr()
-    words = ["search", f"--embeddings={tmp_path}/out", f"--query={texts[7]}", "--k=1"]
+    words = ["search", f"{tmp_path}/out", texts[7], "--k=1"]
     assert main([*words, f"--model={tiny_bundle}"]) == 0
     assert texts[7] in capsys.readouterr().out
 

@@ -42,7 +42,11 @@ def change(folder, keys, value):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (CLUSTERED, "{output} is the output of `dedup`, not of `embed`"),
+        (
+            CLUSTERED,
+            "{output} is the output of `dedup`, not of `embed` (the same `dedup` again checks it "
+            "and writes what is missing)",
+        ),
         (
             whole_record({}, format=3),
             "{output} was written by a newer version of bert-embed (format 3, this one reads 2): "
@@ -71,9 +75,10 @@ def test_embed_names_its_own_flag(tmp_path, tiny_bundle, capsys):
     (tmp_path / "out" / "run.json").write_text(json.dumps(CLUSTERED))
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt") == 2
     told = (
-        f"--output {tmp_path / 'out'} cannot be used: {tmp_path / 'out'} is the output of `dedup`"
+        f"--output {tmp_path / 'out'} cannot be used: {tmp_path / 'out'} is the output of `dedup`, "
+        "not of `embed` (the same `dedup` again checks it and writes what is missing)"
     )
-    assert f"error: {told}, not of `embed`; choose another folder\n" == capsys.readouterr().err
+    assert f"error: {told}; choose another folder\n" == capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ def test_a_configuration_is_flags_and_nothing_else(tmp_path, texts, capsys, text
 def test_a_strange_folder_is_refused_in_one_sentence(output, capsys, end):
     if end:
         (output / "run.json").write_bytes(end)
-        assert main(["search", f"--embeddings={output}", "--query=bank"]) == 2
+        assert main(["search", str(output), "bank"]) == 2
         told = capsys.readouterr().err
         assert told.startswith("error: ")
         assert len(told.splitlines()) == 1

@@ -131,9 +131,7 @@ def test_no_reader_takes_files_that_are_not_those_of_the_run(output, tiny_bundle
     damage(output / name)
     with pytest.raises(ValueError, match="bert-embed verify"):
         bert_embed.read(output)
-    assert (
-        main(["search", f"--embeddings={output}", "--query=river", f"--model={tiny_bundle}"]) == 2
-    )
+    assert main(["search", str(output), "river", f"--model={tiny_bundle}"]) == 2
     assert "bert-embed verify" in capsys.readouterr().err
 
 

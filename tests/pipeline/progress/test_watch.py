@@ -15,6 +15,7 @@ from bert_embed.pipeline.progress.watch import WatchedRun, snapshot_of
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, reports, start
+from tests.support.held import Hold
 from tests.support.servers.faults import behind
 
 AGO = 100  # seconds since the last part of a run that is made to look unfinished
@@ -198,21 +199,22 @@ def test_a_store_is_asked_for_each_report_once(unfinished, gcs, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_is_followed_to_its_end(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("\n".join(f"line {n} of this text" for n in range(30_000)))
-    flags = flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=5000)
-    run = start("embed", *flags)
-    while not (tmp_path / "out" / "run.json").exists():
-        assert run.poll() is None
-        time.sleep(0.05)
+    (tmp_path / "in.txt").write_text("\n".join(f"line {n} of this text" for n in range(LINES)))
+    flags = flags_of(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=500)
+    hold = Hold(tmp_path / "hold", 3)
+    run = hold.start("embed", *flags)
     watch = start("watch", str(tmp_path / "out"), "--json", "--interval=0.2")
+    assert watch.stdout is not None
+    first = watch.stdout.readline()
+    hold.go()
     printed, errors = watch.communicate(timeout=300)
     assert run.wait(timeout=60) == 0
     run.communicate()
-    seen = [json.loads(line) for line in printed.splitlines()]
+    seen = [json.loads(line) for line in [first, *printed.splitlines()]]
     assert (watch.returncode, errors) == (0, "")
     assert [each["state"] for each in seen[:-1]] == ["running"] * (len(seen) - 1)
     assert seen[-1]["state"] == "done"
-    assert seen[-1]["documents"] == 30_000
+    assert seen[-1]["documents"] == LINES > seen[0]["documents"] > 0
     shares = [each["share"] for each in seen]
     assert shares == sorted(shares)
 

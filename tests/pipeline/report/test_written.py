@@ -251,3 +251,32 @@ def test_what_is_said_of_an_unfinished_run_is_for_the_command_line(
     assert main(words) == 2
     told = f"error: {output}: the run is not complete (status running); run its command again\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_book_as_one_document_adds_some_bins_to_the_lengths(tmp_path, tiny_bundle):
+    path, output = tmp_path / "in.jsonl", tmp_path / "out"
+    texts = ["red", "bank " * 30_000]
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    flags = {"long_text": "window", "granularity": "sentence"}
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    lengths = record(output)["lengths"]
+    assert sum(lengths["counts"]) == 2
+    assert len(lengths["counts"]) < 100
+    assert (lengths["p50"], lengths["max"], lengths["equal_bins"]) == (15, 32767, 64)
+    assert content(output)["lengths"] == lengths
+    # Earlier versions wrote one bin for each 16 tokens.
+    linear = [1, *[0] * 1875, 1]
+    [part] = (output / "_state" / "blocks").iterdir()
+    block = json.loads(part.read_bytes())
+    del block["length_bins"]
+    part.write_text(json.dumps(block | {"lengths": linear}))
+    run = record(output)
+    del run["lengths"]["equal_bins"]
+    run["lengths"]["counts"] = linear
+    (output / "run.json").write_text(json.dumps(run))
+    assert main(["report", str(output)]) == 0
+    assert content(output)["lengths"] == lengths
+    (output / "run.json").write_text(json.dumps(run | {"status": "failed"}))
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    assert record(output)["counts"]["parts_reused"] == 1
+    assert record(output)["lengths"] == lengths

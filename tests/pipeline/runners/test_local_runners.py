@@ -4,19 +4,20 @@ import gzip
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.command import embed, files, finish, flags_of, record, rejected, rows, start
+from tests.support.held import Hold
 from tests.support.local_runners import RUNNERS, runner_flags
 
 pytestmark = pytest.mark.slow
 
 WORKER = "sdk_worker_main"
 SMALL = {"block_bytes": 4000, "threads": 1}
+LINES = 2200
 
 
 def lines(count):
@@ -50,9 +51,9 @@ def expected(corpus, tiny_bundle, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long_corpus(tmp_path_factory):
-    """Some seconds of work in 60 blocks, so that a run can be met in the middle."""
+    """Twenty blocks."""
     path = tmp_path_factory.mktemp("long") / "in.txt"
-    path.write_text("\n".join(lines(6500)))
+    path.write_text("\n".join(lines(LINES)))
     return path
 
 
@@ -79,21 +80,20 @@ def test_the_output_is_that_of_the_default_runner(tmp_path, corpus, expected, ti
     assert len(rejected(output)) == 3
 
 
-def test_ctrl_c_ends_at_once(tmp_path, tiny_bundle, runner):
-    """In the first half of a run that goes on for half a minute."""
-    endless, output = tmp_path / "in.txt", tmp_path / "out"
-    endless.write_text("\n".join(lines(40_000)))
-    job = start("embed", *flags_of(output, tiny_bundle, endless, **SMALL), *runner)
-    wait_for_reports(output, 5, job)
+def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
+    """In the first half of a run whose blocks could then go on to its end."""
+    output, hold = tmp_path / "out", Hold(tmp_path / "hold", 5)
+    job = hold.start("embed", *flags_of(output, tiny_bundle, long_corpus, **SMALL), *runner)
     workers = [each for each in descendants(job.pid) if WORKER in command_line(each)]
     assert len(workers) == (2 if "multi_processing" in "".join(runner) else 0)
     job.send_signal(signal.SIGINT)
+    hold.go()
     _, errors = job.communicate(timeout=60)
     assert job.returncode == 130
     assert "Traceback" not in errors
     assert not any(os.path.exists(f"/proc/{each}") for each in workers)
-    blocks = endless.stat().st_size / SMALL["block_bytes"]
-    assert 5 <= len(list(output.glob("_state/blocks/0*"))) < blocks / 2, "it went on to its end"
+    blocks = long_corpus.stat().st_size / SMALL["block_bytes"]
+    assert len(list(output.glob("_state/blocks/0*"))) < blocks / 2, "it went on to its end"
     assert list(output.glob("_state/working/*")) == [], "no block is to blame"
     last = errors.strip().splitlines()[-1]
     assert all(flag in last for flag in runner if flag != "--runner=FnApiRunner")  # the default
@@ -104,10 +104,11 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
 ):
     output = tmp_path / "out"
     flags = [*flags_of(output, tiny_bundle, long_corpus, **SMALL), *RUNNERS["processes"]]
-    job = start("embed", *flags)
-    wait_for_reports(output, 5, job)
+    hold = Hold(tmp_path / "hold", 5)
+    job = hold.start("embed", *flags)
     worker = next(each for each in descendants(job.pid) if WORKER in command_line(each))
     os.kill(worker, signal.SIGKILL)
+    hold.go()
     _, errors = job.communicate(timeout=120)
     assert job.returncode == 1
     assert "a worker process died" in errors
@@ -115,7 +116,7 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
     assert record(output)["status"] == "failed"
     done = len(list(output.glob("_state/blocks/0*")))
     finish(start("embed", *flags))
-    assert record(output)["counts"]["embedded"] == len(rows(output)["id"]) == 6500
+    assert record(output)["counts"]["embedded"] == len(rows(output)["id"]) == LINES
     assert record(output)["counts"]["parts_reused"] == done
 
 
@@ -142,15 +143,6 @@ def test_direct_runner_is_taken_for_the_local_one(tmp_path, corpus, expected, ti
     assert embed(tmp_path / "out", tiny_bundle, corpus, runner="DirectRunner", **SMALL) == 0
     assert "this run takes FnApiRunner" in caplog.text
     assert files(tmp_path / "out") == files(expected)
-
-
-def wait_for_reports(output, count, process, seconds=120):
-    """Waits until a job has finished `count` parts; it must not have ended before."""
-    deadline = time.monotonic() + seconds
-    while len(list(output.glob("_state/blocks/0*"))) < count:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "the job did not come that far"
-        time.sleep(0.01)
 
 
 def descendants(process):

@@ -34,7 +34,7 @@ def days(request, tiny_bundle, tmp_path_factory):
 def found(folders, query, k):
     """Ids and days of the hits."""
     (hits,) = search([str(folder) for folder in folders], [query], k)
-    return [(int(hit.at.id), hit.folder.rpartition("/")[2]) for hit in hits]
+    return [(int(hit.id), hit.folder.rpartition("/")[2]) for hit in hits]
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -35,7 +35,7 @@ def output(request, minilm, tmp_path_factory):
 def test_the_nearest_document_comes_first(output, query, name):
     hits = search(str(output), [query], k=3)[0]
     assert len(hits) == 3
-    assert hits[0].at.id == name
+    assert hits[0].id == name
     assert hits[0].text == TEXTS[name]
     encoder = bert_embed.load("minilm")
     expected = encoder.encode([TEXTS[name]])[0] @ encoder.encode([query])[0]
@@ -49,11 +49,11 @@ def test_hits_equal_a_plain_computation_over_all_vectors(output):
     query = bert_embed.load("minilm").encode(["kneading"])[0]
     order = np.argsort(-(vectors @ query), kind="stable")
     (hits,) = search(str(output), ["kneading"], k=99)
-    assert [hit.at.id for hit in hits] == [ids[n] for n in order]
+    assert [hit.id for hit in hits] == [ids[n] for n in order]
 
 
 def test_the_command_prints_rank_score_and_text(output, capsys):
-    assert main(["search", "--embeddings", str(output), "--query", "baking", "--k", "1"]) == 0
+    assert main(["search", str(output), "baking", "--k", "1"]) == 0
     printed = capsys.readouterr().out
     assert "1. " in printed
     assert "bread" in printed
@@ -78,7 +78,7 @@ def test_json_holds_every_query_with_its_hits(output, tmp_path, capsys):
 
 
 def test_another_model_is_refused(output, tiny_bundle, capsys):
-    words = ["search", "--embeddings", str(output), "--query", "x", f"--model={tiny_bundle}"]
+    words = ["search", str(output), "x", f"--model={tiny_bundle}"]
     assert main(words) == 2
     assert "come from" in capsys.readouterr().err
 
@@ -89,7 +89,7 @@ def test_texts_are_left_out_when_the_input_has_changed(output, capsys):
     try:
         source.write_text(kept + "\n")
         assert search(str(output), ["baking"], k=1)[0][0].text is None
-        assert main(["search", "--embeddings", str(output), "--query", "baking"]) == 0
+        assert main(["search", str(output), "baking"]) == 0
         assert " are shown: the run's input has changed" in capsys.readouterr().err
     finally:
         source.write_text(kept)
@@ -129,8 +129,7 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
             ["loaf", f"({days / 'monday'})"],
             ["bread", f"({output})"],
         ]
-    twice = ["--embeddings", str(output), "--embeddings", f"{output}/../out*"]
-    assert main(["search", *twice, "--query", "baking", "--k=1"]) == 0
+    assert main(["search", str(output), f"{output}/../out*", "baking", "--k=1"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("  bread")
     flags = {"pooling": "cls"}
     assert embed(tmp_path / "cls", "minilm", tmp_path / "in.jsonl", **flags) == 0
@@ -138,9 +137,9 @@ def test_several_outputs_are_searched_together(output, tmp_path, capsys):
     assert "has vectors of other layers, pooling or dim than" in capsys.readouterr().err
 
 
-def test_the_folder_and_the_query_may_stand_alone(output, capsys):
-    for words in ([str(output), "baking"], ["baking", "--embeddings", str(output)]):
-        assert main(["search", *words, "--k=1"]) == 0
+def test_the_query_comes_last(output, capsys):
+    for words in ([str(output), "baking", "--k=1"], ["--k=1", str(output), "baking"]):
+        assert main(["search", *words]) == 0
         assert "bread" in capsys.readouterr().out
     assert main(["search", str(output), "two", "words"]) == 2
     assert "two is not the output of a run; the query comes last" in capsys.readouterr().err
@@ -159,8 +158,8 @@ def test_queries_of_a_file_give_the_hits_of_each(output, tmp_path, capsys):
         "bread",
         "sea",
     ]
-    assert main([*words, "--query=a"]) == 2
-    assert "--query conflicts with --queries" in capsys.readouterr().err
+    assert main([*words, "a"]) == 2
+    assert "a is not the output of a run; the query comes last" in capsys.readouterr().err
     (tmp_path / "queries.txt").write_text("bread\u2028and\x0cbutter\r\nsea\r\n", newline="")
     assert main([*words, "--json"]) == 0
     asked = [json.loads(line)["query"] for line in capsys.readouterr().out.splitlines()]
@@ -180,16 +179,43 @@ def test_a_folder_within_an_output_is_refused_with_the_right_one(output, capsys)
     assert f"did you mean {output}?" in capsys.readouterr().err
 
 
-def test_kept_texts_are_shown_though_the_input_is_gone(tmp_path, tiny_bundle, capsys):
-    path = tmp_path / "in.txt"
-    path.write_text("the bank\nof the river\n")
+@pytest.mark.parametrize("output_format", ["parquet", "jsonl", "tfrecord"])
+def test_kept_texts_are_shown_though_the_input_is_gone(
+    tmp_path, tiny_bundle, output_format, capsys
+):
+    path = tmp_path / "in.jsonl"
+    texts = ("the bank", "of the river", "of the river bank")
+    path.write_text("\n".join(json.dumps({"id": "one id", "text": text}) for text in texts))
     for name, flags in {"whole": {}, "chunks": {"chunk": "sentence"}}.items():
-        assert embed(tmp_path / name, tiny_bundle, path, keep_text=True, **flags) == 0
+        flags |= {"keep_text": True, "output_format": output_format, "id_column": "id"}
+        assert embed(tmp_path / name, tiny_bundle, path, **flags) == 0
     path.unlink()
     capsys.readouterr()
     for name in ("whole", "chunks"):
-        assert main(["search", str(tmp_path / name), "the bank", "--k=2"]) == 0
+        assert main(["search", str(tmp_path / name), "the bank", "--k=3", "--json"]) == 0
         printed = capsys.readouterr()
-        assert "the bank" in printed.out
-        assert "of the river" in printed.out
+        hits = json.loads(printed.out)["hits"]
+        assert hits[0]["text"] == "the bank"
+        assert sorted(hit["text"] for hit in hits) == sorted(texts)
         assert "no texts" not in printed.err
+
+
+def test_why_no_texts_are_shown(tmp_path, tiny_bundle, capsys):
+    path, output = tmp_path / "in.jsonl", str(tmp_path / "out")
+    rows = [{"id": "a", "text": text} for text in ("the bank", "of the river")]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert embed(output, tiny_bundle, path, id_column="id") == 0
+
+    def reason():
+        capsys.readouterr()
+        assert main(["search", output, "the bank", f"--model={tiny_bundle}"]) == 0
+        printed = capsys.readouterr()
+        assert "the bank" not in printed.out
+        [line] = [line for line in printed.err.splitlines() if "no texts of" in line]
+        return line.partition("shown: ")[2]
+
+    assert reason() == "several documents of a part have these ids"
+    path.write_text(json.dumps(rows[0]))
+    assert reason() == "the run's input has changed or is missing"
+    (tmp_path / "out" / "run.json").unlink()
+    assert reason() == "without run.json its input is not known"

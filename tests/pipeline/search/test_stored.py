@@ -14,7 +14,7 @@ from bert_embed.pipeline.commands.search import search
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock, KeptWindows
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 from tests.support.command import embed, record, sentence_files
 from tests.support.rounding import MINILM, relative_error
 
@@ -57,7 +57,7 @@ def rewrite(embedded, output_format, **changes):
         path.unlink()
     run = record(embedded)
     run["vectors"] |= changes
-    report = write_block(block, str(embedded), run["run"], output_format, run["vectors"])
+    report = write_vectors(str(embedded), run["run"], output_format, run["vectors"]).write(block)
     ((_, file),) = report.files.items()
     run["written"] = {"windows": {"files": 1, "bytes": file.bytes, "rows": file.rows}}
     (embedded / "run.json").write_text(json.dumps(run))
@@ -69,16 +69,16 @@ def rewrite(embedded, output_format, **changes):
 def test_hits_are_windows_with_their_place_and_text(embedded, dtype, output_format):
     rewrite(embedded, output_format, output_dtype=dtype)
     hits = search(str(embedded), ["a boat on the ocean"], k=3)[0]
-    assert (hits[0].at.id, hits[0].at.start, hits[0].at.stop) == ("long", 49, 83)
+    assert (hits[0].id, hits[0].start, hits[0].stop) == ("long", 49, 83)
     assert hits[0].text == "The ship left the harbour at dawn."
-    assert sorted((hit.at.id, hit.at.start, hit.at.stop) for hit in hits) == sorted(WINDOWS)
+    assert sorted((hit.id, hit.start, hit.stop) for hit in hits) == sorted(WINDOWS)
     window, query = encoder().encode([LONG[49:83], "a boat on the ocean"])
     assert abs(hits[0].score - window @ query) < {"int8": 0.01, "ubinary": 0.15}.get(dtype, 0.002)
 
 
 def test_the_command_prints_where_the_window_is(embedded, capsys):
     rewrite(embedded, "parquet", output_dtype="float32")
-    words = ["--embeddings", str(embedded), "--query", "baking", "--k", "1"]
+    words = [str(embedded), "baking", "--k", "1"]
     assert main(["search", *words]) == 0
     printed = capsys.readouterr().out
     assert "long 0:48" in printed
@@ -88,10 +88,10 @@ def test_the_command_prints_where_the_window_is(embedded, capsys):
 
 def test_a_run_without_vectors_of_texts_is_refused(embedded, capsys):
     rewrite(embedded, "parquet", granularity=["token"])
-    assert main(["search", "--embeddings", str(embedded), "--query", "baking"]) == 2
+    assert main(["search", str(embedded), "baking"]) == 2
     assert "holds vectors of token, none of sentence" in capsys.readouterr().err
     rewrite(embedded, "parquet", granularity=["sentence", "token"])
-    assert search(str(embedded), ["baking"], k=1)[0][0].at.id == "long"
+    assert search(str(embedded), ["baking"], k=1)[0][0].id == "long"
 
 
 def test_windows_of_a_run_are_found_with_their_text(tmp_path):
@@ -99,10 +99,10 @@ def test_windows_of_a_run_are_found_with_their_text(tmp_path):
     flags = {"long_text": "window", "no_merge_windows": True, "max_seq_length": 14, "stride": 2}
     assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", output_dtype="int8", **flags) == 0
     hit = search(str(tmp_path / "out"), ["a boat on the ocean"], k=1)[0][0]
-    assert hit.at.id == f"{tmp_path}/in.txt:0"
-    assert hit.text == LONG[hit.at.start : hit.at.stop]
+    assert hit.id == f"{tmp_path}/in.txt:0"
+    assert hit.text == LONG[hit.start : hit.stop]
     assert "harbour" in hit.text
-    assert hit.at.start > 0
+    assert hit.start > 0
 
 
 def test_a_query_has_a_prompt_of_its_own_not_that_of_the_documents(tmp_path):

@@ -26,7 +26,7 @@ def write_json(path, *records):
 
 
 def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
-    """Lines count as they stand in the file, blank ones too; pairs are cut at the last bar."""
+    """Pairs are cut at the last bar."""
     lines = ["the bank", "", "  a ||| b ||| money  ", "river of"]
     (tmp_path / "in.txt").write_text("\n".join(lines))
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}
@@ -34,8 +34,7 @@ def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
     assert embed(tmp_path / "out", encoder.bundle.path, tmp_path / "in.txt", **flags) == 0
     (path,) = tmp_path.glob("out/tokens/part-*.jsonl")
     found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [each["linex_index"] for each in found] == [0, 2, 3]
-    assert [list(each) for each in found] == [["linex_index", "features", "id"]] * 3
+    assert [list(each) for each in found] == [["features", "id"]] * 3
     assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 32)]
     wanted = encoder.encode_tokens(
         ["the bank", "a ||| b", "river of"],
@@ -58,7 +57,7 @@ def test_token_lines_of_records_with_ids_carry_them(tmp_path, tiny_bundle):
     flags = {"granularity": "token", "output_format": "jsonl"}
     assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 0
     (line,) = map(json.loads, next(tmp_path.glob("out/tokens/part-*")).read_text().splitlines())
-    assert (line["linex_index"], line["id"]) == (0, "x")
+    assert line["id"] == "x"
 
 
 def test_all_granularities_come_from_one_pass(tmp_path, encoder):

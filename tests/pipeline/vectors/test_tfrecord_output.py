@@ -90,7 +90,7 @@ def test_windows_keep_their_places(tmp_path, tiny_bundle, texts):
 def test_search_reads_them_and_tells_the_texts(tmp_path, tiny_bundle, texts, capsys):
     assert embed(tmp_path / "out", tiny_bundle, texts, output_format="tfrecord") == 0
     capsys.readouterr()
-    words = ["search", "--embeddings", str(tmp_path / "out"), "--query", "river of money"]
+    words = ["search", str(tmp_path / "out"), "river of money"]
     assert main([*words, "--k", "1"]) == 0
     said = capsys.readouterr().out
     assert "1. 1.0000" in said

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _EXTENSIONS = "; ".join(
 _JOBS = re.compile(r"/bigquery/v2/projects/[^/]+/jobs/?")
 _JOB = re.compile(r"(/bigquery/v2/projects/[^/]+/(?:jobs|queries)/)([^/?]+)(.*)")
 _TABLE = re.compile(r"/bigquery/v2/projects/[^/]+/datasets/[^/]+/tables/[^/]+")
+_CHANGE = re.compile(r"\s*(?:DELETE FROM|INSERT INTO|UPDATE)\s+`([^`]+)`")
 _ROW_BYTES = 100  # the emulator does not know how large a table is
 
 
@@ -125,7 +127,9 @@ def bigquery_server(gcs_root: Path, folder: Path) -> Iterator[BigQueryServer]:
 @contextmanager
 def _proxy(server: BigQueryServer, port: int) -> Iterator[str]:
     handler = type(
-        "Handler", (_Handler,), {"server_state": server, "port": port, "known": {}, "failed": {}}
+        "Handler",
+        (_Handler,),
+        {"server_state": server, "port": port, "known": {}, "failed": {}, "changed": {}},
     )
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
@@ -143,13 +147,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     A second job of one id is refused; an upload keeps the id it asks for, and may fail as the
     service has it; a query may have a destination; partitions are noted and left out; tables have
-    a size; a project or dataset may be denied; a filtered list of datasets is empty.
+    a size, and the time when their rows changed last; a project or dataset may be denied; a
+    filtered list of datasets is empty.
     """
 
     server_state: BigQueryServer
     port: int
     known: dict[str, str]  # id of a job to what the emulator calls it
     failed: dict[str, dict[str, str]]  # id of a job to its error
+    changed: dict[str, int]  # table to the milliseconds of the last change of its rows
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -163,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         if job is not None and job[2] in self.known and status == 200:
             body = _renamed(body, job[2], self.failed.get(job[2]))
         if _TABLE.match(self.path) and status == 200:
-            body = _sized(body)
+            body = _with_facts(body, self.changed)
         self._send(status, headers, body)
 
     def do_POST(self) -> None:
@@ -218,12 +224,14 @@ class _Handler(BaseHTTPRequestHandler):
         target = asked.get("destinationTable")
         if kind == "query":
             if target and not configuration.get("dryRun"):
-                table = ".".join(target[part] for part in ("projectId", "datasetId", "tableId"))
-                asked["query"] = f"CREATE OR REPLACE TABLE `{table}` AS {asked['query']}"
+                asked["query"] = f"CREATE OR REPLACE TABLE `{_path(target)}` AS {asked['query']}"
                 del asked["destinationTable"]
+            if (change := _CHANGE.match(asked["query"])) is not None:
+                self.changed[change[1]] = time.time_ns() // 1_000_000
             return
         self.server_state.destinations.append(target["tableId"])
         target["tableId"] = target["tableId"].partition("$")[0]
+        self.changed[_path(target)] = time.time_ns() // 1_000_000
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -278,8 +286,15 @@ def _renamed(body: bytes, name: str, error: dict[str, str] | None) -> bytes:
     return json.dumps(job).encode()
 
 
-def _sized(body: bytes) -> bytes:
+def _path(table: dict[str, str]) -> str:
+    return ".".join(table[part] for part in ("projectId", "datasetId", "tableId"))
+
+
+def _with_facts(body: bytes, changed: dict[str, int]) -> bytes:
     table = json.loads(body)
+    name = table.get("tableReference")  # of the table itself, not of its rows
+    if name is not None and (change := changed.get(_path(name))) is not None:
+        table["lastModifiedTime"] = str(max(change, int(table.get("lastModifiedTime") or 0)))
     if not int(table.get("numBytes") or 0):
         table["numBytes"] = str(int(table.get("numRows") or 0) * _ROW_BYTES)
     return json.dumps(table).encode()

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_embed.transforms.bigquery.client import TableName, looks_like_table, table_name
-from bert_embed.transforms.bigquery.read import TableRequest, block_count, deal_out, row_blocks
+from bert_embed.transforms.bigquery.read import (
+    TableRequest,
+    block_count,
+    deal_out,
+    row_blocks,
+    split_group,
+)
 from bert_embed.transforms.bigquery.schema import mismatch, table_schema, vector_schema
 from bert_embed.transforms.read.columns import Columns
 
 TABLE = TableName("my-project", "d", "t")
-REQUEST = TableRequest(TABLE, 0.0, 0, 0, 1, "my-project", Columns(id="id"))
+REQUEST = TableRequest(TABLE, 0.0, 0, 0, "my-project", Columns(id="id"))
 ROWS = st.lists(
     st.tuples(st.none() | st.text(max_size=3), st.none() | st.text(max_size=5)), max_size=40
 )
@@ -55,11 +62,11 @@ def test_projects_of_domains_and_files():
     assert {each: looks_like_table(each) for each in names} == names
 
 
-@given(ROWS, st.integers(1, 7), st.integers(1, 5), st.randoms())
-def test_blocks_hold_every_row_once_whatever_the_order(rows, blocks, part_docs, random):
+@given(ROWS, st.integers(1, 7), st.integers(1, 3), st.integers(1, 5), st.randoms())
+def test_blocks_hold_every_row_once_whatever_the_order(rows, blocks, grouped, part_docs, random):
     found = []
-    for _ in range(2):
-        found.append(_read(rows, blocks, part_docs))
+    for group_blocks in (grouped, 1):
+        found.append(_read(rows, blocks, group_blocks, part_docs))
         random.shuffle(rows)
     assert found[0] == found[1]
     documents = [each for part in found[0] for each in part[2]]
@@ -69,16 +76,19 @@ def test_blocks_hold_every_row_once_whatever_the_order(rows, blocks, part_docs, 
     assert all(len(part[2]) <= part_docs for part in found[0])
 
 
-def _read(rows, blocks, part_docs):
+def _read(rows, blocks, group_blocks, part_docs):
     schema = pa.schema([("id", pa.string()), ("text", pa.string())])
     table = pa.table([[row[0] for row in rows], [row[1] for row in rows]], schema=schema)
-    pieces = {number: [b""] for number in range(blocks)}
+    request = replace(REQUEST, blocks=blocks, group_blocks=group_blocks)
+    pieces = {group: [] for group in range(-(-blocks // group_blocks))}
     for at in range(0, len(rows), 10):
-        for number, piece in deal_out(table.slice(at, 10), "id", blocks):
-            pieces[number].append(piece)
+        for group, piece in deal_out(table.slice(at, 10), request):
+            pieces[group].append(piece)
     found = []
-    for number, held in pieces.items():
-        parts = list(row_blocks(number, held, REQUEST, part_docs))
+    for number in range(blocks):
+        group, place = divmod(number, group_blocks)
+        rows_of = split_group(pieces[group], request)
+        parts = list(row_blocks(number, rows_of.get(place), request, part_docs))
         assert [block.part.last for block in parts] == [False] * (len(parts) - 1) + [True]
         for block in parts:
             part = block.part

@@ -19,8 +19,6 @@ from tests.support.embedding_blocks import (
     write,
 )
 
-LINE_NUMBERS = [0, 2, 7]
-
 
 def extract_features_lines(vectors_by_layer):
     """Its output loop in small: one value of a token and a layer after the other, through json.
@@ -29,7 +27,7 @@ def extract_features_lines(vectors_by_layer):
         vectors_by_layer: Index of a layer as asked for, to float32 `[tokens, hidden]`.
     """
     lines, at = [], 0
-    for number, tokens in zip(LINE_NUMBERS, TOKENS, strict=True):
+    for tokens in TOKENS:
         features = []
         for token in tokens:
             layers = []
@@ -38,8 +36,7 @@ def extract_features_lines(vectors_by_layer):
                 layers.append(OrderedDict([("index", index), ("values", values)]))
             features.append(OrderedDict([("token", token), ("layers", layers)]))
             at += 1
-        line = OrderedDict([("linex_index", number), ("features", features)])
-        lines.append(json.dumps(line))
+        lines.append(json.dumps(OrderedDict([("features", features)])))
     return lines
 
 
@@ -61,7 +58,7 @@ def test_a_stack_equals_extract_features(tmp_path, layers, width):
     expected = extract_features_lines(
         {layer: by_layer[:, place] for place, layer in enumerate(layers)}
     )
-    without_ids = [keeping_order(line)[:2] for line in found]
+    without_ids = [keeping_order(line)[:1] for line in found]
     assert without_ids == [keeping_order(line) for line in expected]
 
 
@@ -89,7 +86,7 @@ def test_combined_layers_share_an_entry(tmp_path, layers, combine, index):
 
 def test_the_id_is_an_extra_key_and_comes_last(tmp_path):
     rows = [json.loads(line) for line in written(tmp_path)]
-    assert [list(row) for row in rows] == [["linex_index", "features", "id"]] * 3
+    assert [list(row) for row in rows] == [["features", "id"]] * 3
     assert [row["id"] for row in rows] == IDS
 
 

@@ -22,7 +22,7 @@ def conditions(vectors: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales `[rows, width]`, all of them `FINE`, to float32 of unit length."""
+    """Scales finite `[rows, width]` to float32 of unit length; zeros stay zeros."""
     scaled = np.empty(vectors.shape, np.float32)
     for at in range(0, len(vectors), _ROWS):
         wide = vectors[at : at + _ROWS].astype(np.float64)
@@ -30,10 +30,21 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return scaled
 
 
+def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Returns the cosine of each vector and a query, float64 `[rows]`; 0 for a vector of zeros.
+
+    Args:
+        vectors: float32 `[rows, width]`.
+        query: float32 `[width]`, of unit length.
+    """
+    wide = vectors.astype(np.float64)
+    return (wide * query).sum(axis=1) / _lengths(wide)
+
+
 def pair_cosines(
     left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right_rows: np.ndarray
 ) -> np.ndarray:
-    """Computes the cosines of pairs of rows in float64.
+    """Returns the cosines of pairs of rows.
 
     Args:
         left: `[rows, width]`.
@@ -44,14 +55,14 @@ def pair_cosines(
     Returns:
         float64 `[pairs]`, at most 1.
     """
-    found = np.empty(len(left_rows))
+    scores = np.empty(len(left_rows))
     for at in range(0, len(left_rows), _ROWS):
         some = slice(at, at + _ROWS)
         first = left[left_rows[some]].astype(np.float64)
         second = right[right_rows[some]].astype(np.float64)
         products = (first * second).sum(axis=1)
-        found[some] = products / (_lengths(first) * _lengths(second))
-    return np.minimum(found, 1.0)
+        scores[some] = products / (_lengths(first) * _lengths(second))
+    return np.minimum(scores, 1.0)
 
 
 def rounding(width: int) -> float:

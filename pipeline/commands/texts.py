@@ -1,0 +1,121 @@
+"""Finds the texts of hits: those that an output holds, or else those of its run's input."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bert_embed.formats.output_files import parse_name
+from bert_embed.formats.result_files import row_batches
+from bert_embed.nearest import Hit
+from bert_embed.run_record import RunRecord
+from bert_embed.storage.files import absolute, join, open_raw
+from bert_embed.transforms.plan.cut import plan_blocks
+from bert_embed.transforms.plan.listing import files_to_read, input_files, listing_digest
+from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.reader import document_blocks
+
+_COLUMNS = ("text", "content")  # the column of texts, and that of Beam's RAG tables
+_ROWS = 1 << 14  # that are read at a time, without their vectors
+_Hits = list[list[Hit]]
+
+
+def with_texts(
+    hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
+) -> tuple[_Hits, str | None]:
+    """Adds the texts of documents, or of their windows, to hits in one output.
+
+    Returns:
+        The hits, and why none of them has a text; None if one has, or there are no hits.
+    """
+    if settings.get("keep_text"):
+        texts = _kept_texts(itertools.chain.from_iterable(hits), settings, folder)
+        shown = [[replace(hit, text=texts[hit.file, hit.row]) for hit in few] for few in hits]
+        return shown, None
+    if record is None:
+        return hits, "without run.json its input is not known"
+    return texts_of_input(hits, record, folder)
+
+
+def _kept_texts(
+    hits: Iterable[Hit], settings: Mapping[str, Any], folder: str
+) -> dict[tuple[str, int], str | None]:
+    """The texts beside the vectors, by file and row."""
+    rows_of: dict[str, set[int]] = {}
+    for hit in hits:
+        rows_of.setdefault(hit.file, set()).add(hit.row)
+    texts: dict[tuple[str, int], str | None] = {}
+    for name, rows in rows_of.items():
+        chosen = np.array(sorted(rows), np.int64)
+        with open_raw(join(absolute(folder), name)) as file:
+            batches = row_batches(
+                *(name, settings),
+                columns=_COLUMNS,
+                vectors=False,
+                rows=_ROWS,
+                chosen=chosen,
+                file=file,
+            )
+            values = [text for batch in batches for text in batch.columns[0].to_pylist()]
+        texts |= zip(((name, row) for row in chosen.tolist()), values, strict=True)
+    return texts
+
+
+def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, str | None]:
+    """Adds texts by planning and reading the blocks of documents again, else as `with_texts`.
+
+    The plan is the same every time, so a file's name gives its block. Of several documents with one
+    id in a part, none can be told from the others.
+    """
+    source = record.input
+    try:
+        files = input_files(
+            source.patterns,
+            source.format,
+            absolute(folder),
+            look_inside=False,
+            whole_files=source.document == "file",
+        )
+        if any(file.format == "tfrecord" for file in files):
+            return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
+        if listing_digest(files) != source.listing:
+            return hits, "the run's input has changed or is missing"
+        files = files_to_read(files, source.text_column, source.limit)
+    except (ValueError, OSError) as error:
+        return hits, f"the run's input cannot be read: {error}"
+    wanted: dict[int, dict[int, set[str]]] = {}  # ids by block and part
+    for hit in itertools.chain.from_iterable(hits):
+        if name := parse_name(hit.file):
+            wanted.setdefault(name.block, {}).setdefault(name.part, set()).add(str(hit.id))
+    spans, cut = source.span_columns, record.files
+    columns = Columns(
+        source.text_column,
+        source.id_column,
+        source.text_b_column,
+        None if spans is None else (spans[0], spans[1]),
+        source.pair_separator,
+    )
+    texts: dict[tuple[int, int, str], str | None] = {}
+    for spec in plan_blocks(files, cut.block_bytes, source.read_through):
+        parts = wanted.get(spec.number)
+        if parts is None or spec.stripe > 0:
+            continue
+        one = replace(spec, stripes=1)  # not each of a file's readers, which would all read it
+        for block in document_blocks(one, columns, cut.part_docs, cut.block_bytes, {}):
+            ids = parts.get(block.part.number, ())
+            for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
+                if document in ids:
+                    key = spec.number, block.part.number, document
+                    texts[key] = text if texts.get(key, text) == text else None
+    shown = [[replace(hit, text=_of_hit(texts, hit)) for hit in few] for few in hits]
+    if texts and not any(texts.values()):
+        return shown, "several documents of a part have these ids"
+    return shown, None
+
+
+def _of_hit(texts: Mapping[tuple[int, int, str], str | None], hit: Hit) -> str | None:
+    name = parse_name(hit.file)
+    text = None if name is None else texts.get((name.block, name.part, str(hit.id)))
+    return None if text is None else text[hit.start : hit.stop]
