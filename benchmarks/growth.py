@@ -45,12 +45,12 @@ def main() -> None:
         parser.error(f"no case is called {unknown[0]}")
     measure.one_core()
     chosen = dict.fromkeys([_SMALL, *(args.cases or cases)])
-    found = {name: case(cases[name](), args.dim, args.rounds) for name in chosen}
-    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
+    results = {name: case(cases[name](), args.dim, args.rounds) for name in chosen}
+    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": results}
     header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
     header += ["MB of input a CPU s", "peak MiB", "runs"]
-    startup = found[_SMALL]["cpu_seconds"]
-    measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
+    startup = results[_SMALL]["cpu_seconds"]
+    measure.report(record, header, [_row(name, one, startup) for name, one in results.items()])
 
 
 def line_file(count: int) -> Path:
@@ -126,12 +126,12 @@ def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
 
 def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
     seconds = one["cpu_seconds"] - startup
-    each = ["", ""]
+    rates = ["", ""]
     if seconds > 0:
-        each = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
+        rates = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
     counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
     cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
-    return [name, *counts, cpu, *each, peak, f"{one['rounds']}"]
+    return [name, *counts, cpu, *rates, peak, f"{one['rounds']}"]
 
 
 def long_document() -> Path:

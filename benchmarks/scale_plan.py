@@ -45,14 +45,14 @@ def main() -> None:
     unknown = sorted(set(args.cases) - set(CASES))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
-    found = {name: _apart(name, args.files) for name in args.cases or CASES}
+    results = {name: _apart(name, args.files) for name in args.cases or CASES}
     rows = [
         [name, what, f"{seconds:.1f}", f"{peak:,.0f}", f"{size / 1e6:,.2f}"]
-        for name, steps in found.items()
+        for name, steps in results.items()
         for what, (seconds, peak, size) in steps.items()
     ]
     header = ["case", "step", "processor s", "peak MiB so far", "largest element, MB"]
-    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": found}, header, rows)
+    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": results}, header, rows)
 
 
 def _apart(name: str, files: int) -> dict[str, list[float]]:
@@ -69,10 +69,10 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[float]]:
-        """Measures a step; the element that it gives is put into the list that it is given."""
-        start, given = time.process_time(), [0.0]
-        yield given
-        self.taken[name] = [time.process_time() - start, _peak(), max(given)]
+        """Measures a step; the element that it gives is put into the list that it yields."""
+        start, sizes = time.process_time(), [0.0]
+        yield sizes
+        self.taken[name] = [time.process_time() - start, _peak(), max(sizes)]
 
 
 def _peak() -> float:

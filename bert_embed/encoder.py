@@ -205,8 +205,7 @@ class Encoder:
         """Encodes the tokens of texts, [CLS], [SEP] and the prompt's tokens included.
 
         Args:
-            texts: One text, or a column of them, as `encode` takes it.
-            texts_b: The second texts of pairs, as many as `texts`, which then is a list.
+            texts, texts_b: As `encode` takes them.
             **settings: What differs from the encoder's own settings:
                 `bert_embed.calls.settings.UnitSettings`.
 
@@ -214,11 +213,7 @@ class Encoder:
             For one text, or for each, its tokens, their spans in it (-1 for special tokens and the
             prompt's), and float32 `[tokens, dim]`, for a stack `[tokens, layers, dim]`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
         _check_pairs(one, texts_b)
@@ -229,8 +224,8 @@ class Encoder:
         assert vectors.tokens is not None
         names = self.tokenizer.tokens(tokens.ids)
         shaped = vectors.tokens.reshape(-1, *shape)
-        found = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
-        return found[0] if one else found
+        per_text = per_document(tokens.splits, names, tokens.starts, tokens.stops, shaped)
+        return per_text[0] if one else per_text
 
     @overload
     def encode_words(  # type: ignore[overload-overlap]
@@ -264,11 +259,7 @@ class Encoder:
             words joined by spaces), and float32 `[words, dim]`; NaN for a word of a list that has
             no token, or none within `max_seq_length`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         one = isinstance(texts, str)
         columns = word_columns([texts] if one else texts)
@@ -278,8 +269,9 @@ class Encoder:
         vectors.words[layout.words.first == layout.words.last] = np.nan
         units = layout.words.texts
         shaped = vectors.words.reshape(-1, *shape)
-        found = per_document(units.splits, units.texts or [], units.starts, units.stops, shaped)
-        return found[0] if one else found
+        words = units.texts or []
+        per_text = per_document(units.splits, words, units.starts, units.stops, shaped)
+        return per_text[0] if one else per_text
 
     def encode_spans(
         self,
@@ -303,11 +295,7 @@ class Encoder:
             spaces), and float32 `[spans, dim]`; NaN for a span that has no token, or none within
             `max_seq_length`.
 
-        Raises:
-            SettingError, RuntimeError: As `encode`.
-
-        Warns:
-            TruncationWarning: As `encode`.
+        It raises and warns as `encode` does.
         """
         columns = span_columns(texts, spans)
         layout, vectors, shape = self._encode_units("span", columns, settings, word_pooling)
@@ -317,21 +305,18 @@ class Encoder:
         units = layout.spans.texts
         parts = [
             text[start:stop]
-            for text, some in zip(columns["texts"], columns["spans"], strict=True)
-            for start, stop in some
+            for text, ranges in zip(columns["texts"], columns["spans"], strict=True)
+            for start, stop in ranges
         ]
         shaped = vectors.spans.reshape(-1, *shape)
         return per_document(units.splits, parts, units.starts, units.stops, shaped)
 
     def similarity(self, one: Any, other: Any) -> NDArray[np.float32]:
-        """Returns the cosine of each vector of `one` and each of `other`.
+        """Returns the cosine of each vector of `one` and each of `other`, float32 `[n, m]`.
 
         Args:
-            one: Numbers `[n, dim]`, or one vector `[dim]`.
+            one: Numbers `[n, dim]`, or one vector `[dim]`; a vector of zeros has the cosine 0.
             other: Numbers `[m, dim]`, or one vector `[dim]`.
-
-        Returns:
-            float32 `[n, m]`; 0 for a vector of zeros.
 
         Raises:
             SettingError: They are no such arrays.
@@ -414,19 +399,14 @@ class Encoder:
         """Embeds the rows of documents, all granularities in one pass of the model.
 
         Args:
-            rows: The distinct rows.
-            row: int `[rows of the layout]`, the number of the equal distinct row.
-            layout: How documents were split into rows.
+            rows, row, layout: As in `bert_embed.rows.text_rows.TextRows`.
             text_spec: What is requested of the documents.
             batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
             spec: How vectors are computed; None is the encoder's own.
 
         Returns:
             The result of the rows, and the vectors of the documents; those of documents with a
-            failed row are undefined.
-
-        Raises:
-            InputError, RuntimeError: As `embed_rows`.
+            failed row are undefined. It raises as `embed_rows` does.
         """
         spec = spec or self.spec
         outputs = OutputSpec(
@@ -508,14 +488,10 @@ class Encoder:
         return layout, vectors, shape
 
     def _text_spec(self, texts: Mapping[str, Any], **more: Any) -> TextSpec:
-        prompt = texts.get("prompt")
-        text_spec = TextSpec(
-            texts.get("max_seq_length", self.max_seq_length),
-            long_text=texts.get("long_text", "truncate"),
-            stride=texts.get("stride"),
-            prompt=self.prompt if prompt is None else self.bundle.prompt_text(prompt),
-            **more,
-        )
+        length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
+        prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
+        changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
+        text_spec = TextSpec(length, prompt=prompt, **changes, **more)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
     def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:

@@ -66,7 +66,7 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
     from bert_embed.rows.text_rows import text_rows
 
     started = time.perf_counter()
-    found = text_rows(
+    tokenized = text_rows(
         tokenizer,
         spec,
         block.texts,
@@ -82,10 +82,10 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
             reason,
             block.texts[row],
         )
-        for row, reason in found.rejected.items()
+        for row, reason in tokenized.rejected.items()
     )
-    good = take(block, found.numbers) if rejected else block
-    tokens = found.documents.tokens
+    good = take(block, tokenized.numbers) if rejected else block
+    tokens = tokenized.documents.tokens
     unknown = unknown_words(
         tokens.ids, tokens.row_splits, good.sources, tokenizer.unk_id, good.texts, tokenizer
     )
@@ -95,9 +95,9 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
         ids=good.ids,
         sources=good.sources,
         text_hash=text_hashes(hashed_texts(good)),
-        layout=found.layout,
-        row=found.row,
-        rows=found.rows,
+        layout=tokenized.layout,
+        row=tokenized.row,
+        rows=tokenized.rows,
         line_numbers=good.line_numbers,
         extra=good.extra,
         texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,

@@ -1,4 +1,4 @@
-"""Computes cosines of vectors."""
+"""Computes cosines of vectors that a caller gives."""
 
 from typing import Any
 
@@ -20,11 +20,7 @@ def cosine_matrix(one: Any, other: Any) -> np.ndarray:
 
 
 def cosine_pairs(one: Any, other: Any) -> np.ndarray:
-    """Returns the cosine of each vector of `one` and the same one of `other`, float32 `[n]`.
-
-    Raises:
-        SettingError: They are no arrays of numbers `[n, dim]`, both of the same shape.
-    """
+    """Does what `Encoder.similarity_pairwise` says."""
     first, second = _unit_vectors(one, other)
     if len(first) != len(second):
         raise SettingError(
@@ -33,15 +29,16 @@ def cosine_pairs(one: Any, other: Any) -> np.ndarray:
     return np.vecdot(first, second)
 
 
-def _unit_vectors(one: Any, other: Any) -> list[np.ndarray]:
-    found = [_vectors("one", one), _vectors("other", other)]
-    widths = [vectors.shape[1] for vectors in found]
-    if widths[0] != widths[1]:
-        raise SettingError("other", f"must be vectors of {widths[0]} numbers, got {widths[1]}")
-    return [unit(vectors) for vectors in found]
+def _unit_vectors(one: Any, other: Any) -> tuple[np.ndarray, np.ndarray]:
+    first, second = _unit_length("one", one), _unit_length("other", other)
+    if first.shape[1] != second.shape[1]:
+        raise SettingError(
+            "other", f"must be vectors of {first.shape[1]} numbers, got {second.shape[1]}"
+        )
+    return first, second
 
 
-def _vectors(name: str, values: Any) -> np.ndarray:
+def _unit_length(name: str, values: Any) -> np.ndarray:
     try:
         vectors = np.atleast_2d(np.asarray(values, np.float32))
     except (TypeError, ValueError) as error:
@@ -50,4 +47,4 @@ def _vectors(name: str, values: Any) -> np.ndarray:
         ) from error
     if vectors.ndim != 2:
         raise SettingError(name, f"must be numbers [vectors, dim] or [dim], got {vectors.shape}")
-    return vectors
+    return unit(vectors)

@@ -47,11 +47,9 @@ def build_rows(
         ids: int32 `[tokens]`, the first texts end to end, as `Tokenizer.encode_flat` gives them.
         row_splits: int64 `[rows + 1]`, their borders.
         max_seq_length: Maximum number of tokens of a row, special tokens included.
-        cls_id: Id of [CLS], with which rows begin.
-        sep_id: Id of [SEP], with which texts end.
+        cls_id, sep_id, separators: As in `bert_embed.tokenization.protocol.TextTokenizer`.
         ids_b: int32 `[tokens]`, the second texts, if these are pairs.
         row_splits_b: int64 `[rows + 1]`, their borders.
-        separators: How many [SEP] are between the texts of a pair.
 
     Raises:
         InputError: The special tokens alone are too long, or there are more or fewer second texts

@@ -1,5 +1,6 @@
 """Divides the tokens of texts into chunks: sentences, paragraphs, or runs of tokens."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -7,29 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_embed.ragged import splits_of
-from bert_embed.rows.boundaries import paragraph_starts, sentence_starts
 from bert_embed.rows.windows import Windows
 from bert_embed.specs import TextSpec
 
 if TYPE_CHECKING:
     from bert_embed.rows.documents import Documents
 
-_STARTS: dict[str, Callable[[str], np.ndarray]] = {
-    "sentence": sentence_starts,
-    "paragraph": paragraph_starts,
-}
+# A line break alone is a space, because most texts with short lines are wrapped; two or more, with
+# only white space between them, end a paragraph.
+_PARAGRAPH = re.compile(r"\n\s*\n\s*|\r\s*\r\s*|\u2029\s*")
+_WRAP = re.compile(r"[\r\n]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for nearly all languages
 
 
 def chunk_windows(documents: "Documents", spec: TextSpec, continues_word: np.ndarray) -> Windows:
-    """Divides documents into chunks, each a range of its document's tokens.
+    """Divides documents, with offsets and none empty, into chunks, ranges of their tokens.
 
     Every token belongs to a chunk, and every chunk has a token: a sentence of white space alone
-    gives none. A token belongs to the sentence in which it begins.
-
-    Args:
-        documents: With offsets; each has at least one token.
-        spec: What a chunk is.
-        continues_word: bool `[vocabulary]`, which entries begin with `##`.
+    gives none. A token belongs to the sentence in which it begins. `continues_word` is as in
+    `bert_embed.tokenization.protocol.TextTokenizer`.
     """
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
@@ -37,15 +35,15 @@ def chunk_windows(documents: "Documents", spec: TextSpec, continues_word: np.nda
     starts_in = _STARTS.get(spec.chunk or "")
     first, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for text, (begin, end) in zip(documents.texts, pairwise(splits.tolist()), strict=True):
-        here = starts[begin:end]
-        units = None if starts_in is None else _borders(here, starts_in(text))
+        token_starts = starts[begin:end]
+        units = None if starts_in is None else _borders(token_starts, starts_in(text))
         # Few paragraphs are so short that a whole one could be shared.
         shared = spec.chunk == "paragraph" and spec.chunk_overlap
-        finer = _borders(here, sentence_starts(text)) if shared else None
-        found = _ranges(units, inside[begin:end], most, spec, finer)
-        first.append(found[0])
-        last.append(found[1])
-    counts = np.array([len(each) for each in first[1:]], np.int64)
+        finer = _borders(token_starts, sentence_starts(text)) if shared else None
+        firsts, lasts = _ranges(units, inside[begin:end], most, spec, finer)
+        first.append(firsts)
+        last.append(lasts)
+    counts = np.array([len(chunks) for chunks in first[1:]], np.int64)
     begins = np.concatenate(first)
     return Windows(splits_of(counts), begins, np.concatenate(last) - begins)
 
@@ -68,7 +66,6 @@ def _ranges(
         units: Where each sentence or paragraph begins, and the number of tokens; None: words.
         inside: bool `[tokens]`, which tokens continue a word.
         most: Tokens of a chunk.
-        spec: As in `chunk_windows`.
         finer: Where a chunk may begin within the one before, beside `units`.
     """
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
@@ -103,8 +100,8 @@ def _bounded(begins: np.ndarray, length: int, most: int) -> np.ndarray:
     borders = np.unique(np.concatenate([[0], begins, [length]]))
     if (np.diff(borders) <= most).all():
         return borders
-    more = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
-    return np.append(np.concatenate(more), length)
+    parts = [np.arange(start, stop, most) for start, stop in pairwise(borders.tolist())]
+    return np.append(np.concatenate(parts), length)
 
 
 def packed(
@@ -135,3 +132,38 @@ def packed(
             return
         back = max(borders[stop] - overlap, borders[stop + 1] - most)
         start = int(begins[np.searchsorted(begins, back)])
+
+
+def paragraph_starts(text: str) -> np.ndarray:
+    """Returns where each paragraph begins, int64 `[paragraphs]`, in code points; the first is 0.
+
+    >>> paragraph_starts("One.\\nTwo.\\n \\n\\nThree.").tolist()
+    [0, 13]
+    """
+    return np.array([0, *(found.end() for found in _PARAGRAPH.finditer(text))], np.int64)
+
+
+def sentence_starts(text: str) -> np.ndarray:
+    """Returns where each sentence begins, int64 `[sentences]`, in code points; the first is 0.
+
+    The boundaries are those of ICU's sentence breaker, the rules of Unicode's UAX #29, for all
+    scripts. A paragraph ends a sentence, too.
+
+    >>> sentence_starts("It is. Is it?\\nYes!").tolist()
+    [0, 7, 14]
+    """
+    from icu4py.breakers import SentenceBreaker  # 42 MB of ICU, which nothing else needs
+
+    starts: list[np.ndarray] = []
+    paragraphs = paragraph_starts(text)
+    for start, stop in zip(paragraphs.tolist(), [*paragraphs[1:].tolist(), len(text)], strict=True):
+        flat = _SURROGATE.sub("\ufffd", _WRAP.sub(" ", text[start:stop]))
+        lengths = np.fromiter(map(len, SentenceBreaker(flat, _LOCALE)), np.int64)
+        starts.append(start + np.append(0, np.cumsum(lengths)[:-1]))
+    return np.concatenate(starts)
+
+
+_STARTS: dict[str, Callable[[str], np.ndarray]] = {
+    "sentence": sentence_starts,
+    "paragraph": paragraph_starts,
+}

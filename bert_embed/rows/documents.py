@@ -98,7 +98,8 @@ class Documents:
 
 def _taken(tokens: "TokenizedTexts", rows: np.ndarray) -> "TokenizedTexts":
     at, splits = take_rows(tokens.row_splits, rows)
-    starts, stops = (each[at] if len(each) else each for each in (tokens.starts, tokens.stops))
+    has_offsets = len(tokens.starts) > 0
+    starts, stops = (tokens.starts[at], tokens.stops[at]) if has_offsets else (tokens.starts,) * 2
     return replace(tokens, ids=tokens.ids[at], row_splits=splits, starts=starts, stops=stops)
 
 
@@ -150,10 +151,10 @@ def tokenize_documents(
 def _behind_prompt(tokens: "TokenizedTexts", chars: int, prompt_tokens: int) -> "TokenizedTexts":
     """Returns offsets from the beginning of the text, -1 for tokens of the prompt."""
     lengths = np.diff(tokens.row_splits)
-    inside = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
-    ours = inside >= prompt_tokens
-    starts = np.where(ours, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
-    stops = np.where(ours, tokens.stops - chars, -1).astype(np.int32)
+    number = np.arange(len(tokens.ids)) - np.repeat(tokens.row_splits[:-1], lengths)
+    of_text = number >= prompt_tokens
+    starts = np.where(of_text, np.maximum(tokens.starts - chars, 0), -1).astype(np.int32)
+    stops = np.where(of_text, tokens.stops - chars, -1).astype(np.int32)
     return replace(tokens, starts=starts, stops=stops)
 
 
@@ -185,11 +186,7 @@ def _word_texts(
 def wordpiece_words(
     documents: Documents, continues_word: np.ndarray
 ) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
-    """Returns the words that WordPiece splits: texts are split at white space and punctuation.
-
-    Args:
-        documents: With offsets.
-        continues_word: bool `[vocabulary]`, which entries begin with `##`.
+    """Returns the words of documents with offsets, split at white space and punctuation.
 
     Returns:
         The words, and int64 `[words]` each: first token and one past the last, among the tokens of

@@ -88,9 +88,8 @@ def document_vectors(
     """Computes the vectors of documents from those of their rows.
 
     Args:
-        layout: How documents were split into rows.
+        layout, row: As in `bert_embed.rows.text_rows.TextRows`.
         embedded: Vectors of the distinct rows.
-        row: int `[rows of the layout]`, the number of the equal distinct row.
         row_splits: int64 `[distinct rows + 1]`, their tokens.
         spec: What is requested.
         finish: Applies Dense modules, `dim` and `normalize` to merged vectors.

@@ -33,11 +33,7 @@ class Windows:
 
 
 def window_tokens(max_seq_length: int, prompt_tokens: int, stride: int) -> int:
-    """Returns how many tokens of a text fit a window.
-
-    Raises:
-        SettingError: Those are not more than `stride`, so the windows would never advance.
-    """
+    """Returns how many tokens of a text fit a window; SettingError if not more than `stride`."""
     longest = text_room(max_seq_length, prompt_tokens)
     if not 0 <= stride < longest:
         raise SettingError(
@@ -75,13 +71,9 @@ def build_windows(
         ids: int32 `[tokens]`, the texts end to end, each beginning with the prompt's tokens.
         row_splits: int64 `[documents + 1]`, their borders; no text is empty.
         max_seq_length: Maximum number of tokens of a row, special tokens included.
-        cls_id: Id of [CLS], with which rows begin.
-        sep_id: Id of [SEP], with which rows end.
-        stride: Number of tokens that neighbouring rows share.
+        cls_id, sep_id: What rows begin and end with.
+        stride: Number of tokens that neighbouring rows share; SettingError if it is too large.
         prompt_tokens: Number of tokens of the prompt, which is in every row.
-
-    Raises:
-        SettingError: `stride` is too large.
     """
     longest = window_tokens(max_seq_length, prompt_tokens, stride)
     lengths = np.diff(row_splits) - prompt_tokens
@@ -118,14 +110,8 @@ def window_rows(
 def merge_windows(vectors: np.ndarray, windows: Windows) -> np.ndarray:
     """Returns the means of the vectors of documents' windows, weighted by number of tokens.
 
-    The vector of a document of one window stays the same, bit for bit.
-
-    Args:
-        vectors: float32 `[windows, width]`.
-        windows: The windows of these vectors.
-
-    Returns:
-        float32 `[documents, width]`.
+    float32 `[windows, width]` become `[documents, width]`; the vector of a document of one window
+    stays the same, bit for bit.
     """
     begins = windows.splits[:-1]
     merged = vectors[begins]

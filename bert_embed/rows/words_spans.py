@@ -10,11 +10,7 @@ _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them m
 def word_ranges(
     continues: np.ndarray, token_splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the words that WordPiece split: a token with `##` continues the word before it.
-
-    Args:
-        continues: bool `[tokens]`, whether a token begins with `##`.
-        token_splits: int64 `[documents + 1]`.
+    """Finds words: `continues`, bool `[tokens]`, says which tokens continue the word before.
 
     Returns:
         int64 `[documents + 1]`, the words of each document, and int64 `[words]` each: first token
@@ -38,12 +34,9 @@ def span_ranges(
     """Finds the tokens that overlap each span of characters.
 
     Args:
-        starts: int `[tokens]`, the first character of each token; ascending in a document.
-        stops: int `[tokens]`, one past its last.
-        token_splits: int64 `[documents + 1]`.
-        span_splits: int64 `[documents + 1]`, the spans of each document.
-        span_starts: int `[spans]`.
-        span_stops: int `[spans]`.
+        starts, stops: int `[tokens]`, first character and one past the last, in order.
+        token_splits, span_splits: int64 `[documents + 1]`, the tokens and spans of each document.
+        span_starts, span_stops: int `[spans]`.
 
     Returns:
         int64 `[spans]` each: first token and one past the last; equal where there is none.
@@ -81,10 +74,10 @@ def merge_tokens(
         merged[filled] = vectors[first[filled] if pooling == "first" else last[filled] - 1]
         return merged
     borders = np.flatnonzero(np.diff(np.cumsum(counts[filled]) // _AT_ONCE)) + 1
-    for some in np.split(filled, borders):
-        taken = vectors[places(first[some], counts[some])]
-        reduce = np.maximum if pooling == "max" else np.add
-        merged[some] = reduce.reduceat(taken, splits_of(counts[some])[:-1], axis=0)
+    reduce = np.maximum if pooling == "max" else np.add
+    for units in np.split(filled, borders):
+        of_units = vectors[places(first[units], counts[units])]
+        merged[units] = reduce.reduceat(of_units, splits_of(counts[units])[:-1], axis=0)
     if pooling == "mean":
         merged[filled] /= counts[filled, None].astype(np.float32)
     return merged

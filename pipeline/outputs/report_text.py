@@ -272,8 +272,10 @@ def load_lines(record: RunRecord, started: bool) -> list[str]:
         elif started and load.now:
             lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
         else:
-            since = f"{load.ended}, by job {load.job}"
-            lines.append(f"{vectors} there since {since}; not loaded again")
+            lines.append(
+                f"{vectors} were loaded at {load.ended} by job {load.job}; not loaded again "
+                "(--overwrite does, should rows have been deleted)"
+            )
     return lines
 
 

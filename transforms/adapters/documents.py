@@ -102,8 +102,8 @@ class EmbedDocuments(beam.PTransform):
                 "rejected", main="embedded"
             )
         )
-        for given in (placed.embedded, placed.rejected):
-            given._windowing = windowing  # as Beam's Reshuffle does: `_Place` gives it back
+        for output in (placed.embedded, placed.rejected):
+            output._windowing = windowing  # as Beam's Reshuffle does: `_Place` gives it back
         return Embedded(placed.embedded, placed.rejected)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -119,8 +119,7 @@ def _picked(
     window: Any = beam.DoFn.WindowParam,
     pane: Any = beam.DoFn.PaneInfoParam,
 ) -> Document:
-    found = document(element, at, column, text_b_column)
-    return replace(found, window=window, pane=pane)
+    return replace(document(element, at, column, text_b_column), window=window, pane=pane)
 
 
 class _Place(beam.DoFn):
@@ -132,8 +131,8 @@ class _Place(beam.DoFn):
     ) -> Iterator[Record | beam.pvalue.TaggedOutput[Literal["rejected"], Record]]:
         tag, row = placed(embedded, self._column, self._output_column, self._as_numpy)
         # A TimestampedValue would get a new window, which splits merged sessions.
-        there = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
-        yield there if tag == "embedded" else beam.pvalue.TaggedOutput(tag, there)
+        value = WindowedValue(row, embedded.timestamp, (embedded.window,), embedded.pane)
+        yield value if tag == "embedded" else beam.pvalue.TaggedOutput(tag, value)
 
 
 def document(
@@ -199,13 +198,12 @@ def placed(
 
 
 def _check_columns(column: str, output_column: str, text_b_column: str | None) -> None:
-    given = {"column": column, "output_column": output_column}
+    names = {"column": column, "output_column": output_column}
     if text_b_column is not None:
-        given["text_b_column"] = text_b_column
-    for argument, name in given.items():
+        names["text_b_column"] = text_b_column
+    for argument, name in names.items():
         if not isinstance(name, str) or not name:
             raise SettingError(argument, f"must be the name of a field, got {name!r}")
-    names = list(given.values())
-    if len(set(names)) < len(names):
-        listed = ", ".join(f"{argument}={name!r}" for argument, name in given.items())
+    if len(set(names.values())) < len(names):
+        listed = ", ".join(f"{argument}={name!r}" for argument, name in names.items())
         raise SettingError("columns", f"must differ from each other, got {listed}")

@@ -92,13 +92,8 @@ class BertEmbeddings(EmbeddingsManager):
 class EmbedColumns(Step):
     """Adds vectors to elements; MLTransform writes this transform to its artifacts.
 
-    Attributes:
-        settings: The fields of a TextModelSettings as plain values; the bundle is found again
-            where the artifacts are read, and must be the same model.
-        columns: The columns with texts; None: elements are EmbeddableItems.
-        output_columns: The columns for their vectors, as many.
-        exception_handling: Arguments of Beam's ParDo.with_exception_handling; None: a bad
-            element fails the pipeline.
+    `settings` are the fields of a TextModelSettings as plain values: the bundle is found again
+    where the artifacts are read, and must be the same model. The rest is as in BertEmbeddings.
     """
 
     settings: dict[str, Any]
@@ -167,8 +162,8 @@ def _split(
 ) -> Iterator[Any]:
     """Splits what Beam caught, a document or a batch, into a failure of each element."""
     failed, error = failure
-    for each in failed if isinstance(failed, list) else [failed]:
-        yield WindowedValue((each.element, error), each.timestamp, (window,))
+    for embedded in failed if isinstance(failed, list) else [failed]:
+        yield WindowedValue((embedded.element, error), embedded.timestamp, (window,))
 
 
 def document(element: Any, timestamp: Any, columns: Sequence[str] | None) -> Document:

@@ -4,7 +4,7 @@ import functools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
@@ -24,6 +24,9 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from bert_embed.transforms.adapters.text_settings import TextModelSettings
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
+
+if TYPE_CHECKING:
+    from bert_embed.encoder import Encoder
 
 # A batch is 1,024 short texts, or fewer with a million characters together: enough rows to group
 # them by length, in limited memory.
@@ -72,22 +75,7 @@ class Document:
     pane: Any = None
 
 
-class TextModel:
-    """A loaded model; other processes use it, too, through `embed`."""
-
-    def __init__(self, settings: TextModelSettings) -> None:
-        self._text_spec, self._batch_tokens = settings.text_spec, settings.batch_tokens
-        self._encoder = settings.load_encoder()
-        self.embed(["a"])  # the first call builds the model's graph, which takes seconds
-
-    def embed(
-        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
-        """Does what `Encoder.embed_texts` does."""
-        return self._encoder.embed_texts(self._text_spec, texts, texts_b, self._batch_tokens)
-
-
-class TextModelHandler(ModelHandler[Document, Document, TextModel]):
+class TextModelHandler(ModelHandler[Document, Document, "Encoder"]):
     """Runs a model over batches of Documents; a failing document does not affect the others."""
 
     def __init__(self, settings: TextModelSettings) -> None:
@@ -95,9 +83,15 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
         self._settings = settings
         self._shared = Shared()
 
-    def load_model(self) -> TextModel:
+    def load_model(self) -> "Encoder":
         """Loads the model once a process."""
-        return self._shared.acquire(lambda: TextModel(self._settings))
+        return self._shared.acquire(self._load)
+
+    def _load(self) -> "Encoder":
+        encoder = self._settings.load_encoder()
+        # The first call builds the model's graph, which takes seconds.
+        encoder.embed_texts(self._settings.text_spec, ["a"])
+        return encoder
 
     def should_skip_batching(self) -> bool:
         return self._settings.max_batch_seconds is not None  # `_Batch` forms the batches
@@ -105,7 +99,7 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
     def run_inference(
         self,
         batch: Sequence[Document],
-        model: TextModel,
+        model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[Document]:
         """Gives every document of a batch its vectors, or says why it has none."""
@@ -117,7 +111,10 @@ class TextModelHandler(ModelHandler[Document, Document, TextModel]):
         pairs = [batch[place].texts_b for place in todo]
         texts_b = [text for pair in pairs for text in pair or ()] if pairs[0] is not None else None
         with RedactErrors("embed"):
-            vectors, rejected = model.embed(texts, texts_b)
+            settings = self._settings
+            vectors, rejected = model.embed_texts(
+                settings.text_spec, texts, texts_b, settings.batch_tokens
+            )
         start = 0
         for place in todo:
             stop = start + len(batch[place].texts)

@@ -59,9 +59,6 @@ class TextModelSettings:
         model: As the caller named it.
         bundle: Folder of the model bundle; opened on workers only.
         fingerprint: The model's; a bundle with another one is rejected.
-        spec: What a vector is.
-        text_spec: How a text becomes rows of the model.
-        precision, batch_tokens, threads, large_model, device: As in `ModelSettings`.
         max_batch_seconds: How long a document may wait for others; None: a batch ends with its
             bundle.
     """
@@ -93,9 +90,9 @@ class TextModelSettings:
         A machine without the bundle's folder finds the model by its name: in Cloud Storage, in its
         own Hugging Face cache, or the packaged one.
         """
-        found = os.path.isdir(self.bundle)
+        is_here = os.path.isdir(self.bundle)
         return BertModelHandler(
-            self.bundle if found else resolve_model(self.model).path,
+            self.bundle if is_here else resolve_model(self.model).path,
             self.fingerprint,
             self.spec,
             self.text_spec,
@@ -110,16 +107,7 @@ def text_model_settings(
     max_batch_seconds: float | None = None,
     **settings: Unpack[ModelSettings],
 ) -> TextModelSettings:
-    """Finds the model and checks all that can be checked without loading it.
-
-    Args:
-        model: As `bert_embed.load` takes it.
-        max_batch_seconds: As `TextModelSettings`; bundles of streams are often one element.
-        **settings: How the model is used.
-
-    Raises:
-        ValueError: There is no such model, or it cannot give such vectors.
-    """
+    """Finds the model and checks all that can be checked without loading it, or ValueError."""
     known_names(settings, {*_OWN, *ModelSettings.__annotations__})
     for name in _OWN:
         if name in settings:
@@ -134,16 +122,18 @@ def text_model_settings(
     bundle = resolve_model(model)
     spec = changed_spec(bundle.defaults, bundle.config, **vectors)
     bundle.check(spec)
-    check_precision(computing.get("precision", "float32"), computing.get("device", "auto"))
     if max_seq_length is None:
         max_seq_length = bundle.max_seq_length
     text_spec = TextSpec(max_seq_length, prompt=bundle.prompt_text(prompt), **texts)
-    return TextModelSettings(
+    text_spec = fit_texts(bundle, text_spec)
+    checked = TextModelSettings(
         model,
         bundle.path,
         bundle.fingerprint,
         spec,
-        fit_texts(bundle, text_spec),
+        text_spec,
         max_batch_seconds=max_batch_seconds,
         **computing,
     )
+    check_precision(checked.precision, checked.device)
+    return checked

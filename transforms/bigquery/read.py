@@ -8,7 +8,7 @@ once more where documents are compared with earlier outputs.
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -36,6 +36,11 @@ _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a ti
 _MOST_GROUPED, _GROUP_BYTES = 256, 64 << 20  # a row's place in its group is one byte
 _PLACE = "place in the group"  # no column of BigQuery has blanks in its name
 _LEAST_GROUPS = 1024  # if there are so many blocks: a worker embeds a whole group
+
+# A group, and a block's place in it with its `BlockSpec.skipped`, or `_ROWS` with an Arrow stream.
+# Of types that every runner knows: another coder has Beam's log show the elements.
+_Member: TypeAlias = tuple[int, tuple[int, bytes]]
+_ROWS = -1
 
 
 @dataclass(frozen=True, repr=False)  # Beam's messages hold the element, which must show no text
@@ -169,26 +174,25 @@ def _specs(request: TableRequest) -> Iterator[BlockSpec]:
         yield BlockSpec(number, "bigquery", ())
 
 
-def _keyed(spec: BlockSpec, request: TableRequest) -> tuple[int, bytes | BlockSpec]:
-    return spec.number // request.group_blocks, spec
+def _keyed(spec: BlockSpec, request: TableRequest) -> _Member:
+    group, place = divmod(spec.number, request.group_blocks)
+    return group, (place, spec.skipped)
 
 
 def _split(
-    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest
+    group: tuple[int, Iterable[tuple[int, bytes]]], request: TableRequest
 ) -> Iterator[_BlockRows]:
-    """The blocks of a group, whose BlockSpecs say what to skip, by their Arrow streams."""
+    """The blocks of a group, with their rows and what to skip of them."""
     with RedactErrors("read the table"):
-        members = list(group[1])
-        rows = split_group([one for one in members if isinstance(one, bytes)], request)
-        specs = [one for one in members if isinstance(one, BlockSpec)]
-        for spec in sorted(specs, key=lambda spec: spec.number):
-            yield _BlockRows(
-                spec.number, rows.get(spec.number % request.group_blocks), spec.skipped
-            )
+        first, members = group[0] * request.group_blocks, list(group[1])
+        rows = split_group([data for place, data in members if place == _ROWS], request)
+        skipped = {place: data for place, data in members if place != _ROWS}
+        for place in sorted(skipped):
+            yield _BlockRows(first + place, rows.get(place), skipped[place])
 
 
 def _whole_blocks(
-    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest, part_docs: int
+    group: tuple[int, Iterable[tuple[int, bytes]]], request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
     for block in _split(group, request):
         with RedactErrors("read the table"):
@@ -201,10 +205,11 @@ def _opened(request: TableRequest) -> list[str]:
     )
 
 
-def _dealt_rows(stream: str, request: TableRequest) -> Iterator[tuple[int, bytes | BlockSpec]]:
+def _dealt_rows(stream: str, request: TableRequest) -> Iterator[_Member]:
     with RedactErrors("read the table"):
         for rows in joined_batches(stream_rows(stream, f"table {request.table}")):
-            yield from deal_out(rows, request)
+            for group, piece in deal_out(rows, request):
+                yield group, (_ROWS, piece)
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:

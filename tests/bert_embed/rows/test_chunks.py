@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_embed.rows.boundaries import paragraph_starts, sentence_starts
-from bert_embed.rows.chunks import chunk_windows, packed
+from bert_embed.rows.chunks import chunk_windows, packed, paragraph_starts, sentence_starts
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.specs import TextSpec
 from bert_embed.storage.errors import SettingError

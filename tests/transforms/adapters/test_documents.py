@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
 from bert_embed.transforms.adapters.documents import document, placed
-from bert_embed.transforms.adapters.text_model import Document, TextModel, batch_weight
+from bert_embed.transforms.adapters.text_model import Document, batch_weight
 from bert_embed.transforms.adapters.text_settings import text_model_settings
 from tests.support.beam_runs import collect
 from tests.support.rounding import MINILM, assert_near
@@ -177,12 +177,13 @@ def test_nothing_in_gives_nothing_out(tiny_bundle, tmp_path, elements):
 def test_another_machine_finds_the_model_by_its_name(tiny_bundle):
     here = text_model_settings(tiny_bundle, dim=4)
     elsewhere = replace(here, bundle="/only/on/the/first/machine")
-    vectors, refused = TextModel(elsewhere).embed(["one"])
+    encoder = elsewhere.load_encoder()
+    vectors, refused = encoder.embed_texts(elsewhere.text_spec, ["one"])
     assert refused == {}
     wanted = bert_embed.load(tiny_bundle, dim=4).encode(["one"])
     assert_near(vectors, wanted)
     with pytest.raises(ValueError, match="holds another model than when the job started"):
-        TextModel(replace(elsewhere, fingerprint="another"))
+        replace(elsewhere, fingerprint="another").load_encoder()
 
 
 @pytest.mark.parametrize(
