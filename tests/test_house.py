@@ -57,8 +57,8 @@ def test_names_of_outputs_have_one_owner():
 
 # These see no text: plans, names of streams, models, numbers of reports.
 NO_TEXT = {"_Plan", "_Load", "_Batch", "_Compare"} | {
-    *("open_streams", "_planned", "_empty_pieces", "_spec_of", "with_listing", "verdict"),
-    *("_attach_skips", "_duplicates_fact", "_keyed", "_skipped"),
+    *("_opened", "_planned", "_specs", "_spec_of", "with_listing", "verdict"),
+    *("_attach_skips", "_duplicates_fact", "_keyed"),
 }
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_picked", "_placed", "_checked", "_split"}
