@@ -62,18 +62,18 @@ def passages(count: int) -> list[str]:
     sentences = every_sentence()
     tokenizer = load_tokenizer(resolve_model("minilm"))
     lengths = np.diff(tokenizer.encode_flat(sentences)[1]).tolist()
-    found, tokens = [], 0
+    passages, tokens = [], 0
     parts: list[str] = []
     for sentence, length in zip(sentences, lengths, strict=True):
         if tokens + length > _LONGEST_PASSAGE:
             if tokens >= _SHORTEST_PASSAGE:
-                found.append(" ".join(parts))
+                passages.append(" ".join(parts))
             parts, tokens = [], 0
         parts.append(sentence)
         tokens += length
-    if count > len(found):
-        raise ValueError(f"count must be at most {len(found)}, got {count}")
-    return found[:count]
+    if count > len(passages):
+        raise ValueError(f"count must be at most {len(passages)}, got {count}")
+    return passages[:count]
 
 
 TEXTS = {"sentences": english_sentences, "passages": passages}

@@ -60,13 +60,13 @@ def main() -> None:
         _apart(_hold, source, args.vectors, results / "vectors.npy")
     spent = measure.in_turn(_sides(source, results, args.threshold, args.vectors), args.rounds)
     near = _apart(_near, source, args.vectors, args.sample, args.threshold)
-    found, rows = {}, []
+    facts, rows = {}, []
     for name, runs in spent.items():
         fact = _quality(np.load(results / f"{name}.npy"), *near)
-        fact["seconds"] = measure.Figure.of([each.wall for each in runs]).median
-        fact["cpu_seconds"] = measure.Figure.of([each.cpu for each in runs]).median
-        fact["peak_mib"] = max(each.peak for each in runs) / 2**20
-        found[name] = {name: round(value, 6) for name, value in fact.items()}
+        fact["seconds"] = measure.Figure.of([one.wall for one in runs]).median
+        fact["cpu_seconds"] = measure.Figure.of([one.cpu for one in runs]).median
+        fact["peak_mib"] = max(one.peak for one in runs) / 2**20
+        facts[name] = {name: round(value, 6) for name, value in fact.items()}
         rows.append([name, *_shown(fact)])
     record = {
         "benchmark": args.name,
@@ -74,7 +74,7 @@ def main() -> None:
         f"of {args.sample:,} of them with all",
         "threshold": args.threshold,
         "pairs": len(near[0]),
-        "results": found,
+        "results": facts,
     }
     header = ["side", "s", "CPU s", "peak MiB", "removed", "pairs resolved", "removed in vain"]
     measure.report(record, header, rows)
@@ -176,7 +176,8 @@ def _sides(
 
     held = count <= _MOST_HELD
     sides: dict[str, Callable[[], measure.Spent]] = {
-        f"ours, {each} nearest": partial(ours, each) for each in (_OURS if held else (_DEFAULT,))
+        f"ours, {nearest} nearest": partial(ours, nearest)
+        for nearest in (_OURS if held else (_DEFAULT,))
     }
     if held:
         name = f"faiss IVF, {_PROBES} probes"

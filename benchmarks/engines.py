@@ -137,19 +137,19 @@ def sweep(
 
 
 def _rate(passes: list[dict[str, float]]) -> float:
-    return float(np.median([each["tokens"] / each["cpu"] for each in passes]))
+    return float(np.median([one["tokens"] / one["cpu"] for one in passes]))
 
 
 def summary(name: str, passes: Passes, limit: float) -> dict[str, object]:
     """Returns our figures at the default budget, or another engine's at its best."""
-    rates = {budget: _rate(each) for budget, each in passes.items()}
+    rates = {budget: _rate(one) for budget, one in passes.items()}
     best = CPU_BATCH_TOKENS if name == OURS else max(rates, key=lambda budget: rates[budget])
     chosen = passes[best]
     return {
         "batch_tokens": best,
         "tokens_per_cpu_second": round(rates[best]),
-        "spread": round(measure.Figure.of([each["cpu"] for each in chosen]).spread, 3),
-        "tokens_per_second": round(np.median([each["tokens"] / each["wall"] for each in chosen])),
+        "spread": round(measure.Figure.of([one["cpu"] for one in chosen]).spread, 3),
+        "tokens_per_second": round(np.median([one["tokens"] / one["wall"] for one in chosen])),
         "padding": round(1 - chosen[0]["tokens"] / chosen[0]["padded"], 4),
         "share_of_limit": round(rates[best] / limit, 3),
         "by_budget": {str(budget): round(rate) for budget, rate in rates.items()},

@@ -45,21 +45,21 @@ def _cells(results: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
         sides = _sides(results, name)
         for precision, ours in {"float32": "ours", "int8": "ours, int8"}.items():
             best = [
-                min(each["ours_is"][ours] for side, each in sides if side.startswith(peer))
+                min(result["ours_is"][ours] for side, result in sides if side.startswith(peer))
                 for peer in _PEERS.values()
             ]
             row = (f"{what}, {precision}", " and ".join(_PEERS))
             yield row, " and ".join(f"{ratio:.2f} x" for ratio in best)
     for name, what in _ENGINES.items():
-        found = [(each["ours_is"], side) for side, each in _sides(results, name)]
-        peers = [each for each in found if each[1] not in _REFERENCES]
+        ratios = [(result["ours_is"], side) for side, result in _sides(results, name)]
+        peers = [result for result in ratios if result[1] not in _REFERENCES]
         if peers:
             ratio, peer = min(peers)
             yield (what, "the fastest of four engines"), f"{ratio:.2f} x ({peer})"
     for text, sides in _sides(results, "tokenizer"):
         if text.endswith(", ids"):
             ratio, peer = min(
-                (each["ours_is"], side) for side, each in sides.items() if side != "ours"
+                (result["ours_is"], side) for side, result in sides.items() if side != "ours"
             )
             row = (f"tokenizer, {text.removesuffix(', ids')}", "the faster of two tokenizers")
             yield row, f"{ratio:.2f} x ({peer})"

@@ -165,7 +165,7 @@ def machine() -> dict[str, object]:
     about, flags = processor.facts(), processor.flags()
     name, numbers = about.get("model name", platform.processor()), ("cpu family", "model")
     if set(numbers) <= set(about):
-        name += f" ({', '.join(f'{each} {about[each]}' for each in numbers)})"
+        name += f" ({', '.join(f'{key} {about[key]}' for key in numbers)})"
     return {
         "processor": name,
         "instructions": [flag for flag in _INSTRUCTIONS if flag in flags],

@@ -63,11 +63,11 @@ def together(
         _all_answer(workers, {"embed": output})  # to warm up
         spent = _all_answer(workers, {"embed": output})
         held = _all_answer(workers, {"memory": []})
-        wall = max(each["stop"] for each in spent) - min(each["start"] for each in spent)
+        wall = max(one["stop"] for one in spent) - min(one["start"] for one in spent)
         figures[output] = {
-            "tokens_per_second": sum(each["tokens"] for each in spent) / wall,
-            "pss_mib": max(each["pss"] for each in held) / 2**20,
-            "rss_mib": max(each["rss"] for each in held) / 2**20,
+            "tokens_per_second": sum(one["tokens"] for one in spent) / wall,
+            "pss_mib": max(one["pss"] for one in held) / 2**20,
+            "rss_mib": max(one["rss"] for one in held) / 2**20,
         }
     for worker in workers:
         worker.close()

@@ -43,10 +43,10 @@ def measured(corpus: np.ndarray, queries: np.ndarray) -> list[dict[str, object]]
     results: list[dict[str, object]] = []
     for dtype, share in itertools.product(OUTPUT_DTYPES, _SHARES):
         dim = width // share
-        kept = stored(unit(corpus[:, :dim]), dtype)
-        found = nearest(restored(kept.values, kept.scale, dtype, dim), queries[:, :dim])
-        size = kept.values[0].nbytes + (0 if kept.scale is None else kept.scale.itemsize)
-        recall = round(recall_at(found, wanted), 4)
+        packed = stored(unit(corpus[:, :dim]), dtype)
+        hits = nearest(restored(packed.values, packed.scale, dtype, dim), queries[:, :dim])
+        size = packed.values[0].nbytes + (0 if packed.scale is None else packed.scale.itemsize)
+        recall = round(recall_at(hits, wanted), 4)
         results.append({"output_dtype": dtype, "dim": dim, "bytes": size, "recall": recall})
     return results
 
@@ -57,13 +57,13 @@ def nearest(corpus: np.ndarray, queries: np.ndarray) -> np.ndarray:
     return np.argpartition(-scores, _K - 1, axis=1)[:, :_K]
 
 
-def recall_at(found: np.ndarray, wanted: np.ndarray) -> float:
+def recall_at(hits: np.ndarray, wanted: np.ndarray) -> float:
     """Returns the share of the wanted rows that were found, in whatever order.
 
     >>> recall_at(np.array([[1, 2], [3, 4]]), np.array([[2, 1], [4, 5]]))
     0.75
     """
-    return float((found[:, :, np.newaxis] == wanted[:, np.newaxis]).any(axis=1).mean())
+    return float((hits[:, :, np.newaxis] == wanted[:, np.newaxis]).any(axis=1).mean())
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

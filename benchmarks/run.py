@@ -50,6 +50,7 @@ _WHEN_NAMED = {
     "scale": ("--sentences=3000", "--rounds=1"),
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
+    "table_shuffle": ("--rounds=1",),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),
@@ -131,8 +132,8 @@ def write_pages() -> None:
         text = page.read_text(encoding="utf-8")
         new = with_section(text, "headline", headline(results))
         for name in sorted(set().union(*results)):
-            found = [section(one[name]) for one in results if name in one]
-            new = with_section(new, name, "\n\n".join(found))
+            sections = [section(one[name]) for one in results if name in one]
+            new = with_section(new, name, "\n\n".join(sections))
         if new != text:
             page.write_text(new, encoding="utf-8")
 
@@ -157,7 +158,7 @@ def with_section(text: str, name: str, new: str) -> str:
     'a\\n<!-- x -->\\nnew\\n<!-- /x -->\\nb'
     """
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    return pattern.sub(lambda found: f"{found[1]}{new}\n{found[2]}", text, count=1)
+    return pattern.sub(lambda match: f"{match[1]}{new}\n{match[2]}", text, count=1)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ def main() -> None:
     args = parser.parse_args()
     speed = None if args.real else args.tokens_a_second
     inputs = {"one file": text_file(args.sentences), "one huge, many small": mixed(args.sentences)}
-    found: dict[str, list[dict[str, Any]]] = {}
+    rounds_of: dict[str, list[dict[str, Any]]] = {}
     for turn in range(args.rounds):
         for name, text in inputs.items():
             for workers in (1, 2):
                 done = worked(text, workers, speed)
-                found.setdefault(f"{name}, {workers}", []).append(done)
+                rounds_of.setdefault(f"{name}, {workers}", []).append(done)
                 print(f"round {turn + 1} of {args.rounds}: {name}, {workers}: {done}", flush=True)
-    rows = [_row(name, rounds, found) for name, rounds in found.items()]
+    rows = [_row(name, rounds, rounds_of) for name, rounds in rounds_of.items()]
     header = ["input, workers", "blocks per worker", "tokens/s", "speed-up", "idle"]
     header += ["processor s a million tokens"]
     planned = [_planned_row(kind, files) for kind, files in simulated_inputs().items()]
@@ -61,7 +61,7 @@ def main() -> None:
     ]
     print("\n".join(measure.table_lines(load)))
     record = {"benchmark": "scale", "model": "real" if args.real else "sleeps"}
-    measure.report(record | {"rounds": found, "load": load}, header, rows)
+    measure.report(record | {"rounds": rounds_of, "load": load}, header, rows)
 
 
 def worked(text: Path, workers: int, speed: float | None) -> dict[str, Any]:
@@ -89,27 +89,27 @@ def summary(notes: list[Mapping[str, Any]], workers: int) -> dict[str, Any]:
     {'tokens_a_second': 6.0, 'blocks': [1, 1], 'idle': 0.25, 'cpu': 166666.7}
     """
     begun: dict[int, float] = {}
-    for each in sorted(notes, key=lambda note: note["start"]):
-        begun.setdefault(each["process"], each["start"])
-    start, stop = max(begun.values()), max(each["stop"] for each in notes)
-    busy = [max(0.0, each["stop"] - max(each["start"], start)) for each in notes]
-    spent = [each["stop"] - each["start"] for each in notes]
+    for note in sorted(notes, key=lambda note: note["start"]):
+        begun.setdefault(note["process"], note["start"])
+    start, stop = max(begun.values()), max(note["stop"] for note in notes)
+    busy = [max(0.0, note["stop"] - max(note["start"], start)) for note in notes]
+    spent = [note["stop"] - note["start"] for note in notes]
     shares = zip(notes, busy, spent, strict=True)
-    tokens = sum(each["tokens"] * here / whole for each, here, whole in shares)
-    cpu = sum(each["cpu"] for each in notes) / sum(each["tokens"] for each in notes)
+    tokens = sum(note["tokens"] * here / whole for note, here, whole in shares)
+    cpu = sum(note["cpu"] for note in notes) / sum(note["tokens"] for note in notes)
     return {
         "tokens_a_second": round(tokens / (stop - start), 1),
-        "blocks": sorted(Counter(each["process"] for each in notes).values()),
+        "blocks": sorted(Counter(note["process"] for note in notes).values()),
         "idle": round(1 - sum(busy) / (workers * (stop - start)), 4),
         "cpu": round(1e6 * cpu, 1),
     }
 
 
-def _row(name: str, rounds: list[dict[str, Any]], found: dict[str, list[Any]]) -> list[str]:
-    alone = found[name[:-1] + "1"]
-    rates = [each["tokens_a_second"] for each in rounds]
+def _row(name: str, rounds: list[dict[str, Any]], rounds_of: dict[str, list[Any]]) -> list[str]:
+    alone = rounds_of[name[:-1] + "1"]
+    rates = [done["tokens_a_second"] for done in rounds]
     ratio = [rate / one["tokens_a_second"] for one, rate in zip(alone, rates, strict=True)]
-    idle = max(each["idle"] for each in rounds)
+    idle = max(done["idle"] for done in rounds)
     times = measure.Figure.of(ratio)
     return [
         name,
@@ -117,7 +117,7 @@ def _row(name: str, rounds: list[dict[str, Any]], found: dict[str, list[Any]]) -
         f"{measure.Figure.of(rates).median:,.0f}",
         f"{times.median:.2f} (spread {times.spread:.2f})",
         f"{100 * idle:.1f}%",
-        f"{measure.Figure.of([each['cpu'] for each in rounds]).median:.1f}",
+        f"{measure.Figure.of([done['cpu'] for done in rounds]).median:.1f}",
     ]
 
 

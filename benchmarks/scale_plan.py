@@ -26,8 +26,7 @@ from bert_embed.transforms.plan.listing import listing_digest
 from bert_embed.transforms.plan.plan import CountedSpecs
 from bert_embed.transforms.reconcile.totals import SumReports
 from bert_embed.transforms.reconcile.verdict import verdict
-from bert_embed.transforms.records import finished
-from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.finished import BegunBlocks, begun_blocks, finished_blocks
 from bert_embed.transforms.records.report import BlockReport, report_bytes
 from bert_embed.transforms.records.spec import BlockSpec, InputFile
 
@@ -45,14 +44,14 @@ def main() -> None:
     unknown = sorted(set(args.cases) - set(CASES))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
-    found = {name: _apart(name, args.files) for name in args.cases or CASES}
+    results = {name: _apart(name, args.files) for name in args.cases or CASES}
     rows = [
         [name, what, f"{seconds:.1f}", f"{peak:,.0f}", f"{size / 1e6:,.2f}"]
-        for name, steps in found.items()
+        for name, steps in results.items()
         for what, (seconds, peak, size) in steps.items()
     ]
     header = ["case", "step", "processor s", "peak MiB so far", "largest element, MB"]
-    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": found}, header, rows)
+    measure.report({"benchmark": "scale_plan", "files": args.files, "cases": results}, header, rows)
 
 
 def _apart(name: str, files: int) -> dict[str, list[float]]:
@@ -69,10 +68,10 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[float]]:
-        """Measures a step; the element that it gives is put into the list that it is given."""
-        start, given = time.process_time(), [0.0]
-        yield given
-        self.taken[name] = [time.process_time() - start, _peak(), max(given)]
+        """Measures a step; the element that it gives is put into the list that it yields."""
+        start, sizes = time.process_time(), [0.0]
+        yield sizes
+        self.taken[name] = [time.process_time() - start, _peak(), max(sizes)]
 
 
 def _peak() -> float:
@@ -164,17 +163,16 @@ def finished_reports(files: int) -> dict[str, list[float]]:
             output.write_report(spec.number, 0, report_bytes(_report(spec, 0), _RUN))
             (Path(folder) / _name(spec)).touch()
         steps = Steps()
-        with steps.step("reports listed, left to the workers"):
-            _found(output, specs)
-        finished.MOST_READ_HERE = files
-        with steps.step("reports read where the plan is made"):
-            if _found(output, specs) != files:
-                raise RuntimeError("a finished block was not found")
+        with steps.step("block records listed, for the workers") as size:
+            begun = [some for some in begun_blocks(output, specs) if isinstance(some, BegunBlocks)]
+            size.append(max(len(pickle.dumps(some)) for some in begun))
+        with steps.step("block records read, by all workers"):
+            found = sum(
+                spec.complete for some in begun for spec, _ in finished_blocks(output, _RUN, some)
+            )
+        if found != files:
+            raise RuntimeError("a finished block was not found")
         return steps.taken
-
-
-def _found(folder: OutputFolder, specs: list[BlockSpec]) -> int:
-    return sum(bool(reports) for _, reports in complete_readers(folder, _RUN, specs))
 
 
 CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {

@@ -35,11 +35,11 @@ def main() -> None:
     finally:
         for output in outputs.values():
             shutil.rmtree(output)
-    rows, found = [], {}
-    for dtype, each in spent.items():
-        wall, cpu = (measure.Figure.of([getattr(one, name) for one in each]) for name in _TIMES)
-        peak = measure.Figure.of([one.peak / 2**20 for one in each])
-        found[dtype] = {
+    rows, results = [], {}
+    for dtype, runs in spent.items():
+        wall, cpu = (measure.Figure.of([getattr(one, name) for one in runs]) for name in _TIMES)
+        peak = measure.Figure.of([one.peak / 2**20 for one in runs])
+        results[dtype] = {
             "wall_s": round(wall.median, 2),
             "cpu_s": round(cpu.median, 2),
             "peak_mib": round(peak.median),
@@ -51,7 +51,7 @@ def main() -> None:
         "benchmark": "search",
         "data": f"{args.vectors:,} vectors of 384 numbers",
         "rounds": args.rounds,
-        "found": found,
+        "found": results,
     }
     measure.report(record, ["number type", "seconds", "spread", "CPU seconds", "peak MiB"], rows)
 

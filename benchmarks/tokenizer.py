@@ -74,7 +74,7 @@ def with_unseen_words(texts: Sequence[str]) -> list[str]:
         return "".join(draw.choices(string.ascii_lowercase, k=draw.randint(3, 12)))
 
     return [
-        " ".join(word() if draw.random() < 0.1 else each for each in text.split(" "))
+        " ".join(word() if draw.random() < 0.1 else known for known in text.split(" "))
         for text in texts
     ]
 

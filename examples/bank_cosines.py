@@ -98,14 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(arguments)
     try:
-        found = banks(resolve_model(args.model), args.token_types)
+        senses = banks(resolve_model(args.model), args.token_types)
     except ValueError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    for place, (token, number) in enumerate(zip(found.tokens, found.input_ids, strict=True)):
-        print(f"{place:3} {token:12} {number:6}{'  <' if place in found.places else ''}")
-    print(f"bank robber and bank vault  {found.cosine(1, 0):.4f}")
-    print(f"bank robber and river bank  {found.cosine(1, 2):.4f}")
+    for place, (token, number) in enumerate(zip(senses.tokens, senses.input_ids, strict=True)):
+        print(f"{place:3} {token:12} {number:6}{'  <' if place in senses.places else ''}")
+    print(f"bank robber and bank vault  {senses.cosine(1, 0):.4f}")
+    print(f"bank robber and river bank  {senses.cosine(1, 2):.4f}")
     return 0
 
 

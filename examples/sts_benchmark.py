@@ -159,11 +159,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     vectors = encoder.encode([one.first for one in pairs] + [one.second for one in pairs])
-    found = cosines(vectors[: len(pairs)], vectors[len(pairs) :])
+    similarities = cosines(vectors[: len(pairs)], vectors[len(pairs) :])
     scores = np.array([one.score for one in pairs])
     print(f"{len(pairs):,} pairs of {args.file.name}, model {args.model}, {args.precision}")
-    print(f"Spearman {100 * spearman(found, scores):.2f}")
-    print(f"Pearson  {100 * pearson(found, scores):.2f}")
+    print(f"Spearman {100 * spearman(similarities, scores):.2f}")
+    print(f"Pearson  {100 * pearson(similarities, scores):.2f}")
     return 0
 
 

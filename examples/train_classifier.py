@@ -126,21 +126,21 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--train_bert", action="store_true", help="its weights, too")
     parser.add_argument("--save", metavar="FILE.keras", help="where to save the classifier")
-    given = parser.parse_args()
+    args = parser.parse_args()
     keras.utils.set_random_seed(1)
-    labels = read_labels(given.labels)
+    labels = read_labels(args.labels)
     classes = sorted(set(labels.values()))
-    data = rows(given.examples, labels, classes)
-    training = batches(data, held_out=False, size=given.batch_size)
-    held_out = batches(data, held_out=True, size=given.batch_size)
+    data = rows(args.examples, labels, classes)
+    training = batches(data, held_out=False, size=args.batch_size)
+    held_out = batches(data, held_out=True, size=args.batch_size)
     check_enough(data, training, held_out, classes)
-    model = classifier(given.model, len(classes), given.train_bert)
-    model.fit(training, epochs=given.epochs, verbose=0)
+    model = classifier(args.model, len(classes), args.train_bert)
+    model.fit(training, epochs=args.epochs, verbose=0)
     _, accuracy = model.evaluate(held_out, verbose=0)
     print(f"classes {', '.join(classes)}")
     print(f"accuracy on texts held out {accuracy:.3f}")
-    if given.save:
-        model.save(given.save)
+    if args.save:
+        model.save(args.save)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def main() -> None:
     for at in range(0, len(vectors), _ROWS):
         splits, _, near = index.range_search(vectors[at : at + _ROWS], args.threshold)
         for row in range(len(splits) - 1):
-            found = near[splits[row] : splits[row + 1]]
-            earlier = found[found < at + row]
+            neighbours = near[splits[row] : splits[row + 1]]
+            earlier = neighbours[neighbours < at + row]
             removed[at + row] = len(earlier) > 0 and not removed[earlier].all()
     np.save(args.output, removed)
 

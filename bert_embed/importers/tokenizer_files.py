@@ -57,16 +57,7 @@ class TokenizerFiles:
 
 
 def read_tokenizer(folder: Path, config: BertConfig, lowered: bool) -> TokenizerFiles:
-    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
-
-    Args:
-        folder: The encoder's.
-        config: Says how many entries there must be.
-        lowered: Whether texts are converted to lower case before the tokenizer.
-
-    Raises:
-        InputError: A tokenizer that is not BERT's, or that would give other ids than ours.
-    """
+    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there."""
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     values = read_object(folder / _CONFIG)
     special = "mpnet" if values["model_type"] == "mpnet" else "bert"
@@ -182,8 +173,8 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     for token in fast.get("added_tokens") or ():
         values = token if isinstance(token, dict) else {}
         number = values.get("id")
-        there = entries[number] if isinstance(number, int) and 0 <= number < size else None
-        if there is None or there.strip() != values.get("content"):
+        added = entries[number] if isinstance(number, int) and 0 <= number < size else None
+        if added is None or added.strip() != values.get("content"):
             raise InputError(
                 f"{path}: added token {number} is not in the vocabulary, such tokens are not "
                 "supported"

@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The ExitCode of `embed`; NO_INPUT, or EARLIER_UNFINISHED.
     """
     try:
-        given = _parse(list(sys.argv[1:] if arguments is None else arguments))
-        words = day_words(given)
+        args = _parse(list(sys.argv[1:] if arguments is None else arguments))
+        words = day_words(args)
     except NotYet as reason:
         sys.stderr.write(f"not yet: {reason}\n")
         return reason.code
@@ -64,22 +64,22 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--day", required=True, help="such as 2026-01-02")
     parser.add_argument("--ready", default="", help="a file, with {day}: no input before it")
     parser.add_argument("--earlier", default="all", help="all days before, or how many")
-    given = parser.parse_args(arguments[:cut])
+    args = parser.parse_args(arguments[:cut])
     try:
-        if not _DAY.fullmatch(given.day):  # fromisoformat takes other spellings, too
+        if not _DAY.fullmatch(args.day):  # fromisoformat takes other spellings, too
             raise ValueError
-        datetime.date.fromisoformat(given.day)
+        datetime.date.fromisoformat(args.day)
     except ValueError as error:
-        raise UsageError(f"--day must be a date such as 2026-01-02, got {given.day!r}") from error
-    given.flags = [word.replace("{day}", given.day) for word in arguments[cut + 1 :]]
-    if "{day}" not in given.input:
-        raise UsageError(f"INPUT {given.input} must say with {{day}} where the date stands")
-    if given.earlier != "all" and not re.fullmatch("[0-9]{1,5}", given.earlier):
-        raise UsageError(f"EARLIER must be all or a number of days, not {given.earlier}")
-    return given
+        raise UsageError(f"--day must be a date such as 2026-01-02, got {args.day!r}") from error
+    args.flags = [word.replace("{day}", args.day) for word in arguments[cut + 1 :]]
+    if "{day}" not in args.input:
+        raise UsageError(f"INPUT {args.input} must say with {{day}} where the date stands")
+    if args.earlier != "all" and not re.fullmatch("[0-9]{1,5}", args.earlier):
+        raise UsageError(f"EARLIER must be all or a number of days, not {args.earlier}")
+    return args
 
 
-def day_words(given: argparse.Namespace) -> list[str]:
+def day_words(args: argparse.Namespace) -> list[str]:
     """The flags of `embed` for a day.
 
     Raises:
@@ -87,19 +87,19 @@ def day_words(given: argparse.Namespace) -> list[str]:
         ValueError: A flag is wrong.
         OSError: A place cannot be read.
     """
-    root = absolute(given.output)
-    source = given.input.replace("{day}", given.day)
-    words = [f"--input={source}", f"--output={join(root, given.day)}", *given.flags]
+    root = absolute(args.output)
+    source = args.input.replace("{day}", args.day)
+    words = [f"--input={source}", f"--output={join(root, args.day)}", *args.flags]
     options = parse_embed(words)
     configure_storage(options.job)
-    ready = given.ready.replace("{day}", given.day)
+    ready = args.ready.replace("{day}", args.day)
     for place in (ready, source):
         if place and not list_files(place):
-            raise NotYet(ExitCode.NO_INPUT, f"{given.day} has no {place}")
+            raise NotYet(ExitCode.NO_INPUT, f"{args.day} has no {place}")
     # A run that was started keeps the days it was started with, or it would be another run.
-    record = None if options.overwrite else read_record(join(root, given.day))
+    record = None if options.overwrite else read_record(join(root, args.day))
     if record is None:
-        days = _days_before(root, given.day, given.earlier)
+        days = _days_before(root, args.day, args.earlier)
     else:
         days = _known_days(record)
         skipped = record.options.get("skip_blocks")
@@ -112,7 +112,7 @@ def _known_days(record: RunRecord) -> list[str]:
     """The days that a run compares with, by its record."""
     # The folder may have been moved since; what lies beside it moved along.
     beside = absolute(record.options.get("output", "")).rpartition("/")[0]
-    places = [each.output for each in record.input.earlier]
+    places = [run.output for run in record.input.earlier]
     parts = [place.rpartition("/") for place in places]
     return [name for folder, _, name in parts if folder == beside and _DAY.fullmatch(name)]
 
@@ -124,24 +124,24 @@ def _days_before(root: str, day: str, earlier: str) -> list[str]:
         NotYet: One of them is not finished: what it lacks would be embedded on both days.
     """
     finished = []
-    for each in _folders_before(root, day, earlier):
-        record = read_record(join(root, each))
+    for folder in _folders_before(root, day, earlier):
+        record = read_record(join(root, folder))
         if record is None:
             continue
         if not record.is_done:
             raise NotYet(
                 ExitCode.EARLIER_UNFINISHED,
-                f"{each} comes before {day} and is not finished ({record.status}, see "
-                f"{join(join(root, each), RUN_FILE)}); run it first",
+                f"{folder} comes before {day} and is not finished ({record.status}, see "
+                f"{join(join(root, folder), RUN_FILE)}); run it first",
             )
-        finished.append(each)
+        finished.append(folder)
     return finished
 
 
 def _folders_before(root: str, day: str, earlier: str) -> Iterator[str]:
     if earlier == "all":
-        found = [each.path.split("/")[-2] for each in list_files(join(root, f"*/{RUN_FILE}"))]
-        yield from (each for each in found if _DAY.fullmatch(each) and each < day)
+        names = [file.path.split("/")[-2] for file in list_files(join(root, f"*/{RUN_FILE}"))]
+        yield from (name for name in names if _DAY.fullmatch(name) and name < day)
         return
     date = datetime.date.fromisoformat(day)
     for back in range(int(earlier), 0, -1):

@@ -18,15 +18,7 @@ from bert_embed.transforms.output_folder import EXAMPLES, parse_name
 
 
 def run_card(given: argparse.Namespace) -> int:
-    """Runs `card DIR`.
-
-    Args:
-        given: As `parse_card` gives it.
-
-    Raises:
-        UsageError: The folder is not the output of a complete run of `embed`, or holds a README.md
-            of somebody else.
-    """
+    """Runs `card DIR`; UsageError without a complete run, or where README.md is somebody else's."""
     folder, record = read_folder(given.output)
     if not record.is_done or record.vectors is None:
         raise UsageError(f"{given.output} is not the output of a complete run of `embed`")

@@ -32,16 +32,10 @@ _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be giv
 
 @dataclass(frozen=True)
 class Estimate:
-    """Everything that `estimate` found.
+    """Everything that `estimate` found, as its JSON has it.
 
-    Attributes:
-        files, bytes: Of the input, as stored.
-        figures: What the sample says of the whole.
-        output_files, output_bytes: Of the vectors, about.
-        speed: Measured here; None if it was not.
-        hours: That this machine takes; None without a speed.
-        cost: Of these hours; None without `--price_per_hour`.
-        assumptions: What the figures rest on and nobody measured.
+    `files` and `bytes` are those of the input as stored; the output's are about right. Speed and
+    hours are this machine's, None where they were not measured; cost takes `--price_per_hour`.
     """
 
     files: int
@@ -56,14 +50,7 @@ class Estimate:
 
 
 def run_estimate(options: Options, own: argparse.Namespace) -> int:
-    """Runs `estimate`.
-
-    Args:
-        options: As for `embed`; the output need not be given, and where the job runs has no effect.
-        own: `json`, `price_per_hour` and `seconds`.
-
-    Returns:
-        DONE.
+    """Runs `estimate` with the options of `embed`, and its own `json`, `price_per_hour`, `seconds`.
 
     Raises:
         UsageError: The options are wrong, or contradict the input or the model.

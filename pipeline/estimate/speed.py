@@ -13,14 +13,7 @@ from bert_embed.pipeline.run import EmbedRun
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured on this machine.
-
-    Attributes:
-        tokens_per_second: Of a run here: tokenizing and the model, one after the other.
-        tokens, seconds: That the model computed, and what that took.
-        cores: That this process may use.
-        device: What computed, one of `bert_embed.engines.choose.DEVICES`.
-    """
+    """What tokenizing and the model, one after the other, took for some tokens on this machine."""
 
     tokens_per_second: float
     tokens: int
@@ -36,10 +29,7 @@ def measured_speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float)
         run: The run.
         sample: Its blocks are embedded.
         tokens: That the sample has, which took `sample.tokenize_seconds`.
-        seconds: How long; a block that has begun is finished.
-
-    Returns:
-        None if the sample holds no documents, or no time is given.
+        seconds: How long; a block that has begun is finished. 0 gives None, as no documents do.
 
     Raises:
         InputError: The model cannot be loaded here.

@@ -30,12 +30,7 @@ _MOST_ROWS = 100_000
 
 
 class FileTarget(Protocol):
-    """A target of numbered files, each of which is written whole or not at all.
-
-    Attributes:
-        rows: Rows of a file, but for the last one.
-        journal: Path of the journal.
-    """
+    """A target of numbered files with so many `rows` each, and the path of their journal."""
 
     rows: int
     journal: str
@@ -44,7 +39,7 @@ class FileTarget(Protocol):
         """Names of the files with one number, of so many numbers."""
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes the files with one number."""
+        """Writes the files with one number, each whole or not at all."""
 
 
 def rows_of_files(width: int, megabytes: int) -> int:

@@ -1,8 +1,7 @@
 """Reads the reports of a run's parts: counts by file, rejected records, speed, slow parts."""
 
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,12 +10,11 @@ import orjson
 
 from bert_embed.pipeline.report.sample import spread
 from bert_embed.run_record import RunRecord
-from bert_embed.storage.files import is_remote, open_raw
+from bert_embed.storage.files import open_raw
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
 from bert_embed.transforms.records.report import BlockReport, read_report
 
-_MOST_BYTES = 16 << 20  # of a file that are read: a place far into it keeps its byte alone
 _MOST_REPORTS = 1000
 _MOST_GROUPS = 40  # of files that the page lists
 _MOST_REJECTED_FILES = 32
@@ -71,7 +69,7 @@ def counts_by_file(reports: Reports, paths: Sequence[str] | None) -> list[dict[s
 
 
 def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
-    if not files:  # read through by several readers
+    if not files:  # read from their start
         return paths[0] if paths is not None and len(paths) == 1 else "files that are read through"
     if paths is None or files[-1] >= len(paths):
         first, last = files[0] + 1, files[-1] + 1
@@ -86,7 +84,7 @@ def rejected_records(
 ) -> list[dict[str, Any]]:
     """Each reason with its count and the first places; with the records only if `texts`.
 
-    A place has its `source` as `rejected/` has it, its `line` where that can be told, and the `id`.
+    A place has its `source` as `rejected/` has it, and the `id`.
     """
     entries: dict[str, dict[str, Any]] = {
         reason: {"reason": reason, "count": count, "stage": None, "places": []}
@@ -103,10 +101,6 @@ def rejected_records(
             if isinstance(record, str):
                 place["text"] = " ".join(record[:_EXCERPT].split())
             entry["places"].append(place)
-    places = [place for entry in entries.values() for place in entry["places"]]
-    lines = _line_numbers(place["source"] for place in places)
-    for place in places:
-        place["line"] = lines.get(place["source"])
     return list(entries.values())
 
 
@@ -183,35 +177,3 @@ def _over_time(record: RunRecord, reports: Reports) -> dict[str, Any] | None:
         "documents": [round(count, 1) for count in documents],
         "tokens": [round(count, 1) for count in tokens],
     }
-
-
-def _line_numbers(sources: Iterable[str]) -> dict[str, int]:
-    """The line of each `<file>:<byte>`, from 1; without those that begin no line of a local file.
-
-    Rows of tables and bytes of compressed files are such, and files that are gone or have changed.
-    """
-    offsets: dict[str, set[int]] = {}
-    for source in sources:
-        path, _, offset = source.rpartition(":")
-        if offset.isdecimal() and not is_remote(path) and os.path.isfile(path):
-            offsets.setdefault(path, set()).add(int(offset))
-    lines: dict[str, int] = {}
-    for path, wanted in offsets.items():
-        near = sorted(offset for offset in wanted if offset <= _MOST_BYTES)
-        lines |= {f"{path}:{at}": line for at, line in _lines_at(path, near)}
-    return lines
-
-
-def _lines_at(path: str, offsets: list[int]) -> Iterable[tuple[int, int]]:
-    line, at, before = 1, 0, b"\n"
-    try:
-        with open_raw(path) as file:
-            for offset in offsets:
-                data = file.read(offset - at)
-                if len(data) < offset - at:
-                    return
-                line, at, before = line + data.count(b"\n"), offset, data[-1:] or before
-                if before == b"\n":
-                    yield offset, line
-    except OSError:  # no file of the run: the place stays without its line
-        return

@@ -114,11 +114,11 @@ function rejectedSection() {
   const { rejected, skipped_files: skipped } = content;
   const suffixes = Object.entries(skipped);
   if (!rejected.length && !suffixes.length) return null;
-  const place = ({ source, line, id, text }) =>
+  const place = ({ source, id, text }) =>
     element(
       "div",
       {},
-      line ? `${source.slice(0, source.lastIndexOf(":"))}, line ${line}` : source,
+      source,
       id !== null && id !== source ? ` (id ${id})` : "",
       text ? element("div", { class: "quote" }, text) : null,
     );

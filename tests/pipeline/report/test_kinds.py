@@ -88,7 +88,8 @@ def test_an_empty_input_and_one_that_is_rejected_give_a_page(tiny_bundle, tmp_pa
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "bad.jsonl", max_rejected="100%") == 0
     page = content(tmp_path / "bad")
     ((count, places),) = [(each["count"], each["places"]) for each in page["rejected"]]
-    assert (count, [place["line"] for place in places]) == (9, [1, 2, 3, 4, 5])
+    starts = [f"{tmp_path}/bad.jsonl:{24 * line}" for line in range(5)]
+    assert (count, [place["source"] for place in places]) == (9, starts)
 
 
 def found_bad(page):
