@@ -182,7 +182,6 @@ def embedding_block(
         tokens=_token_vectors(layout, vectors.tokens, tokenizer),
         words=_unit_vectors(layout.words, vectors.words),
         spans=_unit_vectors(layout.spans, vectors.spans),
-        line_numbers=block.line_numbers,
         extra=block.extra,
         texts=block.texts,
         computed_tokens=rows.tokens,

@@ -6,7 +6,7 @@ once more where documents are compared with earlier outputs.
 """
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,8 +19,8 @@ import xxhash
 from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.reader import document_block
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.documents import DocumentBlock
@@ -86,7 +86,7 @@ class TableRequest:
     @property
     def planned(self) -> PlannedWork:
         """What the reports of a complete run must add up to: the blocks' rows are the table's."""
-        return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
+        return PlannedWork(self.blocks, (self.rows,), (str(self.table),))
 
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
@@ -107,7 +107,10 @@ class ReadTable(Step):
 
     Attributes:
         request: What to read.
-        output, run, part_docs, examples: As in `ReadBlocks`.
+        output: Folder of the run's output.
+        run: Fingerprint of the run.
+        part_docs: A part is closed at so many documents.
+        examples: Folder where the run keeps its examples, None if it keeps none.
         compare: Adds to the BlockSpecs of the blocks, in the `specs` of a dict, which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
@@ -117,7 +120,7 @@ class ReadTable(Step):
     run: str
     part_docs: int
     examples: str | None = None
-    compare: beam.PTransform | None = None
+    compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -137,7 +140,7 @@ class ReadTable(Step):
             documents = whole | "Documents" >> beam.FlatMap(
                 _whole_blocks, self.request, self.part_docs
             )
-            compared = (specs, documents) | self.compare
+            compared = self.compare(specs, documents)
             specs = compared.pop("specs")
         # Not CoGroupByKey, which shows its elements in messages.
         blocks = (
@@ -329,9 +332,9 @@ def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     count = 0 if rows is None else rows.num_rows
     places = pa.array([str(request.table)] * count, pa.string())
     records = _records([] if rows is None else rows.to_pylist(), request.columns)
-    documents = documents_of(records, places, 0, request.columns)
+    documents, _ = documents_of(records, places, request.columns)
     part = Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected))
-    return document_block(part, documents, numbered=False)
+    return document_block(part, documents)
 
 
 def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | BadRecord]:
