@@ -172,7 +172,7 @@ def resumed() -> dict[str, float]:
             end_of_file=None,
             embedded=1,
             tokens=9,
-            lengths=[1],
+            length_bins=[1],
             files={name: OutputFile(0, "AAAAAA==", 1)},
         )
         data = report_bytes(report, prepared.fingerprint)

@@ -142,7 +142,7 @@ def _report(spec: BlockSpec, size: int = 15_000_000) -> BlockReport:
         end_of_file=None,
         embedded=10_000,
         tokens=200_000,
-        lengths=[1000] * 10,
+        length_bins=[1000] * 10,
         files={_name(spec): OutputFile(size, "AAAAAA==", 10_000)},
         seconds=seconds,
     )

@@ -116,7 +116,7 @@ def test_reports_come_back_from_their_files(tmp_path):
     report = dataclasses.replace(
         REPORTS[2],
         seconds={"read": 0.5},
-        lengths=[1],
+        length_bins=[1],
         files={"rejected/part-0000001-00000.jsonl": OutputFile(3, "AAAAAA==", 1)},
     )
     folder.write_report(1, 0, report_bytes(report, "run"))
