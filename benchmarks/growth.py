@@ -1,10 +1,11 @@
 """Growth: time and memory over ever more documents, and over inputs of odd shapes.
 
-`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3]`, all cases by default; the largest
-needs 10 GB of disk and some minutes. The whole pipeline runs with the model that costs nothing, in
-one process on one core; vectors are short, so that the outputs stay small. Each case runs
-`--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents takes is
-start-up, taken off every other case.
+`python -m benchmarks.growth [CASE ...] [--dim 64] [--rounds 3] [--bytes 5368709120]`, all cases by
+default; the largest needs 10 GB of disk and some minutes. The whole pipeline runs with the model
+that costs nothing, in one process on one core; vectors are short, so that the outputs stay small.
+Each case runs `--rounds` times, but an input of over 500 MB once. What a run over 1,000 documents
+takes is start-up, taken off every other case. Large files have `--bytes` of text. A finished run is
+continued: all its blocks have block records, and files of no bytes.
 """
 
 import argparse
@@ -22,35 +23,46 @@ import pyarrow.parquet as pq
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, every_sentence, numbered_sentences, write_lines
+from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.prepare import prepare
+from bert_embed.transforms.output_folder import OutputFile, part_name
+from bert_embed.transforms.records.report import BlockReport, report_bytes
 
 WORK = FOLDER / "null_model"
 _SMALL = "1000 documents"
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 _WORDS = 1_000_000
 _TINY = 10_000
-_BYTES = 5 << 30
 _LARGE = 500 << 20  # bytes of an input that runs once
+_FINISHED, _LINE = 100_000, 80  # blocks of a finished run, and bytes of each
+_RESUMED = f"a finished run of {_FINISHED} blocks"
+_TWO = "two workers"
 
 
 def main() -> None:
     """Runs the cases and prints the table and the JSON line."""
-    cases = all_cases()
+    names = [*all_cases(0), _RESUMED]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(names)}")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bytes", type=int, default=5 << 30)
     args = parser.parse_args()
-    unknown = sorted(set(args.cases) - set(cases))
+    cases = all_cases(args.bytes)
+    unknown = sorted(set(args.cases) - set(names))
     if unknown:
         parser.error(f"no case is called {unknown[0]}")
     measure.one_core()
-    chosen = dict.fromkeys([_SMALL, *(args.cases or cases)])
-    results = {name: case(cases[name](), args.dim, args.rounds) for name in chosen}
-    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": results}
+    found = {}
+    for name in dict.fromkeys([_SMALL, *(args.cases or names)]):
+        flags = [f"--dim={args.dim}", *(["--workers=2"] if name.endswith(_TWO) else [])]
+        found[name] = resumed() if name == _RESUMED else case(cases[name](), flags, args.rounds)
+    record = {"benchmark": "growth", "data": f"vectors of {args.dim} numbers", "cases": found}
     header = ["input", "bytes", "documents", "blocks", "CPU s", "µs a document"]
-    header += ["MB of input a CPU s", "peak MiB", "runs"]
-    startup = results[_SMALL]["cpu_seconds"]
-    measure.report(record, header, [_row(name, one, startup) for name, one in results.items()])
+    header += ["MB of input a CPU s", "s", "peak MiB", "runs"]
+    startup = found[_SMALL]["cpu_seconds"]
+    measure.report(record, header, [_row(name, one, startup) for name, one in found.items()])
 
 
 def line_file(count: int) -> Path:
@@ -93,23 +105,24 @@ def run(text: Path, *flags: str) -> tuple[measure.Spent, int, dict[str, Any]]:
     return spent, rows, record
 
 
-def all_cases() -> dict[str, Callable[[], Path]]:
+def all_cases(size: int) -> dict[str, Callable[[], Path]]:
     """The cases by name: each makes its input and returns the file or folder."""
-    sizes = {f"{size} documents": lambda size=size: line_file(size) for size in (1000, *_SIZES)}
-    return sizes | {
+    sizes = (1000, *_SIZES)
+    return {f"{count} documents": lambda count=count: line_file(count) for count in sizes} | {
         "one document of 1000000 words": long_document,
         "10000 files of one document": tiny_files,
-        "one file of 5 GB": lambda: large_file(WORK / "large.txt"),
-        "one file of 5 GB, gzip": lambda: large_file(WORK / "large.txt.gz"),
+        "one large file": lambda: large_file(WORK / "large.txt", size),
+        "one large file, gzip": lambda: large_file(WORK / "large.txt.gz", size),
+        f"one large file, gzip, {_TWO}": lambda: large_file(WORK / "large.txt.gz", size),
     }
 
 
-def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
+def case(text: Path, flags: list[str], rounds: int) -> dict[str, float]:
     """Runs one case."""
     size = sum(f.stat().st_size for f in text.glob("*")) if text.is_dir() else text.stat().st_size
-    runs = [run(text, f"--dim={dim}") for _ in range(1 if size > _LARGE else rounds)]
+    runs = [run(text, *flags) for _ in range(1 if size > _LARGE else rounds)]
     seconds = [spent.cpu for spent, _, _ in runs]
-    if size > _LARGE:
+    if text.name.startswith("large"):
         text.unlink()
     record = runs[0][2]
     return {
@@ -120,6 +133,7 @@ def case(text: Path, dim: int, rounds: int) -> dict[str, float]:
         "rounds": len(runs),
         "cpu_seconds": round(statistics.median(seconds), 3),
         "spread": round(max(seconds) / min(seconds), 2),
+        "wall_seconds": round(statistics.median(spent.wall for spent, _, _ in runs), 3),
         "peak_mib": round(statistics.median(spent.peak for spent, _, _ in runs) / 2**20, 1),
     }
 
@@ -131,7 +145,50 @@ def _row(name: str, one: dict[str, float], startup: float) -> list[str]:
         rates = [f"{seconds / one['documents'] * 1e6:.2f}", f"{one['bytes'] / seconds / 1e6:.1f}"]
     counts = [f"{one[key]:,}" for key in ("bytes", "documents", "blocks")]
     cpu, peak = f"{one['cpu_seconds']:.2f}", f"{one['peak_mib']:,.0f}"
-    return [name, *counts, cpu, *rates, peak, f"{one['rounds']}"]
+    wall = f"{one['wall_seconds']:.2f}"
+    return [name, *counts, cpu, *rates, wall, peak, f"{one['rounds']}"]
+
+
+def resumed() -> dict[str, float]:
+    """Continues a run whose blocks are all finished."""
+    text, output = (WORK / "finished.txt").absolute(), (WORK / "finished").absolute()
+    text.write_text(("x" * (_LINE - 1) + "\n") * _FINISHED, encoding="utf-8")
+    shutil.rmtree(output, ignore_errors=True)
+    prepared = prepare(
+        Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
+    )
+    run_record.start(prepared)
+    (output / "embeddings").mkdir()
+    for number in range(_FINISHED):
+        part = part_name(number, 0)
+        name = f"embeddings/part-{part}.parquet"
+        (output / name).touch()
+        report = BlockReport(
+            block=number,
+            part=0,
+            last=True,
+            records=1,
+            covered={0: _LINE},
+            end_of_file=None,
+            embedded=1,
+            tokens=9,
+            length_bins=[1],
+            files={name: OutputFile(0, "AAAAAA==", 1)},
+        )
+        data = report_bytes(report, prepared.fingerprint)
+        (output / f"_state/blocks/{part}.json").write_bytes(data)
+    command = (sys.executable, "-m", "benchmarks.sides.null_pipeline", f"--block_bytes={_LINE}")
+    spent = measure.run([*command, "--input", text, "--output", output])
+    shutil.rmtree(output)
+    return {
+        "bytes": _LINE * _FINISHED,
+        "documents": _FINISHED,
+        "blocks": _FINISHED,
+        "rounds": 1,
+        "cpu_seconds": round(spent.cpu, 3),
+        "wall_seconds": round(spent.wall, 3),
+        "peak_mib": round(spent.peak / 2**20, 1),
+    }
 
 
 def long_document() -> Path:
@@ -150,13 +207,13 @@ def tiny_files() -> Path:
     return folder
 
 
-def large_file(path: Path) -> Path:
+def large_file(path: Path, size: int) -> Path:
     """A file of lines of 25 sentences, compressed if its name says so."""
     sentences = every_sentence()
     lines = [" ".join(sentences[at : at + 25]) for at in range(0, len(sentences), 25)]
     written = turn = 0
     with gzip.open(path, "wb", 1) if path.suffix == ".gz" else path.open("wb") as file:
-        while written < _BYTES:
+        while written < size:
             block = "".join(f"{turn}. {line}\n" for line in lines).encode()
             written, turn = written + len(block), turn + 1
             file.write(block)

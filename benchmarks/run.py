@@ -50,6 +50,7 @@ _WHEN_NAMED = {
     "scale": ("--sentences=3000", "--rounds=1"),
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
+    "table_shuffle": ("--rounds=1",),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),

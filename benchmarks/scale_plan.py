@@ -26,8 +26,7 @@ from bert_embed.transforms.plan.listing import listing_digest
 from bert_embed.transforms.plan.plan import CountedSpecs
 from bert_embed.transforms.reconcile.totals import SumReports
 from bert_embed.transforms.reconcile.verdict import verdict
-from bert_embed.transforms.records import finished
-from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.finished import BegunBlocks, begun_blocks, finished_blocks
 from bert_embed.transforms.records.report import BlockReport, report_bytes
 from bert_embed.transforms.records.spec import BlockSpec, InputFile
 
@@ -143,7 +142,7 @@ def _report(spec: BlockSpec, size: int = 15_000_000) -> BlockReport:
         end_of_file=None,
         embedded=10_000,
         tokens=200_000,
-        lengths=[1000] * 10,
+        length_bins=[1000] * 10,
         files={_name(spec): OutputFile(size, "AAAAAA==", 10_000)},
         seconds=seconds,
     )
@@ -164,17 +163,16 @@ def finished_reports(files: int) -> dict[str, list[float]]:
             output.write_report(spec.number, 0, report_bytes(_report(spec, 0), _RUN))
             (Path(folder) / _name(spec)).touch()
         steps = Steps()
-        with steps.step("reports listed, left to the workers"):
-            _found(output, specs)
-        finished.MOST_READ_HERE = files
-        with steps.step("reports read where the plan is made"):
-            if _found(output, specs) != files:
-                raise RuntimeError("a finished block was not found")
+        with steps.step("block records listed, for the workers") as size:
+            begun = [some for some in begun_blocks(output, specs) if isinstance(some, BegunBlocks)]
+            size.append(max(len(pickle.dumps(some)) for some in begun))
+        with steps.step("block records read, by all workers"):
+            found = sum(
+                spec.complete for some in begun for spec, _ in finished_blocks(output, _RUN, some)
+            )
+        if found != files:
+            raise RuntimeError("a finished block was not found")
         return steps.taken
-
-
-def _found(folder: OutputFolder, specs: list[BlockSpec]) -> int:
-    return sum(bool(reports) for _, reports in complete_readers(folder, _RUN, specs))
 
 
 CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {

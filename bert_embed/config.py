@@ -70,7 +70,7 @@ class _Sizes:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""
-        return {key: each for key, each in vars(self).items() if each or key not in self.seldom}
+        return {key: value for key, value in vars(self).items() if value or key not in self.seldom}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

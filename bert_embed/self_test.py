@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import LITERT, file_sha256
+from bert_embed.config import BertConfig
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
@@ -47,7 +48,7 @@ class Verification:
         same_tokens: Whether the sentences have the same token ids.
         same_model: Whether weights, vocabulary and settings give the fingerprint of the import.
         max_difference: Largest absolute difference of any number.
-        least_cosine: Smallest cosine of a vector with the kept one.
+        least_cosine: Smallest cosine of a vector with the stored one.
         outputs: Names of the outputs that were compared; empty where none were computed.
     """
 
@@ -79,51 +80,8 @@ class Verification:
         return ""
 
 
-def probed_encoder(bundle: Bundle) -> Any:
-    """Returns what computes a bundle's vectors on processors, for `probe_outputs`.
-
-    Raises:
-        InputError: The weights cannot be loaded.
-    """
-    return _LiteRTEncoder(bundle)
-
-
-class _LiteRTEncoder:
-    """The float32 file of a bundle in LiteRT, which takes rows without padding."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.config, self.has_pooler = bundle.config, bundle.has_pooler
-        self.dense_width = bundle.dense[0].in_features if bundle.dense else 0
-        self._model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
-
-    def hidden_states(
-        self, ids: np.ndarray, mask: np.ndarray, types: np.ndarray
-    ) -> list[np.ndarray]:
-        """Returns float32 `[batch, length, hidden]` of each layer, 0 for padding."""
-        layers = range(self.config.num_hidden_layers + 1)
-        states = np.zeros((len(layers), *ids.shape, self.config.hidden_size), np.float32)
-        for row, length in enumerate(mask.sum(1)):
-            one = ids[row : row + 1, :length], types[row : row + 1, :length]
-            found = self._model.states(*one, set(layers))
-            for layer in layers:
-                states[layer, row, :length] = found[layer][0]
-        return list(states)
-
-    def pooled(self, states: np.ndarray) -> np.ndarray:
-        """Returns the pooler's output, float32 `[batch, hidden]`."""
-        return self._model.call("pooler", states[:, 0])
-
-    def dense(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns the Dense modules' output, float32 `[batch, out_features]`."""
-        return self._model.call("dense", vectors)
-
-
-def probe_outputs(encoder: Any, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
-    """Runs the fixed sentences.
-
-    Args:
-        encoder: What `probed_encoder` returns.
-        tokenizer: The model's.
+def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
+    """Runs the fixed sentences with the float32 engine of processors.
 
     Returns:
         `input_ids` int32 `[tokens]` and `row_splits` int64 `[rows + 1]`; `hidden_states` float32
@@ -132,27 +90,32 @@ def probe_outputs(encoder: Any, tokenizer: "TextTokenizer") -> dict[str, np.ndar
         `[rows, hidden]` and `dense_output` float32 `[rows, out_features]`, computed from the row's
         last mean, repeated up to the width of the first module.
     """
-    ids, types, mask = _probe_rows(encoder.config, tokenizer)
-    states = encoder.hidden_states(ids, mask, types)
-    arrays = [np.asarray(state, np.float32) for state in states]
-    weights = (mask / mask.sum(1, keepdims=True)).astype(np.float32)
-    means = np.stack([np.einsum("rth,rt->rh", array, weights) for array in arrays])
+    model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
+    ids, types, mask = _probe_rows(bundle.config, tokenizer)
+    layers = range(bundle.config.num_hidden_layers + 1)
+    rows = []  # float32 `[layers, tokens, hidden]` each
+    for row, length in enumerate(mask.sum(1)):
+        states = model.states(ids[[row], :length], types[[row], :length], set(layers))
+        rows.append(np.stack([states[layer][0] for layer in layers]))
+    means = np.stack([states.mean(1, dtype=np.float32) for states in rows], axis=1)
     outputs = {
         "input_ids": ids[mask > 0],
         "row_splits": np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64),
         "hidden_states": means,
-        "last_hidden_state": arrays[-1][mask > 0],
+        "last_hidden_state": np.concatenate([states[-1] for states in rows]),
     }
-    if encoder.has_pooler:
-        outputs["pooler_output"] = np.asarray(encoder.pooled(states[-1]), np.float32)
-    if width := getattr(encoder, "dense_width", 0):
+    if bundle.has_pooler:
+        first = np.stack([states[-1, 0] for states in rows])
+        outputs["pooler_output"] = model.call("pooler", first)
+    if bundle.dense:
+        width = bundle.dense[0].in_features
         vectors = np.tile(means[-1], math.ceil(width / means.shape[2]))[:, :width]
-        outputs["dense_output"] = np.asarray(encoder.dense(vectors), np.float32)
+        outputs["dense_output"] = model.call("dense", vectors)
     return outputs
 
 
 def _probe_rows(
-    config: Any, tokenizer: "TextTokenizer"
+    config: BertConfig, tokenizer: "TextTokenizer"
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids, types and mask, int32 `[rows, length]` each."""
     first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))
@@ -195,31 +158,27 @@ def verify(bundle: Bundle) -> Verification:
     if damaged:
         return Verification(damaged=damaged)
     with np.load(os.path.join(bundle.path, PROBE)) as file:
-        kept = {name: file[name] for name in file.files}
+        stored = {name: file[name] for name in file.files}
     tokenizer = load_tokenizer(bundle)
-    found = compare(kept, probe_outputs(probed_encoder(bundle), tokenizer))
-    if not found.same_tokens:
-        return found
+    result = compare(stored, probe_outputs(bundle, tokenizer))
+    if not result.same_tokens:
+        return result
     # The engines of GPUs and TPUs compute with these weights and settings.
-    return replace(found, same_model=_fingerprint(bundle, tokenizer.vocab) == bundle.fingerprint)
-
-
-def _fingerprint(bundle: Bundle, vocabulary: Sequence[str]) -> str:
     modules = [module.to_dict() for module in bundle.dense]
     settings = bundle.config.to_dict(), bundle.tokenizer_settings, modules
-    return model_fingerprint(load_tensors(bundle), vocabulary, *settings)
+    fingerprint = model_fingerprint(load_tensors(bundle), tokenizer.vocab, *settings)
+    return replace(result, same_model=fingerprint == bundle.fingerprint)
 
 
-def compare(kept: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> Verification:
+def compare(stored: Mapping[str, np.ndarray], computed: Mapping[str, np.ndarray]) -> Verification:
     """Compares the outputs of `probe_outputs` at the import with those of now."""
-    shapes = [{name: array.shape for name, array in each.items()} for each in (kept, found)]
-    same = shapes[0] == shapes[1] and all(
-        np.array_equal(kept[name], found[name]) for name in ("input_ids", "row_splits")
-    )
-    if not same:
+    shapes = [{name: outputs[name].shape for name in outputs} for outputs in (stored, computed)]
+    if shapes[0] != shapes[1] or not all(
+        np.array_equal(stored[name], computed[name]) for name in ("input_ids", "row_splits")
+    ):
         return Verification(same_tokens=False)
-    outputs = tuple(sorted(set(kept) - {"input_ids", "row_splits"}))
-    pairs = [(kept[name], found[name]) for name in outputs]
+    outputs = tuple(sorted(set(stored) - {"input_ids", "row_splits"}))
+    pairs = [(stored[name], computed[name]) for name in outputs]
     return Verification(
         max_difference=float(np.max([np.abs(one - other).max() for one, other in pairs])),
         least_cosine=float(np.min([_cosines(one, other).min() for one, other in pairs])),

@@ -1,7 +1,7 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,16 +25,19 @@ from bert_embed.pipeline.runners.worker_model import bundle_for_workers
 from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
-from bert_embed.transforms.examples.read_examples import ReadExamples
-from bert_embed.transforms.examples.write import KeepExamples, WriteExamples
-from bert_embed.transforms.increments.compare import CompareDocuments, CompareKeys
-from bert_embed.transforms.increments.skip_blocks import SkipBlocks
+from bert_embed.transforms.examples.read import example_blocks, record_parts
+from bert_embed.transforms.examples.write import keep_examples
+from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.plan.plan import PlanBlocks
-from bert_embed.transforms.read.steps import CutFiles, ReadBlocks
-from bert_embed.transforms.reconcile.output_check import CheckFiles
-from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, Verdict
+from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.read.steps import read_unfinished
+from bert_embed.transforms.reconcile.output_check import with_listing
+from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
+from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.report import BlockReport, ReconcileError
+from bert_embed.transforms.records.skip import without_blocks
+from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
@@ -161,61 +164,72 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     """Adds plan, read and tokenize to a pipeline; examples are read after it."""
     parts, keys = (run.output, run.fingerprint), run.keys
     if run.table is not None:
-        compare = None if keys is None else CompareDocuments(keys)
+        compare = None if keys is None else partial(compare_documents, keys)
         read = pipeline | "Read table" >> ReadTable(
             run.table, *parts, run.part_docs, run.example_folder, compare
         )
         facts = [beam.pvalue.AsList(read["facts"])] if "facts" in read else []
         tokens = _tokens(read["documents"], run)
         return JobInput(tokens, (read["finished"],), read["planned"], facts)
-    # Where every id counts, finished blocks are read again: no fingerprint finds them finished.
-    finished = "" if keys is not None and keys.needs_every_key else run.fingerprint
-    plan = pipeline | "Plan" >> PlanBlocks(run.request, finished, run.example_folder)
     cut = run.part_docs, run.request.block_bytes
-    specs = plan["specs"]
-    if run.planned.readers > run.planned.blocks:  # each shuffle costs memory of a cluster
-        shared = plan["shared"] | "Cut" >> CutFiles(run.output, finished, *cut, run.example_folder)
-        specs = (specs, shared) | "Specs" >> beam.Flatten()
-    facts = []
+    read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1])
+    if run.reading is not None:
+        windows = run.reading.windows
+        read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
+    every = keys is not None and keys.needs_every_key
+    plan = pipeline | "Plan" >> PlanBlocks(
+        run.request, run.fingerprint, read_parts, run.example_folder, every
+    )
+    specs, facts = plan["specs"], []
     if keys is not None:
         compared = specs | "Keys" >> CompareKeys(keys)
         specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
     if run.reading is not None:
-        read = specs | "Read" >> ReadExamples(*parts, run.reading, *cut, run.options.skip_blocks)
-        tokens = read["tokens"]
+        reading, skipped = run.reading, run.options.skip_blocks
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[TokenBlock]:
+            return example_blocks(spec, reading, *cut, done, spec.number in skipped)
+
+        tokens, finished = read_unfinished(specs, run.folder, run.fingerprint, read, TokenBlock)
     else:
-        read = specs | "Read" >> ReadBlocks(*parts, run.columns, *cut, run.example_folder)
-        tokens = _tokens(read["documents"], run)
-    return JobInput(tokens, (plan["finished"], read["finished"]), plan["planned"], facts)
+        columns = run.columns
+
+        def read(spec: BlockSpec, done: Collection[int]) -> Iterator[DocumentBlock]:
+            return document_blocks(spec, columns, *cut, done)
+
+        documents, finished = read_unfinished(
+            specs, run.folder, run.fingerprint, read, DocumentBlock
+        )
+        tokens = _tokens(documents, run)
+    return JobInput(tokens, (plan["finished"], finished), plan["planned"], facts)
 
 
 def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     bundle, skipped = run.bundle, run.options.skip_blocks
     if skipped:
-        documents = documents | "SkipBlocks" >> SkipBlocks(skipped)
+        documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
     tokens = documents | "Tokenize" >> TokenizeBlocks(
         bundle.path, run.token_spec, bundle.fingerprint
     )
     if run.options.tfrecord_output is None:
         return tokens
-    return tokens | "Keep" >> KeepExamples(run.example_files)
+    return tokens | "Keep" >> beam.Map(keep_examples, run.example_files)
 
 
 def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:
     """Adds the graph of a run to a pipeline, as `build` does."""
     read = job_input(pipeline, run)
-    write = WriteExamples(run.output, run.fingerprint, run.example_files, run.counting)
-    written = read.tokens | "Write" >> write
+    files = run.example_files
+    write = WriteParts(run.output, run.fingerprint, files.write, run.counting)
+    written = read.tokens | "Write" >> beam.ParDo(write)
     _finish(read, written, run, record)
 
 
 def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
-    verdict = (
-        (*read.finished, written)
-        | "Reports" >> beam.Flatten()
-        | "Reconcile" >> ReconcileBlocks(read.planned)
-        | "Check files" >> CheckFiles(run.folder, run.fingerprint)
+    reports = (*read.finished, written) | "Reports" >> beam.Flatten()
+    verdict = reconcile(reports, read.planned) | "Check files" >> beam.Map(
+        with_listing, run.folder, run.fingerprint
     )
     if run.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)

@@ -1,5 +1,6 @@
 """Checks options against input, model and output, and prepares the run."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,13 +38,21 @@ from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
 from bert_embed.pipeline.runners.worker_model import check_computing, check_examples, engine_of
-from bert_embed.storage.errors import StorageError
+from bert_embed.run_record import read_record
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table
 from bert_embed.transforms.examples.settings import ExampleSettings
 from bert_embed.transforms.plan.cut import plan_blocks
-from bert_embed.transforms.plan.listing import Listing, files_to_read, list_input, listing_digest
+from bert_embed.transforms.plan.listing import (
+    Listing,
+    StoredListing,
+    files_to_read,
+    list_input,
+    listing_digest,
+    read_listing,
+)
 from bert_embed.transforms.plan.plan import PlanRequest, planned_work
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile, PlannedWork
@@ -65,9 +74,8 @@ def prepare(options: Options) -> EmbedRun:
         configure_storage(job)
         if options.metrics_file is not None:
             check_metrics_file(options.metrics_file)
-        run = planned_run(options, absolute(options.output), job)
-        run = replace(run, earlier=earlier_outputs(options, run.output, run.metadata))
-        run = replace(run, fingerprint=_fingerprint(run))
+        run = _named(planned_run(options, absolute(options.output), job))
+        run = _continued(run) or run
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
         output_bytes, example_bytes = estimated_sizes(
             estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
@@ -81,6 +89,36 @@ def prepare(options: Options) -> EmbedRun:
         if run.unchecked is None:
             run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
         return run
+
+
+def _named(run: EmbedRun) -> EmbedRun:
+    """The run with its earlier outputs and its fingerprint."""
+    run = replace(run, earlier=earlier_outputs(run.options, run.output, run.metadata))
+    return replace(run, fingerprint=_fingerprint(run))
+
+
+def _continued(run: EmbedRun) -> EmbedRun | None:
+    """The unfinished run in the output, if it is this one but for files that arrived since.
+
+    It is continued with the files that it listed: a listing with more files would be another run,
+    and what is embedded already would be lost.
+    """
+    if run.table is not None or run.unchecked is not None:
+        return None
+    record = stored = None
+    with suppress(InputError, OSError):  # what is wrong is said when the output is claimed
+        record, stored = read_record(run.output), read_listing(run.folder)
+    if record is None or stored is None or record.is_done or record.run == run.fingerprint:
+        return None
+    given = run.options
+    listing = list_input(given.input, given.input_format, run.output, look_inside=False)
+    listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
+    if not seen < listed:
+        return None
+    again = _named(planned_run(given, run.output, run.job, stored))
+    if again.fingerprint != record.run:
+        return None
+    return replace(again, arrived=len(listed) - len(seen))
 
 
 def _places(options: Options) -> Places:
@@ -98,17 +136,17 @@ class _Source:
     """The input of a run.
 
     Attributes:
-        listed: Every file, or the table as one.
-        files: Those to read: with `--limit` the first ones.
+        files: Those to read, with `--limit` the first ones; or the table as one.
+        digest: Of the listing of all files.
         columns: Which fields hold text, id and extra columns.
         table: The table, None for files.
         examples: Whether the files hold examples, not texts.
         settings: How the examples were tokenized; None for texts, or where no file says.
-        listing: `listed` with the files that were skipped; empty for a table.
+        listing: All files, and those that were skipped; empty for a table.
     """
 
-    listed: list[InputFile]
     files: list[InputFile]
+    digest: str
     columns: Columns
     table: TableInput | None = None
     examples: bool = False
@@ -116,38 +154,49 @@ class _Source:
     listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
-def _source(options: Options, output: str) -> _Source:
+def _source(options: Options, output: str, stored: StoredListing | None = None) -> _Source:
     table = find_input(options, output)
     if table is not None:
-        return _Source([table.file], [table.file], table.request.columns, table)
+        digest = listing_digest([table.file])
+        return _Source([table.file], digest, table.request.columns, table)
     whole = options.document == "file"
-    listing = list_input(options.input, options.input_format, output, whole_files=whole)
-    listed = listing.files
-    formats = {file.format for file in listed}
+    if stored is None:
+        listing = list_input(options.input, options.input_format, output, whole_files=whole)
+    else:
+        listing = Listing(stored.files, {})
+    formats = {file.format for file in listing.files}
     if whole and WHOLE_FILES not in formats:
         raise UsageError("--document file is for text files, and --input names none")
-    files = files_to_read(listed, options.text_column or "text", options.limit)
+    files, digest = listing.files, listing_digest(listing.files)
+    if stored is None:
+        files = files_to_read(files, options.text_column or "text", options.limit)
+    else:
+        digest = stored.digest
     examples = are_examples(files)
     settings = example_settings(options, files) if examples else None
     columns = input_columns(options, files)
-    return _Source(listed, files, columns, None, examples, settings, listing)
+    return _Source(files, digest, columns, None, examples, settings, listing)
 
 
-def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
+def planned_run(
+    options: Options, output: str, job: RunnerOptions, stored: StoredListing | None = None
+) -> EmbedRun:
     """The run as far as input, model and options decide it; nothing is asked of its output.
 
     Args:
         options: As given.
         output: Absolute folder, or URL.
         job: Where it runs, and on what.
+        stored: The listing from which it is planned, if not from one that is made now.
     """
     unchecked = None
     try:
-        source = _source(options, output)
+        source = _source(options, output, stored)
     except (StorageError, PermissionError) as error:
         if not options.dry_run:
             raise
-        source, unchecked = _Source([], [], named_columns(options)), str(error)
+        source = _Source([], listing_digest([]), named_columns(options))
+        unchecked = str(error)
     texts = with_long_text(options, source.settings) if source.examples else options
     bundle = resolve_model(options.model)
     check_computing(job)
@@ -159,21 +208,12 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
     text_spec = resolve_text_spec(texts, bundle, vector_spec)
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
-    whole = options.document == "file"
     accelerated = job.device in ("gpu", "tpu")
     named = source.table and source.table.request.table
     request = PlanRequest(
-        patterns=(str(named),) if named else tuple(map(absolute, options.input)),
-        input_format=options.input_format,
         block_bytes=options.block_bytes or block_bytes(total, bundle, widths, accelerated),
-        limit=options.limit,
-        digest=listing_digest(source.listed),
+        digest=source.digest,
         output=output,
-        read_through="token" in text_spec.granularity
-        and options.output_format == "jsonl"
-        and not whole,
-        text_column=options.text_column or "text",
-        whole_files=whole,
     )
     table = source.table.request.divided(request.block_bytes) if source.table else None
     return EmbedRun(
@@ -184,6 +224,9 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
         vector_spec=vector_spec,
         text_spec=text_spec,
         request=request,
+        listing=StoredListing(source.digest, [] if table else source.files),
+        arrived=0,
+        patterns=(str(named),) if named else tuple(map(absolute, options.input)),
         planned=table.planned if table else _planned(source.files, request),
         columns=source.columns,
         part_docs=options.block_docs or part_docs(widths),
@@ -201,7 +244,7 @@ def planned_run(options: Options, output: str, job: RunnerOptions) -> EmbedRun:
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
-    return planned_work(files, plan_blocks(files, request.block_bytes, request.read_through))
+    return planned_work(files, plan_blocks(files, request.block_bytes))
 
 
 def _check_skip_blocks(run: EmbedRun) -> None:
@@ -216,11 +259,11 @@ def _check_skip_blocks(run: EmbedRun) -> None:
 def _fingerprint(run: EmbedRun) -> str:
     work: dict[str, Any] = {
         "output_format": run.options.output_format,
-        "read_through": run.request.read_through,
-        "input_format": run.request.input_format,
+        "read_through": False,
+        "input_format": run.options.input_format,
         "block_bytes": run.request.block_bytes,
         "part_docs": run.part_docs,
-        "limit": run.request.limit,
+        "limit": run.options.limit,
         "listing": run.request.digest,
     }
     if run.example_folder is not None:

@@ -19,6 +19,7 @@ from bert_embed.transforms.examples.write import ExampleFiles
 from bert_embed.transforms.increments.earlier import EarlierOutput
 from bert_embed.transforms.increments.read_keys import KeySettings
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.plan.listing import StoredListing
 from bert_embed.transforms.plan.plan import PlanRequest
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.records.spec import PlannedWork
@@ -51,6 +52,9 @@ class EmbedRun:
         vector_spec: How tokens become vectors.
         text_spec: How texts become rows, and which kinds of vectors are requested.
         request: From what the plan is cut into blocks.
+        listing: The files from which it is planned; empty for a table.
+        arrived: Files that came into the input after an unfinished run there had listed it.
+        patterns: Where the input lies: absolute paths, folders and globs, or the table.
         planned: The plan at this moment.
         columns: Which fields hold text, id and extra columns.
         part_docs: Maximum number of documents in a part.
@@ -81,6 +85,9 @@ class EmbedRun:
     vector_spec: VectorSpec
     text_spec: TextSpec
     request: PlanRequest
+    listing: StoredListing
+    arrived: int
+    patterns: tuple[str, ...]
     planned: PlannedWork
     columns: Columns
     part_docs: int
@@ -213,4 +220,4 @@ class EmbedRun:
         """What the progress of the run is measured against."""
         stops = [stop for stop in self.planned.stops if stop is not None]
         covers = sum(stops) if len(stops) == len(self.planned.stops) else None
-        return Goal(self.planned.readers, covers, self.estimated_documents)
+        return Goal(self.planned.blocks, covers, self.estimated_documents)

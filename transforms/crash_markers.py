@@ -57,6 +57,7 @@ class Marker:
 
     Attributes:
         block: Number of the block that a process works on.
+        part: Of a file that was cut, number of the part; None: it works on the whole block.
         place: What it reads.
         host, process: Where it runs.
         namespace: The one in which the number of the process counts.
@@ -64,6 +65,7 @@ class Marker:
     """
 
     block: int
+    part: int | None
     place: str
     host: str
     process: int
@@ -87,11 +89,13 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
 
     If a marker cannot be written, a warning is logged and the work continues.
     """
-    path = OutputFolder(output).marker(spec.number, spec.stripe, uuid.uuid4().hex[:12])
+    part = None if spec.cut is None else spec.cut.part.number
+    path = OutputFolder(output).marker(spec.number, part or 0, uuid.uuid4().hex[:12])
     mark = {
         "format": _FORMAT,
         "run": run,
         "block": spec.number,
+        "part": part,
         "place": place_of(spec),
         "host": socket.gethostname(),
         "process": os.getpid(),
@@ -113,6 +117,11 @@ def place_of(spec: BlockSpec) -> str:
     if not spec.slices:
         return "rows of the table"
     first, last = spec.slices[0], spec.slices[-1]
+    if spec.cut is not None and spec.cut.size:
+        (records,) = spec.cut.part.contents
+        stop = records.offset + spec.cut.size
+        text = "bytes" if spec.compression is None else "decompressed bytes"
+        return f"{first.info.path}, {text} {records.offset} to {stop}"
     if first is not last:
         return f"{len(spec.slices)} files, {first.info.path} to {last.info.path}"
     what = "rows" if spec.format == "parquet" else "bytes"
@@ -122,18 +131,19 @@ def place_of(spec: BlockSpec) -> str:
 def crashes(output: str, run: str) -> list[Crash]:
     """The blocks of a run that a process worked on when it crashed, and that are not done since.
 
-    Markers of running processes of this host do not count. On other hosts nothing is certain: the
-    markers of a running job look the same.
+    On other hosts nothing is certain: the markers of a running job look the same.
     """
     found: dict[int, Crash] = {}
     for path in sorted(OutputFolder(output).markers()):
-        mark = _read(path, run)
-        if mark is not None:
-            last = found.get(mark.block, replace(mark, times=0))
-            both = last.certain and mark.certain
-            found[mark.block] = replace(mark, times=last.times + 1, certain=both)
-    ordered = sorted(found.values(), key=lambda each: (-each.times, each.block))
-    return [each for each in ordered if not _is_done(output, run, each.block)]
+        marker = _parse(read_bytes(path) or b"", run)
+        if marker is None or (marker.is_here and not marker.has_crashed):
+            continue
+        if not _is_done(output, run, marker):
+            new = Crash(marker.block, 0, marker.place, marker.is_here)
+            before = found.get(marker.block, new)
+            both = before.certain and marker.is_here
+            found[marker.block] = replace(new, times=before.times + 1, certain=both)
+    return sorted(found.values(), key=lambda crash: (-crash.times, crash.block))
 
 
 def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
@@ -153,30 +163,33 @@ def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, M
     return {name: marker for name, marker in known.items() if name in names} | found
 
 
-def _read(path: str, run: str) -> Crash | None:
-    marker = _parse(read_bytes(path) or b"", run)
-    if marker is None or (marker.is_here and not marker.has_crashed):
-        return None
-    return Crash(marker.block, 1, marker.place, marker.is_here)
-
-
 def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:
     """What a crash marker says; None if it is incomplete since the crash, or not ours."""
     try:
         mark = orjson.loads(data)
         if mark["format"] != _FORMAT or mark["run"] != run:
             return None
-        place, host = str(mark["place"]), str(mark["host"])
-        namespace = str(mark["namespace"])
-        return Marker(int(mark["block"]), place, host, int(mark["process"]), namespace, since)
-    except (KeyError, TypeError, ValueError):
+        part = mark.get("part")
+        return Marker(
+            block=int(mark["block"]),
+            part=None if part is None else int(part),
+            place=str(mark["place"]),
+            host=str(mark["host"]),
+            process=int(mark["process"]),
+            namespace=str(mark["namespace"]),
+            since=since,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-def _is_done(output: str, run: str, block: int) -> bool:
-    """Whether the reports of a block go up to a last one."""
+def _is_done(output: str, run: str, marker: Marker) -> bool:
+    """Whether what a process worked on has all its block records now."""
+    folder = OutputFolder(output)
+    if marker.part is not None:
+        return read_report(folder, marker.block, marker.part, run) is not None
     part, last = 0, False
-    while (report := read_report(OutputFolder(output), block, part, run)) is not None:
+    while (report := read_report(folder, marker.block, part, run)) is not None:
         part, last = part + 1, report.last
     return last
 

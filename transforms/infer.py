@@ -50,11 +50,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         spec: What a vector is.
         text_spec: Which vectors of a text are requested, and its prompt.
         batch_tokens: Most tokens of a batch, padding included; None: chosen for the device.
-        threads: Threads the model computes on; None for as many as the process may use.
-        precision: Number type of the matrix products, one of `engines.choose.PRECISIONS`.
-        device: Where the model runs, one of `bert_embed.engines.choose.DEVICES`.
-        inference_timeout: Seconds after which a block fails if no batch has finished; None
-            waits without limit.
+        threads, precision, device, inference_timeout: As `bert_embed.Encoder` takes them.
         load_engine: Loads the engine that runs the batches; workers get it pickled. None for
             `bert_embed.engines.choose.load_engine`.
     """
@@ -170,10 +166,7 @@ def embedding_block(
     started: float,
     pieces: str = "window",
 ) -> EmbeddingBlock:
-    """Gives every document its vectors; documents of a row that failed are rejected.
-
-    `pieces` is the name of the parts of a document that have vectors of their own.
-    """
+    """Gives every document, or its `pieces`, their vectors; rejects those of failed rows."""
     from bert_embed.rows.text_rows import failed_documents
 
     layout = block.layout
@@ -189,7 +182,6 @@ def embedding_block(
         tokens=_token_vectors(layout, vectors.tokens, tokenizer),
         words=_unit_vectors(layout.words, vectors.words),
         spans=_unit_vectors(layout.spans, vectors.spans),
-        line_numbers=block.line_numbers,
         extra=block.extra,
         texts=block.texts,
         computed_tokens=rows.tokens,

@@ -26,9 +26,5 @@ def count_report(report: BlockReport) -> None:
 
 
 def reason_name(reason: str) -> str:
-    """The name of the counter of records that are rejected for a reason.
-
-    >>> reason_name("no tokens"), reason_name("model error: ZeroDivisionError")
-    ('rejected_no_tokens', 'rejected_model_error_zerodivisionerror')
-    """
+    """The name of the counter of records that are rejected for a reason."""
     return "rejected_" + re.sub("[^a-z0-9]+", "_", reason.lower()).strip("_")

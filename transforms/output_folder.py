@@ -45,6 +45,7 @@ SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{STATE}/working"
 _TEXTS = f"{STATE}/texts"
+_LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
@@ -73,8 +74,6 @@ class OutputFile:
 @dataclass(frozen=True)
 class OutputFolder:
     """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
-
-    Nothing is removed where a folder of the layout is a link: what removes files raises InputError.
 
     Attributes:
         path: Folder of the run's output, local or remote.
@@ -117,9 +116,9 @@ class OutputFolder:
         """Path of a part's report."""
         return join(self.path, report_name(block, part))
 
-    def marker(self, block: int, stripe: int, unique: str) -> str:
+    def marker(self, block: int, part: int, unique: str) -> str:
         """Path of a crash marker; `unique` is twelve hexadecimal digits."""
-        return join(self.working, f"{part_name(block, stripe)}-{unique}.json")
+        return join(self.working, f"{part_name(block, part)}-{unique}.json")
 
     def text(self, block: int, part: int) -> str:
         """Path of a part's text, kept while the run is not complete."""
@@ -144,11 +143,8 @@ class OutputFolder:
     def held(self, alone: bool = False) -> Iterator[None]:
         """Locks a local output for as long as a command writes there.
 
-        Several commands may write at once; one that removes what is there must be `alone`. The
-        lock ends with its process. A file system without locks, and gs://, is not locked.
-
-        Raises:
-            InputError: Another command of this machine is there, and one of the two must be alone.
+        Several commands may write at once; one that removes what is there must be `alone`. Raises
+        InputError if another command is there, and one of the two must be alone.
         """
         if is_remote(self.path):
             yield
@@ -178,17 +174,9 @@ class OutputFolder:
         write: Callable[[BinaryIO], object],
         rows: int,
     ) -> dict[str, OutputFile]:
-        """Writes one file of a part, whole or not at all.
+        """Writes one file of a part, whole or not at all; returns its name and what was written.
 
-        Args:
-            kind: Such as `embeddings`.
-            block, part: Their numbers.
-            ending: How the file's name ends.
-            write: Writes the bytes into the file it is given.
-            rows: How many rows it writes.
-
-        Returns:
-            The file's name and what was written.
+        `ending` is how its name ends; `write` writes `rows` rows into the file that it is given.
         """
         name, root = file_name(kind, block, part, ending), self._root_of(kind)
         make_folder(join(root, kind))
@@ -202,21 +190,21 @@ class OutputFolder:
         write_bytes(self.report(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
-        """Keeps the compressed text of a part until the run is complete.
-
-        It need not outlive the machine: a continued run writes it again.
-        """
+        """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
         make_folder(join(self.path, _TEXTS))
         state = join(self.path, STATE)
         write_unsynced(self.text(block, part), data, state, _PRIVATE_MODE)
 
-    def remove_texts(self) -> None:
-        """Removes the texts of parts.
+    def write_listing(self, data: bytes) -> None:
+        """Keeps the listing of the input, from which workers plan the run."""
+        write_bytes(join(self.path, _LISTING), data)
 
-        Raises:
-            ValueError: A folder is a link.
-        """
-        self._check_links()
+    def read_listing(self) -> bytes | None:
+        """The listing that `write_listing` kept, None if there is none."""
+        return read_bytes(join(self.path, _LISTING))
+
+    def remove_texts(self) -> None:
+        """Removes the texts of parts."""
         folder = join(self.path, _TEXTS)
         remove([join(folder, name) for name in names_in(folder) if _TEXT.fullmatch(name)])
         self._remove_empty([_TEXTS])
@@ -284,54 +272,37 @@ class OutputFolder:
             join(self.working, name) for name in names_in(self.working) if _MARKER.fullmatch(name)
         )
 
-    def links(self) -> list[str]:
-        """Local folders of the layout that are links, and so lead out of the output."""
-        inner = (*_KINDS, STATE, REPORT_FOLDER, _WORKING, _TEXTS)
-        paths = [join(root, each) for root in self._roots for each in inner]
-        return [path for path in paths if not is_remote(path) and os.path.islink(path)]
-
     def remove_files(self, names: Iterable[str]) -> None:
-        """Removes files of this layout by their names, and folders that are then empty.
-
-        Raises:
-            ValueError: A name that no run uses.
-        """
+        """Removes files of this layout by their names, and folders that are then empty."""
         names = list(names)
         for name in names:
             if not _is_ours(name):
                 raise ValueError(f"{name} is not a file of a run")
-        self._check_links()
         remove([self.path_of(name) for name in names])
         self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
 
     def remove_reports(self, parts: Iterable[tuple[int, int]]) -> None:
         """Removes the reports of parts, so that the parts count as not finished."""
-        self._check_links()
         remove([self.report(*part) for part in parts])
 
     def remove_markers(self, markers: Iterable[str]) -> None:
         """Removes crash markers."""
-        self._check_links()
         remove(sorted(markers))
         self._remove_empty([_WORKING])
 
     def remove_all(self) -> None:
         """Removes a run's files and nothing else; its record last.
 
-        Of a card and the like only what this program wrote: a README.md may be the user's own.
+        Of a card and a report only what this program wrote: a README.md may be the user's own.
         """
         self.remove_reports(self.report_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
         self.remove_texts()
-        remove([join(root, SETTINGS_FILE) for root in self._roots])
+        remove([join(self.path, _LISTING), *(join(root, SETTINGS_FILE) for root in self._roots)])
         described = (CARD, REPORT_PAGE)
         names = [name for name in described if not is_foreign(self.path, name)]
         remove([join(self.path, name) for name in (*names, RUN_FILE)])
-
-    def _check_links(self) -> None:
-        if links := self.links():
-            raise InputError(f"{links[0]} is a link that leads out of the output; remove the link")
 
     def _remove_empty(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -383,11 +354,7 @@ _ENDINGS: dict[str, tuple[str, ...]] = {
 
 
 def settings_places(file: str) -> list[str]:
-    """Where the settings of a file of examples may be: beside its folder, or beside the file.
-
-    >>> settings_places("/a/examples/part-0000000-00000.tfrecord")
-    ['/a/examples.json', '/a/examples/examples.json']
-    """
+    """Where the settings of a file of examples may be: beside its folder, or beside the file."""
     folder = file.rpartition("/")[0]
     above, _, name = folder.rpartition("/")
     places = [folder] if name != EXAMPLES else [above, folder]

@@ -14,8 +14,7 @@ _MOMENT = 0.1  # seconds
 def lock_held(path: str, alone: bool) -> Iterator[bool]:
     """Holds a lock, for this process `alone` or with others; gives whether it could.
 
-    The file is made with its folder, and removed by the last that holds it. The lock ends with its
-    process. Where there are no locks, nothing is held, and it gives True.
+    The last holder removes the file. Where there are no locks, nothing is held, and it gives True.
     """
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     while True:

@@ -98,7 +98,6 @@ def token_block(block: DocumentBlock, tokenizer: "TextTokenizer", spec: TextSpec
         layout=tokenized.layout,
         row=tokenized.row,
         rows=tokenized.rows,
-        line_numbers=good.line_numbers,
         extra=good.extra,
         texts=pa.array(good.texts, pa.string()) if spec.keep_text else None,
     )

@@ -63,10 +63,10 @@ def unknown_words(
 
 def unknown_scripts(texts: list[str], tokenizer: "TextTokenizer") -> Counter[str]:
     """Counts the words of texts that become [UNK], by the script of their first letter."""
-    found = tokenizer.tokenize_texts(texts, offsets=True)
-    places = np.flatnonzero(found.ids == tokenizer.unk_id)
-    rows = np.searchsorted(found.row_splits, places, side="right") - 1
-    words = zip(rows.tolist(), found.starts[places], found.stops[places], strict=True)
+    tokens = tokenizer.tokenize_texts(texts, offsets=True)
+    places = np.flatnonzero(tokens.ids == tokenizer.unk_id)
+    rows = np.searchsorted(tokens.row_splits, places, side="right") - 1
+    words = zip(rows.tolist(), tokens.starts[places], tokens.stops[places], strict=True)
     return Counter(script_of(texts[row][start:stop]) for row, start, stop in words)
 
 
@@ -76,7 +76,7 @@ def script_of(word: str) -> str:
     >>> script_of("«жар"), script_of("\\N{GRINNING FACE}")
     ('Cyrillic', 'symbols')
     """
-    letter = next((each for each in word if each.isalpha()), "")
+    letter = next((letter for letter in word if letter.isalpha()), "")
     name = unicodedata.name(letter, "") if letter else ""
     script = name.split(" ")[0].split("-")[0].capitalize()
     return {"": "symbols", "Cjk": "Han"}.get(script, script)

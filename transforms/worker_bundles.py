@@ -21,13 +21,10 @@ _COPIES = 4  # at once: each is held in memory
 
 
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
-    """Copies a bundle to `<temp_location>/bundles/<fingerprint>-<format>`, once, for workers.
+    """Copies a bundle to `<temp_location>/bundles/<fingerprint>-<format>`, once; gives the address.
 
-    `bundle.json` is copied last. A copy of any run is used as it is if every file is there; a
-    bucket's lifecycle rule may have removed some.
-
-    Returns:
-        The copy's address.
+    `bundle.json` is copied last. A copy is used if every file is there; a lifecycle rule may have
+    removed some.
     """
     folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
     there = {each.path for each in list_files(join(folder, ""))}
@@ -48,17 +45,13 @@ def worker_bundle(
 ) -> Bundle:
     """Opens the bundle that a job runs with.
 
-    A bundle in a store is fetched into `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`: by the
-    first process of a machine, while the others wait. The sha256 of each file is compared; a
-    damaged bundle is fetched once more.
-
-    Args:
-        place: Folder of the bundle, or the address where `publish_bundle` copied it.
-        fingerprint: The model's when the job started; "" accepts any model in a folder.
-        needed: Names the weights that are fetched, of a bundle without weights; None is all.
+    A bundle in a store is fetched into `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`, by the
+    first process of a machine; a damaged one is fetched once more. `fingerprint` is the model's
+    when the job started, "" accepts any model in a folder; `needed` names the weights that are
+    fetched, None is all.
 
     Raises:
-        ValueError: It does not exist, is damaged, or is another model.
+        InputError: It does not exist, is damaged, or is another model.
     """
     if is_remote(place) and not fingerprint:
         raise InputError(f"{place}: a bundle that workers fetch needs its fingerprint")

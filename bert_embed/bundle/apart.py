@@ -23,19 +23,7 @@ def package_variables() -> dict[str, str]:
 
 
 def call_apart(what: str, function: str, *arguments: Any, **options: Any) -> None:
-    """Calls a function of ours in a new process, and waits for it.
-
-    Args:
-        what: What the function does, for the message of RuntimeError.
-        function: Such as "bert_embed.importers:import_model".
-        *arguments: What it is called with; must be picklable.
-        **options: Likewise, by name.
-
-    Raises:
-        InputError: The function raised it, or an OSError with this message.
-        RuntimeError: The function failed otherwise; the message ends with the last lines that the
-            process wrote to stderr.
-    """
+    """Calls a function of ours in a new process, and waits for it."""
     # TensorFlow prints notes at every start, so stderr is shown only if the process fails.
     done = subprocess.run(
         [sys.executable, "-m", __name__],

@@ -149,10 +149,10 @@ class Bundle:
                     f"{self.path}: {name} is missing; if it was fetched for another precision or "
                     "device, give the model's address again"
                 )
-            found = file_sha256(Path(self.path, name))
-            if found != self.files[name]:
+            digest = file_sha256(Path(self.path, name))
+            if digest != self.files[name]:
                 raise InputError(
-                    f"{self.path}: {name} is damaged or was changed (sha256 {found}); {AGAIN}"
+                    f"{self.path}: {name} is damaged or was changed (sha256 {digest}); {AGAIN}"
                 )
 
 
@@ -212,10 +212,10 @@ def _read_metadata(folder: str) -> dict[str, Any]:
         raise InputError(f"{folder}: not a model bundle, {METADATA} cannot be read") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{folder}: {METADATA} is not JSON: {error}") from error
-    found = metadata.get("format") if isinstance(metadata, dict) else None
-    if found != FORMAT:
+    number = metadata.get("format") if isinstance(metadata, dict) else None
+    if number != FORMAT:
         raise InputError(
-            f"{folder}: {METADATA} must have format {FORMAT}, has {found!r}; "
+            f"{folder}: {METADATA} must have format {FORMAT}, has {number!r}; "
             "import the model again with `model import`"
         )
     return metadata

@@ -48,12 +48,12 @@ def locked(path: Path) -> Iterator[None]:
             return
 
 
-def made_once(kept: Path, is_whole: Callable[[], bool], make: Callable[[], object]) -> None:
-    """Calls `make` if `kept` is not whole, in the first process of a machine; the others wait."""
+def made_once(path: Path, is_whole: Callable[[], bool], make: Callable[[], object]) -> None:
+    """Calls `make` if `path` is not whole, in the first process of a machine; the others wait."""
     if is_whole():
         return
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with locked(kept.with_name(f".{kept.name}.lock")):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f".{path.name}.lock")):
         if not is_whole():  # otherwise another process made it
             make()
 

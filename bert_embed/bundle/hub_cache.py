@@ -55,13 +55,13 @@ def hub_name(model: str) -> HubName | None:
     Raises:
         InputError: "hf://" is followed by something else.
     """
-    found = _NAME.fullmatch(model.removeprefix(HUB_SCHEME))
-    if found is None or ".." in model:
+    parts = _NAME.fullmatch(model.removeprefix(HUB_SCHEME))
+    if parts is None or ".." in model:
         if model.startswith(HUB_SCHEME):
             raise InputError(f"{model}: must be {HUB_SCHEME}ORG/NAME or {HUB_SCHEME}ORG/NAME@REV")
         return None
-    org = f"{found['org']}/" if found["org"] else ""
-    return HubName(org + found["name"], found["revision"] or HubName.revision)
+    org = f"{parts['org']}/" if parts["org"] else ""
+    return HubName(org + parts["name"], parts["revision"] or HubName.revision)
 
 
 def cached_snapshot(model: str) -> Snapshot | None:

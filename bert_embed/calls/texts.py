@@ -18,11 +18,7 @@ Columns = dict[str, Any]
 
 
 def text_columns(texts: Any, texts_b: Any = None) -> Columns:
-    """Returns texts, or pairs of texts.
-
-    Raises:
-        SettingError: They are no columns of texts, or not equally many.
-    """
+    """Returns texts, or pairs of texts; SettingError if they are none, or not equally many."""
     first = text_list("texts", texts)
     second = None if texts_b is None else text_list("texts_b", texts_b)
     if second is not None and len(second) != len(first):
@@ -35,23 +31,24 @@ def word_columns(texts: Any) -> Columns:
     listed = text_or_word_lists("texts", texts)
     words = [None if isinstance(text, str) else text for text in listed]
     joined = [text if isinstance(text, str) else " ".join(text) for text in listed]
-    given = words if any(own is not None for own in words) else None
-    return {"texts": joined, "words": given}
+    has_lists = any(of_text is not None for of_text in words)
+    return {"texts": joined, "words": words if has_lists else None}
 
 
 def span_columns(texts: Any, spans: Any) -> Columns:
     """Returns texts and their spans in characters; of a list of words, from spans of words."""
     columns = word_columns(texts)
     words = columns["words"] or [None] * len(columns["texts"])
-    counts = [
-        len(text if own is None else own) for text, own in zip(columns["texts"], words, strict=True)
+    units = [
+        text if listed is None else listed
+        for text, listed in zip(columns["texts"], words, strict=True)
     ]
-    found = span_lists("spans", spans, counts)
-    for place, own in enumerate(words):
-        if own is not None:
-            begins = list(accumulate((len(word) + 1 for word in own), initial=0))
-            found[place] = [(begins[start], begins[stop] - 1) for start, stop in found[place]]
-    return {"texts": columns["texts"], "spans": found}
+    checked = span_lists("spans", spans, list(map(len, units)))
+    for place, listed in enumerate(words):
+        if listed is not None:
+            begins = list(accumulate((len(word) + 1 for word in listed), initial=0))
+            checked[place] = [(begins[start], begins[stop] - 1) for start, stop in checked[place]]
+    return {"texts": columns["texts"], "spans": checked}
 
 
 def in_pieces(columns: Columns, progress: bool) -> Iterator[Columns]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_embed.arguments import whole_number
+from bert_embed.ragged import places
 
 CPU_BATCH_TOKENS = 512  # so that the values between products stay in a core's cache
 _LEAST_FILL = 0.9  # a row shorter than this share of its batch's longest would be mostly padding
@@ -87,17 +88,7 @@ def pad_rows(
     """
     starts = row_splits[rows]
     lengths = row_splits[rows + 1] - starts
-    longest = int(lengths.max(initial=0))
-    columns = np.arange(longest, dtype=np.int32)
-    mask = (columns[None, :] < lengths.astype(np.int32)[:, None]).astype(np.int32)
-    if longest == 0:
-        return np.zeros(mask.shape, np.int32), mask
-    values = np.ascontiguousarray(values, np.int32)
-    # Copies `longest` values from each row's start; `mask` sets those of later rows to zero below.
-    ends = len(values) - longest
-    pieces = np.ndarray((ends + 1,), f"V{longest * 4}", values, strides=(4,))
-    padded = pieces[np.minimum(starts, ends)].view(np.int32).reshape(mask.shape)
-    for row in np.flatnonzero(starts > ends).tolist():  # too few values follow the last rows
-        padded[row, : lengths[row]] = values[starts[row] : starts[row] + lengths[row]]
-    padded *= mask
-    return padded, mask
+    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.zeros(inside.shape, np.int32)
+    padded[inside] = values[places(starts, lengths)]
+    return padded, inside.astype(np.int32)

@@ -56,9 +56,6 @@ def check_machine(precision: str, device: str = "auto") -> None:
 def torch_device(name: str | None) -> Any:
     """Returns one of `DEVICES` for a device that PyTorch names; other values as they are.
 
-    Raises:
-        SettingError: It is a GPU other than the first one, which is the one that computes here.
-
     >>> torch_device("cuda:0"), torch_device(None), torch_device("tpu")
     ('gpu', 'auto', 'tpu')
     """

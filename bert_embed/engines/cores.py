@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -44,27 +43,21 @@ def cpu_quota(membership: Path = _MEMBERSHIP, mount: Path = _MOUNT) -> float | N
             roots = [mount / "cpu", mount / controllers]
         else:
             continue
+        path = PurePosixPath(group)
         # In a container the path may be that of the host, of which only the root is mounted.
-        for folder in (root / part for root in roots for part in _upwards(group)):
-            quotas.append(_quota_v2(folder) or _quota_v1(folder))
+        for root in roots:
+            quotas += [_quota(root / str(part).lstrip("/")) for part in (path, *path.parents)]
     return min(filter(None, quotas), default=None)
 
 
-def _upwards(group: str) -> Iterator[str]:
-    path = PurePosixPath(group)
-    for each in (path, *path.parents):
-        yield str(each).lstrip("/")
-
-
-def _quota_v2(folder: Path) -> float | None:
-    quota, period, *_ = [*_words(folder / "cpu.max"), "", ""]
-    return _share(quota, period)
-
-
-def _quota_v1(folder: Path) -> float | None:
+def _quota(folder: Path) -> float | None:
+    """Returns the cores of a group; None for no quota, which is "max" in v2 and -1 in v1."""
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    quota, period = (" ".join(_words(folder / name)) for name in names)
-    return _share(quota, period)
+    v1 = [word for name in names for word in _words(folder / name)]
+    for words in (_words(folder / "cpu.max"), v1):
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            return int(words[0]) / int(words[1])
+    return None
 
 
 def _words(path: Path) -> list[str]:
@@ -72,9 +65,3 @@ def _words(path: Path) -> list[str]:
         return path.read_text("ascii", "replace").split()
     except OSError:
         return []
-
-
-def _share(quota: str, period: str) -> float | None:
-    """Returns the cores of a quota; None for "max" and -1, which mean no quota."""
-    limited = quota.isdecimal() and period.isdecimal() and int(quota) and int(period)
-    return int(quota) / int(period) if limited else None

@@ -91,7 +91,6 @@ def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
     Args:
         values: int32 `[batch, longest]`, at least one row.
-        shape: At least as large.
 
     Returns:
         int32 of that shape: zeros after each row; added rows are copies of the first, because a

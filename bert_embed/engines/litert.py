@@ -33,22 +33,12 @@ class LiteRTEngine:
     def __init__(
         self, bundle: Bundle, special_ids: tuple[int, int], precision: str, threads: int = 1
     ) -> None:
-        """Checks the model's file, which is loaded at the first call of `graph`.
-
-        Args:
-            bundle: The model.
-            special_ids: Ids of [CLS] and [SEP].
-            precision: "float32" or "int8".
-            threads: How many threads will compute at once. One maps the file, which then is in
-                memory once for all processes of a machine; several share a copy of their own,
-                because each interpreter would map the file anew.
-
-        Raises:
-            InputError: The file is damaged.
-        """
+        """Checks the model's file, which is loaded at the first call of `graph`."""
         bundle.verify_files([LITERT[precision]])
         self.config, self.special_ids = bundle.config, special_ids
         self._file = Path(bundle.path, LITERT[precision])
+        # One thread maps the file, which then is in memory once for all processes of a machine;
+        # several share a copy, because each interpreter would map the file anew.
         self._shared = threads > 1
         # By the highest layer, the latest last: what models are read from, and those that no thread
         # uses now.
@@ -139,7 +129,7 @@ class LiteRTModel:
         self._shape: tuple[int, ...] = ()
         runner = self._interpreter.get_signature_runner("hidden_states")
         self._inputs, self._outputs = (
-            {name: each["index"] for name, each in details.items()}
+            {name: detail["index"] for name, detail in details.items()}
             for details in (runner.get_input_details(), runner.get_output_details())
         )
 
@@ -157,10 +147,9 @@ class LiteRTModel:
         interpreter.set_tensor(self._inputs["input_ids"], input_ids)
         interpreter.set_tensor(self._inputs["type_ids"], type_ids)
         interpreter.invoke()
-        found = {layer: self._outputs[f"layer_{layer}"] for layer in layers}
         return {
-            layer: interpreter.get_tensor(place).reshape(*shape, -1)
-            for layer, place in found.items()
+            layer: interpreter.get_tensor(self._outputs[f"layer_{layer}"]).reshape(*shape, -1)
+            for layer in layers
         }
 
     def call(self, signature: str, x: np.ndarray) -> np.ndarray:

@@ -46,17 +46,7 @@ class RowRunner:
         inference_timeout: float | None = None,
         compile_ahead: bool = False,
     ) -> None:
-        """Keeps an engine, from `bert_embed.engines.choose.load_engine` or the caller's own.
-
-        Args:
-            config: Sizes of the model, which rows are checked against.
-            engine: Runs the batches.
-            threads: Processor cores to use.
-            inference_timeout: Seconds without a finished batch after which a call gives up; None
-                waits for ever.
-            compile_ahead: Whether a device compiles all shapes of a batch before the first one;
-                otherwise each shape when it occurs.
-        """
+        """Keeps an engine; see `bert_embed.encoder.Encoder` for the settings."""
         self._config, self._engine, self._compile_ahead = config, engine, compile_ahead
         self._threads, self._timeout = threads, inference_timeout
         self._graphs: dict[tuple, Graph] = {}
@@ -179,8 +169,8 @@ class RowRunner:
             return
         _LOG.info("compiling %d programs, one for each shape of a batch", len(new))
         started = time.perf_counter()
-        some = [np.ones(shape, np.int32) for shape in new]
-        run_each(lambda ones: graph(ones, ones, ones * 0), some, self._threads, self._timeout)
+        batches = [np.ones(shape, np.int32) for shape in new]
+        run_each(lambda ones: graph(ones, ones, ones * 0), batches, self._threads, self._timeout)
         self._compiled.update((key, shape) for shape in new)
         done.compiled, done.compile_seconds = len(new), time.perf_counter() - started
 

@@ -32,18 +32,7 @@ class XLAEngine:
     def __init__(
         self, bundle: Bundle, special_ids: tuple[int, int], precision: str, device: str
     ) -> None:
-        """Loads the weights onto the device.
-
-        Args:
-            bundle: The model.
-            special_ids: Ids of [CLS] and [SEP].
-            precision: "float32", "bfloat16" or "float16"; float32 products are exact, without the
-                shorter numbers (TF32) that these devices use by default.
-            device: "gpu", "tpu", or "xla_cpu" for the same programs on processors.
-
-        Raises:
-            InputError: The bundle's files are damaged, or there is no such device.
-        """
+        """Loads the weights onto a "gpu" or "tpu", or for "xla_cpu" the processor."""
         self._bundle, self._special = bundle, special_ids
         self._place = _TPU() if device == "tpu" else _Device(device)
         with self._place.scope():

@@ -162,17 +162,12 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def cut_model(path: str | Path, outputs: int) -> bytes:
-    """Returns a model whose first graph ends as soon as its first outputs are computed.
-
-    Args:
-        path: A file that `ModelFile` wrote.
-        outputs: How many outputs to keep.
-    """
+    """Returns a model whose first graph ends as soon as its first outputs are computed."""
     data = Path(path).read_bytes()
     model = schema.ModelT.InitFromPackedBuf(data)
     graph, signature = model.subgraphs[0], model.signatureDefs[0]
     last = graph.outputs[outputs - 1]
-    needed = next(n for n, each in enumerate(graph.operators, 1) if last in each.outputs)
+    needed = next(n for n, one in enumerate(graph.operators, 1) if last in one.outputs)
     graph.outputs, graph.operators = graph.outputs[:outputs], graph.operators[:needed]
     signature.outputs = signature.outputs[:outputs]
     start = min(buffer.offset for buffer in model.buffers[1:])

@@ -123,7 +123,7 @@ class _Encoder:
     def _cut(self, table: np.ndarray, shape: int, name: str = "") -> int:
         """Adds as many rows of a table as a row of the batch has tokens."""
         graph = self._graph
-        zero, one, two = (graph.numbers(each) for each in (0, 1, 2))
+        zero, one, two = map(graph.numbers, (0, 1, 2))
         cut = schema.StridedSliceOptionsT()
         length = graph.add(
             "STRIDED_SLICE", shape, one, two, one, options=cut, shape=[1], dtype="int32"
@@ -161,8 +161,8 @@ class _Encoder:
         factor = graph.add("RSQRT", graph.add("ADD", variance, self._epsilon))
         x = graph.add("MUL", centred, factor)
         gamma, beta = (
-            graph.constant(self._tensors[each], name=each)
-            for each in (f"{name}/gamma", f"{name}/beta")
+            graph.constant(self._tensors[f"{name}/{part}"], name=f"{name}/{part}")
+            for part in ("gamma", "beta")
         )
         return graph.add("ADD", graph.add("MUL", x, gamma), beta)
 

@@ -66,9 +66,9 @@ def _import_folder(
     if hub:
         allowed = ("lower_case",)
         kind = f"google-research checkpoints, but {source} is a SavedModel"
-    given = [key for key, value in settings.items() if value is not None and key not in allowed]
-    if given:
-        raise SettingError(given[0], f"is for {kind}")
+    for name, value in settings.items():
+        if value is not None and name not in allowed:
+            raise SettingError(name, f"is for {kind}")
     if hub:
         casing = settings["lower_case"]
         return tfhub.import_tfhub(str(folder), dest, lower_case=casing, **facts)

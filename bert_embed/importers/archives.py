@@ -108,7 +108,7 @@ def unpack(archive: Path, folder: Path) -> Path:
         raise InputError(f"{archive}: refused, {error}") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise InputError(f"{archive}: cannot be unpacked, perhaps cut: {error}") from error
-    inside = [each for each in root.iterdir() if not each.name.startswith(".")]
+    inside = [path for path in root.iterdir() if not path.name.startswith(".")]
     for place in (root, *inside):
         if any((place / name).is_file() for name in MARKERS):
             return place

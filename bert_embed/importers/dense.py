@@ -36,10 +36,6 @@ def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
 
     Returns:
         Its sizes, and its weights, float32: "kernel" `[in, out]` and, with a bias, "bias" `[out]`.
-
-    Raises:
-        InputError: A setting is not supported, or a weight is missing, has another shape or is left
-            over; the message names the file.
     """
     module = _read_config(folder / "config.json")
     arrays: dict[str, np.ndarray] = {}
@@ -61,8 +57,8 @@ def _read_config(path: Path) -> DenseModule:
     refuse_unknown(path, values, _KNOWN)
     check_vector_names(path, values)
     name = values.get("activation_function", "torch.nn.Tanh")
-    found = _TORCH.match(name) if isinstance(name, str) else None
-    if name is not None and (found is None or found[1] not in _ACTIVATIONS):
+    match = _TORCH.match(name) if isinstance(name, str) else None
+    if name is not None and (match is None or match[1] not in _ACTIVATIONS):
         raise InputError(
             f"{path}: activation_function must be torch.nn's {', '.join(_ACTIVATIONS)}, "
             f"got {name!r}"
@@ -71,7 +67,7 @@ def _read_config(path: Path) -> DenseModule:
         return DenseModule(
             in_features=values.get("in_features", 0),
             out_features=values.get("out_features", 0),
-            activation=_ACTIVATIONS[found[1]] if found else "identity",
+            activation=_ACTIVATIONS[match[1]] if match else "identity",
             bias=values.get("bias", True),
         )
     except ValueError as error:

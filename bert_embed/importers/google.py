@@ -43,21 +43,7 @@ def import_google(
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
-    """Imports `bert_config.json`, `vocab.txt` and a checkpoint into a bundle at `dest`.
-
-    Args:
-        source: The folder.
-        dest: The bundle's folder, which must not exist or be empty.
-        checkpoint: Such as `model.ckpt-2345`; None takes the folder's only or latest one.
-        lower_case: Whether the model is uncased; None takes it from the folder's name.
-        activation: `gelu` (erf), `gelu_new` (tanh) or `relu`, instead of the configuration's.
-        name: The source that the bundle names; None for the folder's path.
-        licence: The licence that the bundle names.
-
-    Raises:
-        InputError: A file or tensor is missing, has another shape or is left over, or nothing says
-            whether the model is uncased.
-    """
+    """Imports `bert_config.json`, `vocab.txt` and a checkpoint into a bundle at `dest`."""
     root = Path(source).absolute()
     config = read_config(root / CONFIG, activation)
     tensors = read_checkpoint(root, find_checkpoint(root, checkpoint), config)
@@ -98,9 +84,6 @@ def casing_of(folder: Path) -> bool:
 
     >>> casing_of(Path("uncased_L-12_H-768_A-12")), casing_of(Path("multi_cased_L-12_H-768_A-12"))
     (True, False)
-
-    Raises:
-        InputError: The name does not say.
     """
     if _LOWER.search(folder.name):
         return True
@@ -115,22 +98,18 @@ def casing_of(folder: Path) -> bool:
 
 
 def find_checkpoint(folder: Path, name: str | None) -> str:
-    """Returns the prefix of the checkpoint's files.
-
-    Raises:
-        InputError: There is none, none with this name, or several and no file says which.
-    """
-    found = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
+    """Returns the prefix of the checkpoint's files."""
+    names = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
     if name is not None:
         chosen = name.removesuffix(".index")
-    elif _USUAL in found:
+    elif _USUAL in names:
         chosen = _USUAL
-    elif len(found) == 1:
-        chosen = found[0]
+    elif len(names) == 1:
+        chosen = names[0]
     else:
         chosen = _latest(folder)
-    if chosen not in found:
-        listed = ", ".join(found) or "none"
+    if chosen not in names:
+        listed = ", ".join(names) or "none"
         raise SettingError(
             "checkpoint", f"must be one of {listed} in {folder}, got {chosen or 'none'}"
         )
@@ -144,16 +123,12 @@ def _latest(folder: Path) -> str:
     state = folder / "checkpoint"
     text = state.read_text("utf-8", errors="replace") if state.is_file() else ""
     # TensorFlow escapes letters in the names of folders, which are not needed.
-    found = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]*)"$', text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def read_checkpoint(folder: Path, prefix: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Reads the encoder's weights in the names and shapes of `tensor_shapes`.
-
-    Raises:
-        InputError: A file or tensor is wrong; the message names it.
-    """
+    """Reads the encoder's weights in the names and shapes of `tensor_shapes`."""
     with requires(f"the checkpoint {prefix}", "tensorflow"):
         import tensorflow as tf
 

@@ -18,15 +18,7 @@ _OTHER_ENGINES = ("onnx/*", "openvino/*")
 
 
 def hub_snapshot(source: str) -> Snapshot | None:
-    """Returns the files of a model of the hub; None if the source is no name of one.
-
-    Args:
-        source: `hf://org/name@REV`, which is fetched into the Hugging Face cache; or `org/name@REV`
-            that is no folder, which must be in that cache.
-
-    Raises:
-        InputError: It is not in the cache, cannot be fetched, or has no safetensors.
-    """
+    """Returns the files of a model of the hub; None if the source is no name of one."""
     if source.startswith(HUB_SCHEME):
         return _fetched(source)
     return None if Path(source).exists() else cached_snapshot(source)

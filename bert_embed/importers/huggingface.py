@@ -45,16 +45,6 @@ def import_huggingface(
 
     Pooling, Dense modules, normalisation, prompts and length come from the sentence-transformers
     files, if there are any.
-
-    Args:
-        source: The folder.
-        dest: The bundle's folder, which must not exist or be empty.
-        name: The source that the bundle names; None for the folder's path.
-        licence: The licence that the bundle names; None for that of README.md.
-
-    Raises:
-        InputError: Not a model that this encoder can compute, or a file or tensor is missing, has
-            another shape, is damaged or left over; the message names it.
     """
     root = Path(source).absolute()
     if not root.is_dir():
@@ -142,5 +132,5 @@ def _card_licence(root: Path) -> str:
     card = root / "README.md"
     text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
     head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-    found = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
-    return found[1] if found else ""
+    match = re.search(r"^license:\s*(\S+)\s*$", head[1], re.MULTILINE) if head else None
+    return match[1] if match else ""

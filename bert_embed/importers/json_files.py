@@ -32,11 +32,7 @@ def optional_object(path: Path) -> Mapping[str, Any]:
 
 
 def object_in(path: Path, values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the object under a name, an empty one if there is none.
-
-    Raises:
-        InputError: The value is not an object.
-    """
+    """Returns the object under a name, an empty one if there is none."""
     value = values.get(name)
     if value is not None and not isinstance(value, dict):
         raise InputError(f"{path}: {name} must be an object, got a {type(value).__name__}")

@@ -41,11 +41,7 @@ class SavedModel:
 
 
 def read_saved_model(root: Path) -> SavedModel:
-    """Reads a TensorFlow 2 SavedModel.
-
-    Raises:
-        InputError: It is of TensorFlow 1, damaged, or cannot be called.
-    """
+    """Reads a TensorFlow 2 SavedModel."""
     with requires(f"the SavedModel {root}", "tensorflow"):
         import tensorflow as tf
 
@@ -131,11 +127,7 @@ def _operations(library: Iterable[Any], call: Iterable[str]) -> frozenset[str]:
 
 
 def find_vocabulary(saved: SavedModel) -> Path:
-    """Returns the file with the WordPiece vocabulary.
-
-    Raises:
-        InputError: There is none, it is a SentencePiece model, or it is outside the folder.
-    """
+    """Returns the file with the WordPiece vocabulary."""
     root, usual = saved.root, saved.root / "assets" / "vocab.txt"
     if saved.vocabulary is not None:
         vocabulary = inside(root, saved.vocabulary)

@@ -95,11 +95,7 @@ def is_sentence_transformers(source: Path) -> bool:
 
 
 def read_settings(source: Path) -> Settings:
-    """Reads modules.json and the modules; a folder without it has default settings.
-
-    Raises:
-        InputError: A module, pooling or setting is not supported; the message names the file.
-    """
+    """Reads modules.json and the modules; a folder without it has default settings."""
     if not is_sentence_transformers(source):
         return Settings()
     prompts, default_prompt = _read_prompts(source / _MODEL)
@@ -113,7 +109,7 @@ def read_settings(source: Path) -> Settings:
             pooling = _read_pooling(inside(source, path) / "config.json")
         elif kind == "Dense":
             module, arrays = read_dense(inside(source, path))
-            tensors |= {f"dense/{len(modules)}/{name}": each for name, each in arrays.items()}
+            tensors |= {f"dense/{len(modules)}/{name}": array for name, array in arrays.items()}
             modules.append(module)
         elif kind == "Normalize":
             place = inside(source, path) / "config.json"
@@ -159,7 +155,7 @@ def _ordered_modules(source: Path) -> Iterator[tuple[str, str]]:
     """Yields kind and path of each module that computes something."""
     path = source / _MODULES
     modules = read_json(path)
-    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{path}: must hold a list of modules")
     before = ""
     for module in modules:

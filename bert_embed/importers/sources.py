@@ -21,15 +21,7 @@ from bert_embed.storage.packages import requires
 
 @contextmanager
 def local_folder(source: str) -> Iterator[Path]:
-    """Yields the local folder of a model; an unpacked archive is removed at the end.
-
-    Args:
-        source: A folder, a `.tar.gz` or `.tgz` of one, either of them in Cloud Storage (gs://), or
-            a handle of TF Hub, which is looked for in `TFHUB_CACHE_DIR` first.
-
-    Raises:
-        InputError: It cannot be fetched or unpacked.
-    """
+    """Yields the local folder of a model; an unpacked archive is removed at the end."""
     if source.startswith(HUB_HANDLES):
         place = resolve_handle(source)
     elif source.startswith(SCHEME):
@@ -44,11 +36,7 @@ def local_folder(source: str) -> Iterator[Path]:
 
 
 def resolve_handle(handle: str) -> Path:
-    """Returns tensorflow_hub's folder for a handle, which is fetched if it is not there.
-
-    Raises:
-        InputError: It could not be fetched.
-    """
+    """Returns tensorflow_hub's folder for a handle, which is fetched if it is not there."""
     with requires(handle, "tensorflow", "tensorflow-hub"):
         import tensorflow as tf
 

@@ -40,17 +40,6 @@ def import_tfhub(
 
     The variables are told by the names that tf-models-official gives them. The SavedModel's graph,
     which is a program, does not run.
-
-    Args:
-        source: The SavedModel's folder.
-        dest: The bundle's folder, which must not exist or be empty.
-        lower_case: Whether the model is uncased; None takes it from the SavedModel.
-        name: The source that the bundle names; None for the folder's path.
-        licence: The licence that the bundle names.
-
-    Raises:
-        InputError: A TensorFlow 1 module, not a BERT encoder, without a WordPiece vocabulary,
-            damaged, or nothing says whether it is uncased.
     """
     root = Path(source).absolute()
     saved = read_saved_model(root)
@@ -94,10 +83,6 @@ def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray
 
     The sizes follow from the shapes (attention kernels are `[hidden, heads, head width]`), the
     activation from the graph's operations.
-
-    Raises:
-        InputError: It does not return hidden states, or a variable of such an encoder is missing,
-            has another shape, or is left over; all variables may have one scope in front.
     """
     if "sequence_output" not in saved.outputs:
         raise InputError("it returns no sequence_output")

@@ -44,16 +44,7 @@ def read_tokenizer(
 ) -> tuple[TextTokenizer, int | None]:
     """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
 
-    Args:
-        folder: The encoder's.
-        config: Says how many entries there must be.
-        lowered: Whether texts are converted to lower case before the tokenizer.
-
-    Returns:
-        The tokenizer, and the maximum number of tokens of a row; None where no file says.
-
-    Raises:
-        InputError: A tokenizer that is not supported, or that would give other ids than here.
+    Returns the tokenizer, and the maximum number of tokens of a row; None where no file says.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     values = read_object(folder / _CONFIG)
@@ -219,8 +210,8 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     for token in fast.get("added_tokens") or ():
         values = token if isinstance(token, dict) else {}
         number = values.get("id")
-        there = entries[number] if isinstance(number, int) and 0 <= number < size else None
-        if there is None or there.strip() != values.get("content"):
+        added = entries[number] if isinstance(number, int) and 0 <= number < size else None
+        if added is None or added.strip() != values.get("content"):
             raise InputError(
                 f"{path}: added token {number} is not in the vocabulary, such tokens are not "
                 "supported"

@@ -59,17 +59,17 @@ def check_layer_count(path: Path, config: BertConfig, prefix: str, names: Iterab
         InputError: The weights have fewer layers.
     """
     layer = re.compile(re.escape(prefix) + r"(\d{1,6})\D")
-    found = {int(match[1]) for name in names if (match := layer.match(name))}
-    if config.num_hidden_layers > len(found):
+    layers = {int(match[1]) for name in names if (match := layer.match(name))}
+    if config.num_hidden_layers > len(layers):
         raise InputError(
-            f"{path}: num_hidden_layers must be {len(found)}, as the weights have, got "
+            f"{path}: num_hidden_layers must be {len(layers)}, as the weights have, got "
             f"{config.num_hidden_layers}"
         )
 
 
 def check_shapes(
     place: object,
-    found: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, Sequence[int]],
     expected: Mapping[str, Sequence[int]],
     whole: str = "a BERT encoder",
 ) -> None:
@@ -77,7 +77,7 @@ def check_shapes(
 
     Args:
         place: The file or folder, for the message.
-        found: Shapes by the format's own names.
+        shapes: Shapes by the format's own names.
         expected: Likewise.
         whole: What the tensors make up, for the message.
 
@@ -85,13 +85,13 @@ def check_shapes(
         InputError: A tensor is missing, has another shape, or is left over.
     """
     for name, shape in expected.items():
-        if name not in found:
+        if name not in shapes:
             raise InputError(f"{place}: tensor {name} is missing")
-        if list(found[name]) != list(shape):
+        if list(shapes[name]) != list(shape):
             raise InputError(
-                f"{place}: tensor {name} must be {list(shape)}, is {list(found[name])}"
+                f"{place}: tensor {name} must be {list(shape)}, is {list(shapes[name])}"
             )
-    if left := set(found) - set(expected):
+    if left := set(shapes) - set(expected):
         raise InputError(f"{place}: tensor {min(left)} is not part of {whole}")
 
 

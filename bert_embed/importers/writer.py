@@ -12,7 +12,7 @@ import numpy as np
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
 from bert_embed.fingerprints import model_fingerprint
 from bert_embed.graph.litert_model import write_litert
-from bert_embed.self_test import probe_outputs, probed_encoder, write_probe
+from bert_embed.self_test import probe_outputs, write_probe
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.protocol import TextTokenizer
 
@@ -49,10 +49,9 @@ def write_bundle(
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:
         write_litert(temporary, bundle.config, tensors, bundle.dense)
-        encoder = probed_encoder(replace(bundle, path=temporary))
         vocabulary = Path(temporary, bundle.tokenizer_file)
         vocabulary.write_text(tokenizer.file_text, encoding="utf-8", newline="\n")
-        write_probe(temporary, probe_outputs(encoder, tokenizer))
+        write_probe(temporary, probe_outputs(replace(bundle, path=temporary), tokenizer))
         write_metadata(temporary, bundle)
         os.chmod(temporary, 0o755)  # mkdtemp gives access to its user only
         return _publish(temporary, bundle)
@@ -66,8 +65,7 @@ def _publish(temporary: str, bundle: Bundle) -> Bundle:
     except OSError as error:
         if not os.path.isdir(bundle.path):
             raise
-        there = _described_at(bundle.path)
-        if there != replace(bundle, files={}):
+        if _described_at(bundle.path) != replace(bundle, files={}):
             raise InputError(
                 f"{bundle.path}: exists and is not empty, name a new folder or remove it"
             ) from error

@@ -23,11 +23,7 @@ _STORES = {"gs": "gcs", "s3": "s3"}  # the modules of the addresses that begin s
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is the address of something in a store, such as gs:// or s3://.
-
-    >>> is_remote("gs://bucket/a.txt"), is_remote("/tmp/a.txt")
-    (True, False)
-    """
+    """Whether a path is the address of something in a store, such as gs:// or s3://."""
     return "://" in path
 
 
@@ -51,11 +47,7 @@ def _kind(address: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A local path as absolute path, `~` resolved; an address as it is.
-
-    Raises:
-        InputError: An address of a store that is not known.
-    """
+    """A local path as absolute path, an address as it is; InputError for an unknown store."""
     if not is_remote(path):
         return local.absolute(path)
     _kind(path)
@@ -80,11 +72,7 @@ def list_files(pattern: str) -> list[FileInfo]:
 
 
 def stat(path: str) -> FileInfo:
-    """Size and time of one file now.
-
-    Raises:
-        FileNotFoundError: It does not exist.
-    """
+    """Size and time of one file now; FileNotFoundError if it does not exist."""
     return _store(path).stat(path)
 
 
@@ -144,19 +132,10 @@ def write_whole(
 ) -> Stored:
     """Writes a file that appears complete or not at all, also under two writers at once.
 
-    A local file is written under a name of this process, then renamed. An object of a store exists
-    only once its upload ended; its bytes are collected first, so that an error while they are
-    computed never begins an upload.
-
-    Args:
-        path: The file.
-        write: Writes the bytes into the file it is given.
-        temporary_folder: Where the unfinished local file lies, on the same file system; None for
-            the file's own folder.
-        mode: Permissions of a local file, less what the umask takes away.
-
-    Raises:
-        OSError: It cannot be written, such as StorageError where no space is left.
+    A local file is written under a name of this process, in `temporary_folder` on the same file
+    system, else beside it, then renamed; `mode` are its permissions. An object's bytes are
+    collected first, so that an error never begins an upload. OSError: it cannot be written, such as
+    no space left.
     """
     if not is_remote(path):
         return Stored(*local.write_whole(path, write, temporary_folder, mode))
@@ -185,8 +164,7 @@ def write_unsynced(
 def sweep_temporary(folder: str) -> int:
     """Removes temporary files that no process will finish; returns how many.
 
-    Those are files with a name of `temporary_name` over a day old, and local ones of processes of
-    this host, and of the same namespace of processes, that ended.
+    They are a day old, or local and of ended processes of this host and namespace of processes.
     """
     abandoned = [each.path for each in _store(folder).list_folder(folder) if _is_abandoned(each)]
     remove(abandoned)
@@ -223,8 +201,7 @@ def names_in(folder: str) -> list[str]:
 def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
     """The files directly in a folder whose names are `wanted`, sorted by path.
 
-    A store is listed once. On this machine only these files are looked at, and one that vanishes
-    meanwhile is left out.
+    On this machine only these are looked at, and one that vanishes meanwhile is left out.
     """
     if is_remote(folder):
         listed = _store(folder).list_folder(folder)
@@ -240,11 +217,7 @@ def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
 
 
 def checksum(path: str) -> str:
-    """The CRC32C of a file, in base64; of an object as the store reports it, without reading it.
-
-    Raises:
-        FileNotFoundError: It does not exist.
-    """
+    """The CRC32C of a file, in base64; of an object as the store reports it, without reading it."""
     return _store(path).checksum(path)
 
 
@@ -265,8 +238,7 @@ def remove(paths: list[str]) -> None:
 def create_exclusive(path: str, data: bytes) -> bool:
     """Creates a file only if it does not exist; False if another process was first.
 
-    The kernel decides, or Cloud Storage (only generation 0 is replaced). Other stores of Beam have
-    no such call: there an existence check precedes the write.
+    The kernel decides, or Cloud Storage; at other stores an existence check precedes the write.
     """
     return _store(path).create(path, data)
 

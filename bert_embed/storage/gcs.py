@@ -47,14 +47,8 @@ _answered: set[tuple[int, str]] = set()  # processes and the servers that answer
 def list_files(pattern: str) -> list[FileInfo]:
     """Objects that an address, a folder or a glob names, sorted; without hidden ones.
 
-    A glob works as in `glob_matcher`. An object of exactly this name is listed, too, even if the
-    name holds characters of a glob.
-
-    Raises:
-        FileNotFoundError: There is no such bucket.
-        PermissionError: These credentials do not permit it.
-        StorageError: Cloud Storage does not answer.
-        ValueError: An object that is decompressed on the way (Content-Encoding).
+    An object of exactly this name is listed, too, even if it holds characters of a glob. Raises
+    FileNotFoundError, PermissionError, StorageError, and InputError for a Content-Encoding.
     """
     bucket, name = _split(pattern)
     found = {}
@@ -156,12 +150,9 @@ def _delete(path: str) -> None:
 
 
 def list_objects(url: str, direct: bool = False, most: int | None = None) -> "list[Blob]":
-    """The client's objects whose addresses begin with `url`: name, size, generation, crc32c.
+    """The client's objects whose addresses begin with `url`, `most` at most.
 
-    Args:
-        url: An address; of a folder with a slash at its end.
-        direct: Whether objects in folders below are left out.
-        most: How many are listed at most, None for all.
+    With `direct`, objects in folders below are left out.
     """
     bucket, prefix = _split(url)
     which: dict[str, Any] = {"delimiter": "/"} if direct else {}
@@ -311,12 +302,9 @@ def _impersonated(options: "PipelineOptions | None") -> str | None:
 def _new_client(process: int, server: str, acts_as: str | None) -> "Client":
     """A client for this process, anonymous with an emulator and where there are no credentials.
 
-    Beam's would look for credentials five times in 24 seconds before it continues without.
-
-    Args:
-        process: Number of this process; connections are not shared with its children.
-        server: Address of an emulator, or nothing.
-        acts_as: Service accounts, by commas, of which each may act as the next one.
+    Beam's would look for credentials five times in 24 seconds. Connections are not shared with
+    child processes. `acts_as` are service accounts, by commas, each of which may act as the next
+    one.
     """
     with requires(SCHEME, _PACKAGE):
         import google.auth

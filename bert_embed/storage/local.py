@@ -11,13 +11,12 @@ from stat import S_ISREG
 from typing import BinaryIO
 
 from bert_embed.storage.checksums import crc32c_of as checksum
-from bert_embed.storage.errors import InputError, SettingError, StorageError
+from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.globs import fixed_folder, glob_matcher
 
 TEMPORARY = ".tmp-"  # followed by host and process, so that no other process picks the same name
-# What to do when the input is not what it was when the run began: the run cannot be continued.
-REPLACED = "the input is another one now: run again with --overwrite, or into another --output"
+REPLACED = "it is another file now"
 
 
 def absolute(path: str) -> str:
@@ -45,7 +44,7 @@ def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
     """Files in a folder and below, each folder once; with `hidden` also those that begin with `.`.
 
     Raises:
-        SettingError: A folder cannot be listed.
+        InputError: A folder cannot be listed.
     """
     seen: set[str] = set()
     for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -63,10 +62,8 @@ def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
 
 def _refuse(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # removed meanwhile
-        raise SettingError(
-            "input",
-            f"{error.filename} cannot be listed ({error.strerror}): make it readable, or name the "
-            "input by a glob that leaves it out",
+        raise InputError(
+            f"{error.filename} cannot be listed ({error.strerror}): make it readable"
         ) from error
 
 
@@ -75,17 +72,15 @@ def _checked(path: str) -> FileInfo:
     try:
         path.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise SettingError("input", f"{path!r} has a name that is not UTF-8, rename it") from error
+        raise InputError(f"{path!r} has a name that is not UTF-8, rename it") from error
     try:
         found = os.stat(path)
     except OSError as error:
         if os.path.islink(path):
-            raise SettingError("input", f"{path} is a broken link") from error
+            raise InputError(f"{path} is a broken link") from error
         raise
     if not S_ISREG(found.st_mode):
-        raise SettingError(
-            "input", f"{path} is not a regular file; write its content to a file first"
-        )
+        raise InputError(f"{path} is not a regular file; write its content to a file first")
     return _info(path, found)
 
 
@@ -99,11 +94,7 @@ def _info(path: str, status: os.stat_result) -> FileInfo:
 
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens a file for reading; with `info`, checks that it is still the file that was listed.
-
-    Raises:
-        InputError: It changed since.
-    """
+    """Opens a file for reading; InputError if it is no longer the one that was listed."""
     if info is not None:
         check_unchanged(info, stat(path))
     return open(path, "rb")
@@ -145,11 +136,7 @@ def pid_namespace() -> str:
 def write_whole(
     path: str, write: Callable[[BinaryIO], object], temporary_folder: str | None, mode: int
 ) -> tuple[int, str]:
-    """Writes a file under a temporary name and renames it; returns its size and CRC32C.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Writes a file under a temporary name and renames it; returns its size and CRC32C."""
     with _renamed(path, temporary_folder) as temporary:
         with _created(temporary, mode) as file:
             write(file)
@@ -188,9 +175,8 @@ def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
 def create(path: str, data: bytes) -> bool:
     """Creates a file if it does not exist; False if another process was first.
 
-    The kernel decides: a hard link to a complete file either appears or fails. Where the file
-    system has no hard links (FAT, SMB, some FUSE mounts) an exclusive open decides, and a reader
-    may find the file unfinished for a moment.
+    A hard link to a complete file either appears or fails. Where there are no hard links an
+    exclusive open decides, and a reader may find the file unfinished for a moment.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))

@@ -9,15 +9,7 @@ from bert_embed.storage.errors import InputError
 
 @contextmanager
 def requires(what: str, *packages: str) -> Iterator[None]:
-    """Has a failed import in its block say what needs it, and the command that installs it.
-
-    Args:
-        what: The setting, address or step that needs the packages.
-        packages: Their names as pip takes them.
-
-    Raises:
-        InputError: A module is not installed.
-    """
+    """Has a failed import in its block say what needs which packages, and how to install them."""
     try:
         yield
     except ImportError as error:

@@ -63,11 +63,7 @@ def stat(path: str) -> FileInfo:
 
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens the stored bytes, never decompressed; with `info`, only the file that was listed.
-
-    Raises:
-        FileNotFoundError: It changed since.
-    """
+    """Opens the stored bytes; FileNotFoundError if it is no longer the file that was listed."""
     if info is not None and stat(path) != info:
         raise FileNotFoundError(path)
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
@@ -93,11 +89,7 @@ def checksum(path: str) -> str:
 
 
 def write(path: str, buffer: io.BytesIO) -> None:
-    """Writes a file as a whole.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
+    """Writes a file as a whole; StorageError if it cannot be written."""
     try:
         with FileSystems.create(path, _KIND, CompressionTypes.UNCOMPRESSED) as file:
             file.write(buffer.getbuffer())
@@ -108,8 +100,7 @@ def write(path: str, buffer: io.BytesIO) -> None:
 def create(path: str, data: bytes) -> bool:
     """Creates a file if it does not exist.
 
-    Beam has no such call, so an existence check precedes the write: of two jobs that start
-    together both may continue. That does no harm to identical jobs, which write equal files.
+    Beam has no such call: of two jobs that start together both may continue, and write equal files.
     """
     if read(path) is not None:
         return False

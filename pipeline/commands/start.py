@@ -36,6 +36,7 @@ from bert_embed.pipeline.runners.portable_jobs import earlier_job_lines, server_
 from bert_embed.pipeline.runners.worker_model import precision_lines
 from bert_embed.pipeline.secrets import hide_in_flags, hide_secrets
 from bert_embed.run_record import RunRecord, read_record
+from bert_embed.storage.local import REPLACED
 from bert_embed.storage.plurals import counted_of
 from bert_embed.transforms.crash_markers import clear_crash_markers
 
@@ -221,7 +222,9 @@ def _report_failure(stopped: RunStopped, error: BaseException) -> ExitCode:
     message = failure_message(error)
     warn(f"error: the job failed: {message}", *note_failure(stopped, message))
     warn(*crash_lines(stopped.run))
-    if "--overwrite" not in message:  # such a message says that nothing can be continued
+    if REPLACED in message:  # nothing can be continued
+        warn("run again with --overwrite, or into another --output")
+    elif "--overwrite" not in message:
         warn("finished blocks are kept; once this is fixed, the same command continues")
     return ExitCode.FAILED
 

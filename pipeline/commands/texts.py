@@ -80,6 +80,8 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         )
         if any(file.format == "tfrecord" for file in files):
             return hits, "the run read examples; `--keep_text` of tokenize and embed keeps texts"
+        if source.read_through:
+            return hits, "an older version wrote the run, which cut files otherwise"
         if listing_digest(files) != source.listing:
             return hits, "the run's input has changed or is missing"
         files = files_to_read(files, source.text_column, source.limit)
@@ -98,12 +100,11 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         source.pair_separator,
     )
     texts: dict[tuple[int, int, str], str | None] = {}
-    for spec in plan_blocks(files, cut.block_bytes, source.read_through):
+    for spec in plan_blocks(files, cut.block_bytes):
         parts = wanted.get(spec.number)
-        if parts is None or spec.stripe > 0:
+        if parts is None:
             continue
-        one = replace(spec, stripes=1)  # not each of a file's readers, which would all read it
-        for block in document_blocks(one, columns, cut.part_docs, cut.block_bytes, {}):
+        for block in document_blocks(spec, columns, cut.part_docs, cut.block_bytes, {}):
             ids = parts.get(block.part.number, ())
             for document, text in zip(block.ids.to_pylist(), block.texts, strict=True):
                 if document in ids:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from bert_embed.transforms.records.spec import (
-    READ_THROUGH_FORMATS,
     WHOLE_FILES,
     BlockSpec,
     InputFile,
@@ -70,7 +69,7 @@ def _kind(file: InputFile) -> str:
         return "rows"
     if file.format == WHOLE_FILES:
         return "files"
-    return "bytes" if file.can_be_cut else "through"
+    return "through" if file.read_through else "bytes"
 
 
 def _stratum(kind: str, files: list[InputFile]) -> Stratum:
@@ -86,7 +85,10 @@ def _stratum(kind: str, files: list[InputFile]) -> Stratum:
 
 def _specs(file: InputFile, start: int = 0, stop: int | None = None) -> tuple[BlockSpec, ...]:
     piece = Slice(0, file.info, start, file.stop if stop is None else stop)
-    return (BlockSpec(0, file.format, (piece,), file.compression, records=file.records),)
+    through = file.read_through
+    return (
+        BlockSpec(0, file.format, (piece,), file.compression, file.records, read_through=through),
+    )
 
 
 def _chosen(kind: str, files: list[InputFile], size: int, unit: int) -> Iterator[Piece]:
@@ -107,7 +109,7 @@ def _chosen(kind: str, files: list[InputFile], size: int, unit: int) -> Iterator
             stop = min(start + unit, file.stop)
             yield Piece(_specs(file, start, stop), stop - start)
     for at, times in heads.items():
-        yield Piece(_head(files[at]), files[at].stop, times, files[at])
+        yield Piece(_specs(files[at]), files[at].stop, times, files[at])
 
 
 def _run(files: list[InputFile], at: int, unit: int) -> Piece:
@@ -119,12 +121,3 @@ def _run(files: list[InputFile], at: int, unit: int) -> Piece:
             break
         specs, size = specs + _specs(file), size + file.stop
     return Piece(specs, size)
-
-
-def _head(file: InputFile) -> tuple[BlockSpec, ...]:
-    """The file, to be read piece by piece."""
-    piece = Slice(0, file.info, 0, file.stop)
-    uncut = file.compression is None and file.format not in READ_THROUGH_FORMATS
-    return (
-        BlockSpec(0, file.format, (piece,), file.compression, records=file.records, uncut=uncut),
-    )

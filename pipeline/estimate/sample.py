@@ -16,7 +16,6 @@ from bert_embed.pipeline.run import EmbedRun
 from bert_embed.storage.files import open_listed
 from bert_embed.transforms.bigquery.read import sample_rows
 from bert_embed.transforms.examples.read import example_blocks
-from bert_embed.transforms.plan.plan import list_again
 from bert_embed.transforms.read.compressed import decompressed
 from bert_embed.transforms.read.reader import parse_part, parts_of
 from bert_embed.transforms.records.columnar import join, take
@@ -253,7 +252,7 @@ def sample_of(run: EmbedRun) -> Sample:
     if run.table is not None:
         return _table_sample(run, reader)
     strata = []
-    for stratum in strata_of(list_again(run.request)):
+    for stratum in strata_of(run.listing.files):
         measured = [one for piece in stratum.pieces for one in reader.measured(piece)]
         strata.append((stratum, measured))
     return Sample(strata, reader.speed_blocks(), reader.seconds)

@@ -39,7 +39,7 @@ def plan_lines(run: EmbedRun) -> list[str]:
     written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
     notes = [] if run.disk_note is None else [run.disk_note]
     if run.unchecked is not None:
-        listed, written = f"from {', '.join(run.request.patterns)}", f"to {run.output}"
+        listed, written = f"from {', '.join(run.patterns)}", f"to {run.output}"
     if run.kind == "examples":
         tokenizer = run.bundle.tokenizer_fingerprint
         model = f"tokenizer of {run.options.model} ({tokenizer}): {rows}"
@@ -82,6 +82,12 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
         notes.append(f"each line of plain text is one document{split} (--document file: each file)")
     if notes:
         yield "; ".join(notes)
+    if run.arrived:
+        files = counted(run.arrived, "file", "files")
+        yield (
+            f"note: {files} arrived since this run began, which goes on without; embed them "
+            "afterwards into another output, with --skip_existing for this one"
+        )
     if run.columns.extra:
         columns = ", ".join(f"{each.name} {each.type}" for each in run.columns.extra)
         yield f"extra columns: {columns}"
@@ -272,8 +278,10 @@ def load_lines(record: RunRecord, started: bool) -> list[str]:
         elif started and load.now:
             lines.append(f"{vectors} loaded at {load.ended} by job {load.job}")
         else:
-            since = f"{load.ended}, by job {load.job}"
-            lines.append(f"{vectors} there since {since}; not loaded again")
+            lines.append(
+                f"{vectors} were loaded at {load.ended} by job {load.job}; not loaded again "
+                "(--overwrite does, should rows have been deleted)"
+            )
     return lines
 
 

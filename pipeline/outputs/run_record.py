@@ -36,9 +36,11 @@ from bert_embed.transforms.crash_markers import clear_crash_markers
 from bert_embed.transforms.examples.settings import settings_from_json
 from bert_embed.transforms.output_folder import EXAMPLES as EXAMPLES_FOLDER
 from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.output_check import written_files
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.reconcile.verdict import Verdict
+from bert_embed.transforms.records.finished import remove_end_marks
 from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
 from bert_embed.transforms.records.report import read_report
 
@@ -81,7 +83,6 @@ def start(run: EmbedRun) -> RunRecord:
         StorageError: A store does not answer at this moment.
     """
     with _output_errors(run):
-        _refuse_links(run)
         _claim_examples(run)
         return _start(run)
 
@@ -98,7 +99,6 @@ def make_room(run: EmbedRun, alone: bool) -> None:
         UsageError, StorageError: As `start`.
     """
     with _output_errors(run):
-        _refuse_links(run)
         if not _replaces(run, record_of_output(run.options, run.output)):
             return
     with nullcontext() if alone else run.folder.held(alone=True), _output_errors(run):
@@ -131,12 +131,16 @@ def _start(run: EmbedRun) -> RunRecord:
     if found is not None and _is_done(run, found):
         return found
     run.folder.prepare()
+    if run.table is None:
+        write_listing(run.folder, run.listing)
     _describe_examples(run)
     record = first_record(run)
     if found is None:
         if not create_exclusive(run.folder.record, record.to_json()):
             return _start(run)  # another job was first: check what it wrote
         return record
+    if found.plan.readers > found.files.blocks:
+        remove_end_marks(run.folder, run.fingerprint)
     # What --overwrite loads again stays on record until that is done.
     holds = found.is_done or run.options.overwrite
     loads = found.loads if holds and found.table == record.table else {}
@@ -154,7 +158,6 @@ def forecast(run: EmbedRun) -> list[str]:
     if run.unchecked is not None:
         why = run.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
-    _refuse_links(run)
     found = record_of_output(run.options, run.output)
     if found is not None and found.run == run.fingerprint:
         if _is_done(run, found):
@@ -181,15 +184,6 @@ def _must_be_emptied(run: EmbedRun, found: RunRecord | None) -> bool:
             "folder, or --overwrite to remove the files of that run"
         )
     return bool(stray)
-
-
-def _refuse_links(run: EmbedRun) -> None:
-    """Refuses links: through them, reports would be written and removed somewhere else."""
-    if links := run.folder.links():
-        raise UsageError(
-            f"--output {run.options.output} holds a link {links[0]} that leads out of it; remove "
-            "the link, or choose another folder"
-        )
 
 
 def _replaces(run: EmbedRun, found: RunRecord | None) -> bool:
@@ -308,8 +302,8 @@ def _input(run: EmbedRun) -> RunInput:
     columns, extra = run.columns, run.columns.extra
     paths = run.planned.paths if len(run.planned.paths) <= _MOST_PATHS else None
     return RunInput(
-        patterns=tuple(hide_in(run.request.patterns)),
-        format=run.request.input_format,
+        patterns=tuple(hide_in(run.patterns)),
+        format=run.options.input_format,
         listing=run.request.digest,
         files=len(run.planned.paths),
         paths=None if paths is None else tuple(hide_in(paths)),
@@ -322,8 +316,8 @@ def _input(run: EmbedRun) -> RunInput:
         span_columns=columns.spans,
         pair_separator=columns.pair_separator,
         extra_columns=extra and {each.name: str(each.type) for each in extra},
-        read_through=run.request.read_through,
-        limit=run.request.limit,
+        read_through=False,
+        limit=run.options.limit,
         skip_existing=tuple(EarlierRun(each.place, each.run, each.digest) for each in run.earlier)
         or None,
     )
@@ -351,9 +345,8 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     record = record.finished(result, verdict.loads, error)
     _write(output, record)
     if error is None:
-        with suppress(ValueError):  # links are left alone
-            clear_crash_markers(output)
-            OutputFolder(output).remove_texts()
+        clear_crash_markers(output)
+        OutputFolder(output).remove_texts()
     return record
 
 

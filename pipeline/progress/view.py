@@ -25,7 +25,7 @@ class View:
         tokens_per_second, tokens_per_second_lately: Of this attempt, and of its last minute.
         seconds_left: Until the last block ends; None if nothing tells.
         elapsed: Seconds since this attempt began.
-        blocks_done, blocks: Blocks, and of a large file that is read through each of its readers.
+        blocks_done, blocks: How many blocks are finished, and of how many.
     """
 
     phase: str | None

@@ -69,7 +69,7 @@ def counts_by_file(reports: Reports, paths: Sequence[str] | None) -> list[dict[s
 
 
 def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
-    if not files:  # read through by several readers
+    if not files:  # read from their start
         return paths[0] if paths is not None and len(paths) == 1 else "files that are read through"
     if paths is None or files[-1] >= len(paths):
         first, last = files[0] + 1, files[-1] + 1

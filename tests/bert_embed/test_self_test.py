@@ -11,10 +11,9 @@ import pytest
 
 from bert_embed.bundle.bundle import read_bundle, write_metadata
 from bert_embed.bundle.files import WEIGHTS
-from bert_embed.graph.litert_model import write_litert
 from bert_embed.graph.load import load_tensors, load_tokenizer
 from bert_embed.importers.huggingface import import_huggingface
-from bert_embed.self_test import compare, probe_outputs, probed_encoder, verify
+from bert_embed.self_test import compare, probe_outputs, verify
 from tests.support.models import plain_bert
 from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.models.tiny import write_tiny_huggingface
@@ -77,13 +76,27 @@ def rewritten(bundle):
     return read_bundle(bundle.path)
 
 
+def doubled(bundle, weights):
+    """The bundle with twice these weights, which its file holds once."""
+    file = Path(bundle.path, WEIGHTS)
+    data, old = file.read_bytes(), np.ascontiguousarray(weights).tobytes()
+    assert data.count(old) == 1
+    file.write_bytes(data.replace(old, np.ascontiguousarray(weights * 2).tobytes()))
+    return rewritten(bundle)
+
+
 def test_other_weights_under_the_right_sha256_are_found(copied):
-    tensors = {name: np.array(array) for name, array in load_tensors(copied).items()}
-    tensors["layers/1/output/kernel"] *= 1.5
-    write_litert(copied.path, copied.config, tensors)
-    found = verify(rewritten(copied))
-    assert found.max_difference > 0.01
-    assert "differ from those of the import by up to" in found.problem
+    inner = load_tensors(copied)["layers/1/output/kernel"].T
+    result = verify(doubled(copied, inner))
+    assert result.max_difference > 0.01
+    assert "have another fingerprint than at the import" in result.problem
+
+
+def test_an_engine_that_computes_otherwise_is_found(copied):
+    # LiteRT reads the query's weights scaled, and TensorFlow beside them as they were imported.
+    query = load_tensors(copied)["layers/1/query/kernel"].T
+    problem = verify(doubled(copied, query * np.float32(1 / np.sqrt(8)))).problem
+    assert "differ from those of the import by up to" in problem
 
 
 @pytest.mark.parametrize("change", [{"hidden_act": "relu"}, {"layer_norm_eps": 0.5}])
@@ -93,13 +106,10 @@ def test_another_configuration_is_found(copied, change):
 
 
 def test_other_weights_of_the_engines_of_gpus_are_found(copied):
-    # LiteRT reads them scaled, in another place of the file.
     query = load_tensors(copied)["layers/1/query/kernel"].T
-    data = Path(copied.path, WEIGHTS).read_bytes()
-    assert data.count(query.tobytes()) == 1
-    changed = data.replace(query.tobytes(), (query * 2).tobytes())
-    Path(copied.path, WEIGHTS).write_bytes(changed)
-    assert "have another fingerprint than at the import" in verify(rewritten(copied)).problem
+    result = verify(doubled(copied, query))
+    assert result.max_difference < 1e-5
+    assert "have another fingerprint than at the import" in result.problem
 
 
 @pytest.mark.parametrize("change", [{"lower_case": False}, {"max_word_chars": 5}])
@@ -135,7 +145,7 @@ def test_modules_are_probed_at_their_own_width(tmp_path):
 def test_small_models_are_probed_as_far_as_they_go(tmp_path, model):
     write_tiny_huggingface(tmp_path / "source", **model)
     bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
-    outputs = probe_outputs(probed_encoder(bundle), load_tokenizer(bundle))
+    outputs = probe_outputs(bundle, load_tokenizer(bundle))
     assert ("pooler_output" in outputs) is bundle.has_pooler
     assert np.diff(outputs["row_splits"]).max() <= bundle.config.max_position_embeddings
 

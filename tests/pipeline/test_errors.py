@@ -160,24 +160,6 @@ def test_input_below_the_output_is_refused_by_name(tmp_path, tiny_bundle, capsys
         assert_one_sentence(capsys.readouterr(), f"{pattern} lies below --output {tmp_path}/out")
 
 
-def test_the_output_of_another_run_is_no_input(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_text('{"text": "one"}\n')
-    earlier = tmp_path / "in" / "earlier"
-    assert embed(earlier, tiny_bundle, tmp_path / "in") == 0
-    capsys.readouterr()
-    for pattern in ("", "/", "/**", "/**/*.json*"):
-        assert embed(tmp_path / "out", tiny_bundle, f"{tmp_path}/in{pattern}") == 2
-        assert_one_sentence(capsys.readouterr(), f"takes in {earlier}, the output of an earlier")
-    assert embed(tmp_path / "out", tiny_bundle, earlier) == 2
-    assert_one_sentence(capsys.readouterr(), f"--input {earlier} is the output of an earlier run")
-    assert not (tmp_path / "out").exists()
-    assert embed(earlier, tiny_bundle, tmp_path / "in") == 0
-    assert "nothing to do" in capsys.readouterr().out
-    (tmp_path / "in" / "run.json").write_text('{"text": "a record that is not of a run"}\n')
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in" / "*.json*") == 0
-
-
 @pytest.mark.parametrize(
     ("flags", "content", "message"),
     [

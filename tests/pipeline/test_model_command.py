@@ -87,7 +87,7 @@ def test_verify_prints_its_figures(sentence_bundle, capsys):
     said = capsys.readouterr()
     assert said.err == ""
     assert said.out.startswith(
-        f"{sentence_bundle}: 5 files unchanged; dense_output, hidden_states, "
+        f"{sentence_bundle}: 4 files unchanged; dense_output, hidden_states, "
         "last_hidden_state, pooler_output of the fixed sentences: largest difference "
     )
     assert main(["model", "verify", sentence_bundle, "--json"]) == 0

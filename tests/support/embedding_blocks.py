@@ -76,7 +76,6 @@ def embedding_block(**kinds: Any) -> EmbeddingBlock:
         truncated=np.array([True, False, False]),
         full_lengths=np.array([40, 4, 5], np.int32),
         text_hash=np.array([1, -(2**63), 2**63 - 1]),
-        line_numbers=np.array([0, 2, 7]),
         **kinds,
     )
 

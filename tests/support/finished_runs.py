@@ -52,7 +52,6 @@ def block_of(number: int, first: int, rows: int, width: int, kept: bool) -> Embe
         truncated=np.zeros(rows, bool),
         full_lengths=np.full(rows, 5, np.int32),
         text_hash=numbers,
-        line_numbers=numbers,
         vectors=vectors_of(first, rows, width),
         texts=pa.array([f"Text\t{row}\nwith ümlaut" for row in numbers.tolist()]) if kept else None,
         extra=extra_of(numbers) if kept else None,

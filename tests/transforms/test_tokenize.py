@@ -31,11 +31,10 @@ def test_a_text_without_tokens_is_rejected_alone(tiny_bundle):
 
 
 def test_a_text_too_long_is_rejected_where_asked(tiny_bundle):
-    block = documents(["a b c", "a b c d", "\x00", "e"], line_numbers=np.array([0, 5, 6, 9]))
+    block = documents(["a b c", "a b c d", "\x00", "e"])
     spec = TextSpec(5, long_text="reject")
     found = token_block(block, load_tokenizer(read_bundle(tiny_bundle)), spec)
     assert found.ids.to_pylist() == ["in.txt:0", "in.txt:3"]
-    assert found.line_numbers.tolist() == [0, 9]
     assert reasons(found) == [("in.txt:1", "text too long"), ("in.txt:2", "no tokens")]
     assert [each.record for each in found.part.rejected] == ["a b c d", "\x00"]
 

@@ -6,9 +6,9 @@ once more where documents are compared with earlier outputs.
 """
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -19,8 +19,8 @@ import xxhash
 from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
+from bert_embed.transforms.read.documents import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.reader import document_block
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.documents import DocumentBlock
@@ -36,6 +36,11 @@ _MOST_ROWS, _MOST_BYTES = 1 << 20, 64 << 20  # distributed to the blocks at a ti
 _MOST_GROUPED, _GROUP_BYTES = 256, 64 << 20  # a row's place in its group is one byte
 _PLACE = "place in the group"  # no column of BigQuery has blanks in its name
 _LEAST_GROUPS = 1024  # if there are so many blocks: a worker embeds a whole group
+
+# A group, and a block's place in it with its `BlockSpec.skipped`, or `_ROWS` with an Arrow stream.
+# Of types that every runner knows: another coder has Beam's log show the elements.
+_Member: TypeAlias = tuple[int, tuple[int, bytes]]
+_ROWS = -1
 
 
 @dataclass(frozen=True, repr=False)  # Beam's messages hold the element, which must show no text
@@ -81,7 +86,7 @@ class TableRequest:
     @property
     def planned(self) -> PlannedWork:
         """What the reports of a complete run must add up to: the blocks' rows are the table's."""
-        return PlannedWork(self.blocks, self.blocks, (self.rows,), (str(self.table),))
+        return PlannedWork(self.blocks, (self.rows,), (str(self.table),))
 
 
 def block_count(table_bytes: int, block_bytes: int) -> int:
@@ -102,7 +107,10 @@ class ReadTable(Step):
 
     Attributes:
         request: What to read.
-        output, run, part_docs, examples: As in `ReadBlocks`.
+        output: Folder of the run's output.
+        run: Fingerprint of the run.
+        part_docs: A part is closed at so many documents.
+        examples: Folder where the run keeps its examples, None if it keeps none.
         compare: Adds to the BlockSpecs of the blocks, in the `specs` of a dict, which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
@@ -112,7 +120,7 @@ class ReadTable(Step):
     run: str
     part_docs: int
     examples: str | None = None
-    compare: beam.PTransform | None = None
+    compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
         request = begin | "Request" >> beam.Create([self.request])
@@ -132,7 +140,7 @@ class ReadTable(Step):
             documents = whole | "Documents" >> beam.FlatMap(
                 _whole_blocks, self.request, self.part_docs
             )
-            compared = (specs, documents) | self.compare
+            compared = self.compare(specs, documents)
             specs = compared.pop("specs")
         # Not CoGroupByKey, which shows its elements in messages.
         blocks = (
@@ -169,26 +177,25 @@ def _specs(request: TableRequest) -> Iterator[BlockSpec]:
         yield BlockSpec(number, "bigquery", ())
 
 
-def _keyed(spec: BlockSpec, request: TableRequest) -> tuple[int, bytes | BlockSpec]:
-    return spec.number // request.group_blocks, spec
+def _keyed(spec: BlockSpec, request: TableRequest) -> _Member:
+    group, place = divmod(spec.number, request.group_blocks)
+    return group, (place, spec.skipped)
 
 
 def _split(
-    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest
+    group: tuple[int, Iterable[tuple[int, bytes]]], request: TableRequest
 ) -> Iterator[_BlockRows]:
-    """The blocks of a group, whose BlockSpecs say what to skip, by their Arrow streams."""
+    """The blocks of a group, with their rows and what to skip of them."""
     with RedactErrors("read the table"):
-        members = list(group[1])
-        rows = split_group([one for one in members if isinstance(one, bytes)], request)
-        specs = [one for one in members if isinstance(one, BlockSpec)]
-        for spec in sorted(specs, key=lambda spec: spec.number):
-            yield _BlockRows(
-                spec.number, rows.get(spec.number % request.group_blocks), spec.skipped
-            )
+        first, members = group[0] * request.group_blocks, list(group[1])
+        rows = split_group([data for place, data in members if place == _ROWS], request)
+        skipped = {place: data for place, data in members if place != _ROWS}
+        for place in sorted(skipped):
+            yield _BlockRows(first + place, rows.get(place), skipped[place])
 
 
 def _whole_blocks(
-    group: tuple[int, Iterable[bytes | BlockSpec]], request: TableRequest, part_docs: int
+    group: tuple[int, Iterable[tuple[int, bytes]]], request: TableRequest, part_docs: int
 ) -> Iterator[DocumentBlock]:
     for block in _split(group, request):
         with RedactErrors("read the table"):
@@ -201,10 +208,11 @@ def _opened(request: TableRequest) -> list[str]:
     )
 
 
-def _dealt_rows(stream: str, request: TableRequest) -> Iterator[tuple[int, bytes | BlockSpec]]:
+def _dealt_rows(stream: str, request: TableRequest) -> Iterator[_Member]:
     with RedactErrors("read the table"):
         for rows in joined_batches(stream_rows(stream, f"table {request.table}")):
-            yield from deal_out(rows, request)
+            for group, piece in deal_out(rows, request):
+                yield group, (_ROWS, piece)
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
@@ -324,9 +332,9 @@ def _documents(rows: pa.Table | None, request: TableRequest) -> DocumentBlock:
     count = 0 if rows is None else rows.num_rows
     places = pa.array([str(request.table)] * count, pa.string())
     records = _records([] if rows is None else rows.to_pylist(), request.columns)
-    documents = documents_of(records, places, 0, request.columns)
+    documents, _ = documents_of(records, places, request.columns)
     part = Part(0, 0, records=count, covered={0: count}, rejected=tuple(documents.rejected))
-    return document_block(part, documents, numbered=False)
+    return document_block(part, documents)
 
 
 def _records(rows: Iterable[dict[str, Any]], columns: Columns) -> Iterator[Record | BadRecord]:

@@ -44,7 +44,7 @@ class ExampleReading:
 def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) -> dict[str, type]:
     """Which features are read of each example, and what they hold."""
     names = ["input_ids", "input_mask", "segment_ids", "starts", "stops"]
-    names += ["num_tokens", "num_tokens_full", "truncated", "text_hash", "line"]
+    names += ["num_tokens", "num_tokens_full", "truncated", "text_hash"]
     names += ["window", "windows", "window_first"] if windows else []
     for name in ("word", "span"):
         if name in granularity:

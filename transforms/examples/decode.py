@@ -54,10 +54,9 @@ class _Found:
 def document_begins(
     records: Sequence[Record], windows: bool, previous: Record | None = None
 ) -> np.ndarray:
-    """bool `[records]`, which records, in a file's order, begin a document; each without `windows`.
+    """bool `[records]`, which records begin a document; each without `windows`.
 
-    A window that does not continue the one before it, of which `previous` is the first's, begins a
-    document, too, which then lacks windows.
+    A window that does not continue the one before it (`previous` before the first) begins one, too.
     """
     if not windows:
         return np.ones(len(records), bool)
@@ -97,20 +96,11 @@ def example_block(
     existing: np.ndarray,
     skipped: bool = False,
 ) -> TokenBlock:
-    """The TokenBlock of a part; documents with a problem are rejected.
+    """The TokenBlock of a part, whole documents of the file `path`; bad ones are rejected.
 
-    Args:
-        part: Its numbers.
-        path: The file, for the names of records.
-        records: Whole documents of it.
-        begins: bool `[records]`, which of them begin a document.
-        first_record: Number of the first of the records in the file.
-        reading: What examples must be.
-        existing: Numbers of the documents, rejected ones not counted, that an earlier output has.
-        skipped: Whether all of them are rejected, as --skip_blocks requests.
-
-    Raises:
-        ValueError: An example of another tokenizer.
+    `begins` is bool `[records]`; `first_record` the number of the first; `existing` are numbers of
+    the good documents that an earlier output has; `skipped` rejects all. InputError: another
+    tokenizer.
     """
     spec = reading.text_spec
     kinds = feature_kinds(spec.granularity, reading.windows, spec.keep_text)
@@ -183,8 +173,6 @@ def _block(
     if reading.unk_id is not None and len(kept):
         places_of = pa.array([sources[each] for each in found.document[kept].tolist()], pa.string())
         part = replace(part, unknown=unknown_words(input_ids, splits, places_of, reading.unk_id))
-    lines = columns["line"]
-    numbered = len(head_rows) and bool((lines.counts[head_rows] > 0).all())
     return TokenBlock(
         part=part,
         ids=pa.array([ids[each] for each in head_rows.tolist()], pa.string()),
@@ -195,7 +183,6 @@ def _block(
         layout=layout,
         row=row,
         rows=rows,
-        line_numbers=lines.first(0)[head_rows] if numbered else None,
         texts=_texts(columns["text"], head_rows) if "text" in columns else None,
     )
 

@@ -43,8 +43,6 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         "text_hash": each(block.text_hash[document]),
         "tokenizer": Bytes([tokenizer.encode()] * len(document)),
     }
-    if block.line_numbers is not None:
-        found["line"] = each(block.line_numbers[document])
     number = np.zeros(len(document), np.int64)
     if block.texts is not None:  # in the first row of each document
         firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]

@@ -52,11 +52,7 @@ def are_settings(data: bytes | None) -> bool:
 
 
 def settings_from_json(data: bytes) -> ExampleSettings:
-    """Reads what `to_json` gave.
-
-    Raises:
-        ValueError: No such settings, or those of another version.
-    """
+    """Reads what `to_json` gave; InputError if it is none, or of another version."""
     try:
         row = orjson.loads(data)
         if row.pop("format") != _FORMAT:

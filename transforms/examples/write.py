@@ -1,18 +1,13 @@
 """Writes tokenized examples: as a job's output, or as a copy on the way to the model."""
 
 import time
-from dataclasses import dataclass, field, replace
-
-import apache_beam as beam
+from dataclasses import dataclass, replace
 
 from bert_embed.transforms.examples.encode import example_bytes
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
-from bert_embed.transforms.records.report import BlockReport
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.write.tfrecord import compressed, suffix
-from bert_embed.transforms.write.writer import Counting, WriteParts
 
 
 @dataclass(frozen=True)
@@ -45,38 +40,8 @@ class ExampleFiles:
         )
 
 
-@dataclass
-class WriteExamples(Step):
-    """Writes a file of examples for each TokenBlock, its rejected records, and its report.
-
-    Attributes:
-        output, run: Folder and fingerprint of the run.
-        files: How examples are written; into `output`.
-        counting: How different texts and ids are counted.
-    """
-
-    output: str
-    run: str
-    files: ExampleFiles
-    counting: Counting = field(default_factory=Counting)
-
-    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
-        return blocks | "Write" >> beam.ParDo(
-            WriteParts(self.output, self.run, self.files.write, self.counting)
-        )
-
-
-@dataclass
-class KeepExamples(Step):
-    """Writes the examples of TokenBlocks and passes the blocks on; their reports name the files."""
-
-    files: ExampleFiles
-
-    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[TokenBlock]:
-        return blocks | "Keep" >> beam.Map(_keep, self.files)
-
-
-def _keep(block: TokenBlock, files: ExampleFiles) -> TokenBlock:
+def keep_examples(block: TokenBlock, files: ExampleFiles) -> TokenBlock:
+    """Writes the examples of a block on its way to the model; its record names the file."""
     started = time.perf_counter()
     with RedactErrors("keep"):
         part = replace(block.part, files=block.part.files | files.write(block))

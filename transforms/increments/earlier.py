@@ -63,13 +63,9 @@ class EarlierFile:
 
 
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
-    """Which files of a run's folder list its documents, and how large each of them is.
+    """The smallest files that list a run's documents: kind and ending, None for none; and sizes.
 
-    Every kind of vectors has a row for each document; the smallest kind is used. JSON lines of
-    tokens have no hash of the text.
-
-    Returns:
-        Kind and ending of the files, None if there are none; and the files' sizes by name.
+    JSON lines of tokens have no hash of the text.
     """
     sizes = OutputFolder(folder).data_files()
     for granularity in ("sentence", "word", "span", "token"):
@@ -96,11 +92,7 @@ def sizes_digest(sizes: dict[str, int]) -> str:
 
 
 def earlier_files(output: EarlierOutput) -> list[EarlierFile]:
-    """The files of an output, listed again.
-
-    Raises:
-        ValueError: They are not those that the command line listed.
-    """
+    """The files of an output, listed again; SettingError if they are others than before."""
     if output.files is None:
         return [
             EarlierFile(output.number, number, output.place, None, stream)
@@ -140,11 +132,7 @@ def ids_among(file: EarlierFile, id_hash: np.ndarray) -> list[str]:
 
 
 def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    """Ids, Arrow strings, and int64 hashes of the texts, some rows at a time.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Ids, and int64 hashes of the texts, some rows at a time; InputError if damaged."""
     if file.path is None:
         yield from table_columns(file.folder, file.stream)
         return

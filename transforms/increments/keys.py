@@ -9,8 +9,6 @@ import numpy as np
 from bert_embed.transforms.records.columnar import join, take
 from bert_embed.transforms.records.skip import ROW_BITS, places
 
-_STRIPE_BITS = 16  # of a reader are the stripe; the bits above them are the block
-
 
 class _Columns:
     """A dataclass of arrays of one length."""
@@ -40,7 +38,7 @@ class InputKeys(_Columns):
     Attributes:
         id_hash: uint64, XXH3 of the id.
         text_hash: int64, as in the output.
-        reader: int64, see `reader_number`.
+        block: int64, the number of the record's block.
         place: int64, part and row of the document; below 0 for a rejected record, see
             `rejected_places`.
     """
@@ -48,7 +46,7 @@ class InputKeys(_Columns):
     DTYPES: ClassVar = (np.uint64, np.int64, np.int64, np.int64)
     id_hash: np.ndarray
     text_hash: np.ndarray
-    reader: np.ndarray
+    block: np.ndarray
     place: np.ndarray
 
 
@@ -82,27 +80,13 @@ class Places(_Columns):
     """Places of documents in the input: columns of `InputKeys`."""
 
     DTYPES: ClassVar = (np.int64, np.int64)
-    reader: np.ndarray
+    block: np.ndarray
     place: np.ndarray
-
-
-def reader_number(block: int, stripe: int) -> int:
-    """One number for a reader of a block.
-
-    >>> reader_number(2, 1)
-    131073
-    """
-    return block << _STRIPE_BITS | stripe
 
 
 def file_number(output: int, file: int) -> int:
     """One number for a file of an output."""
     return output << ROW_BITS | file
-
-
-def block_number(reader: np.ndarray) -> np.ndarray:
-    """Numbers of readers to those of their blocks."""
-    return reader >> _STRIPE_BITS
 
 
 def rejected_places(part: int, rows: int) -> np.ndarray:
@@ -168,7 +152,7 @@ class Duplicates:
     Attributes:
         ids: How many such ids.
         surplus: How many records they have beyond one each.
-        examples: Reader and place of one record of some of them, a document if there is one.
+        examples: Block and place of one record of some of them, a document if there is one.
     """
 
     ids: int = 0
@@ -178,11 +162,11 @@ class Duplicates:
 
 def duplicates(inputs: InputKeys, examples: int) -> Duplicates:
     """Counts ids of records, rejected ones included."""
-    order = np.lexsort((inputs.place, inputs.reader, inputs.place < 0, inputs.id_hash))
+    order = np.lexsort((inputs.place, inputs.block, inputs.place < 0, inputs.id_hash))
     starts = _group_starts(inputs.id_hash[order])
     counts = np.diff(np.append(starts, len(order)))
     first = inputs.take(order[starts[counts > 1]])
-    places_found = sorted(zip(first.reader.tolist(), first.place.tolist(), strict=True))
+    places_found = sorted(zip(first.block.tolist(), first.place.tolist(), strict=True))
     surplus = int((counts - 1).sum())
     return Duplicates(len(first), surplus, tuple(places_found[:examples]))
 

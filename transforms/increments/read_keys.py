@@ -21,14 +21,12 @@ from bert_embed.transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
     in_buckets,
-    reader_number,
     rejected_places,
 )
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.records.documents import DocumentBlock, id_hashes
-from bert_embed.transforms.records.finished import finished_parts
 from bert_embed.transforms.records.skip import places
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.tokens import TokenBlock
@@ -51,8 +49,10 @@ class KeySettings:
         list_removed: Whether to list documents that only the earlier outputs have.
         buckets: How many groups of ids are compared, each by itself.
         folder: Of the run's output.
-        run, columns, part_docs, block_bytes: As in `ReadBlocks`.
-        reading: As in `ReadExamples`, where the input is examples; else None.
+        run: Fingerprint of the run.
+        columns: Which fields of a record are read.
+        part_docs, block_bytes: Where a part is closed.
+        reading: What examples must be, where the input is examples; else None.
     """
 
     earlier: tuple[EarlierOutput, ...]
@@ -116,10 +116,10 @@ class ReadKeys(_HeldKeys):
 
     def process(self, spec: BlockSpec) -> Iterator[Keyed]:
         ours = self._settings
-        done = () if ours.needs_every_key else finished_parts(ours.folder, ours.run, spec)
+        done = () if ours.needs_every_key else spec.done
         with RedactErrors("read ids"):
             for block in ours.blocks(spec, done):
-                yield from self._hold(input_keys(spec, block))
+                yield from self._hold(input_keys(block))
 
 
 class KeysOf(_HeldKeys):
@@ -127,11 +127,11 @@ class KeysOf(_HeldKeys):
 
     def process(self, block: DocumentBlock) -> Iterator[Keyed]:
         with RedactErrors("read ids"):
-            keys = input_keys(BlockSpec(block.part.block, "", ()), block)
+            keys = input_keys(block)
         yield from self._hold(keys)
 
 
-def input_keys(spec: BlockSpec, block: DocumentBlock | TokenBlock) -> InputKeys:
+def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
     """The keys of a part's documents, and of those rejected records whose id is known."""
     rejected = rejected_ids(block)
     rows = len(block)
@@ -140,7 +140,7 @@ def input_keys(spec: BlockSpec, block: DocumentBlock | TokenBlock) -> InputKeys:
     return InputKeys(
         id_hash=hashes,
         text_hash=np.append(texts, np.zeros(len(rejected), np.int64)),
-        reader=np.full(len(hashes), reader_number(spec.number, spec.stripe), np.int64),
+        block=np.full(len(hashes), block.part.block, np.int64),
         place=np.append(
             places(block.part.number, rows), rejected_places(block.part.number, len(rejected))
         ),

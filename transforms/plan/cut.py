@@ -9,7 +9,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 # Much larger blocks spend time on fresh memory, much smaller ones on padding.
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 256 * _KIB, _MIB
 _BLOCKS_WANTED = 64
-_STRIPES_WANTED, _MOST_STRIPES = 64, 16
+_FEW_FILES = 32  # that are read through; more keep many workers busy with a file each
 # The number of tiny files in a block is limited, too, so that there are blocks for many workers; a
 # block of a few dozen takes about as long to finish as to compute.
 _FEWEST_FILES, _MOST_FILES = 64, 10_000
@@ -25,24 +25,16 @@ def default_block_bytes(total: int) -> int:
     return min(max(total // _BLOCKS_WANTED, _SMALLEST_BLOCK), _LARGEST_BLOCK)
 
 
-def plan_blocks(
-    files: Sequence[InputFile], block_bytes: int, read_through: bool = False
-) -> Iterator[BlockSpec]:
+def plan_blocks(files: Sequence[InputFile], block_bytes: int) -> Iterator[BlockSpec]:
     """Cuts the files into blocks, in their order, from sizes alone.
 
     A large file gives blocks of `block_bytes`. Neighbouring small files of one format share a
-    block, at most `files_of_a_block`. A compressed file is one block, whose parts are spread over
-    `stripes` readers; each decompresses all of it and keeps its share. With `read_through` a large
-    file is such a block, too, because the numbers of lines are known only from the file's start. A
-    large CSV file always is one, a Parquet file never: its footer says where rows are. A file that
-    is one document is never cut.
+    block, at most `files_of_a_block`. A compressed file is one block, and so is a large CSV file;
+    if there are few of these, the parts of each are spread over workers. A Parquet file's footer
+    says where rows are. A file that is one document is never cut.
     """
-    uncut = sum(
-        file.compression is not None
-        or (_reads_through(file, read_through) and _is_large(file, block_bytes))
-        for file in files
-    )
-    stripes = max(1, min(_MOST_STRIPES, _STRIPES_WANTED // max(uncut, 1)))
+    read_through = [file for file in files if file.read_through]
+    few = sum(_stands_alone(file, block_bytes) for file in read_through) <= _FEW_FILES
     most_files = files_of_a_block(sum(not _stands_alone(file, block_bytes) for file in files))
     number = held = 0
     run: list[Slice] = []
@@ -50,23 +42,31 @@ def plan_blocks(
         small = not _stands_alone(file, block_bytes)
         full = held + file.text_bytes > block_bytes or len(run) >= most_files
         if run and (not small or full or file.format != files[run[0].file].format):
-            yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
+            yield BlockSpec(number, files[run[0].file].format, tuple(run))
             number, run, held = number + 1, [], 0
+        whole = Slice(index, file.info, 0, file.stop)
         if small:
-            run.append(Slice(index, file.info, 0, file.stop))
+            run.append(whole)
             held += file.text_bytes
-        elif _reads_through(file, read_through):
-            several = _is_large(file, block_bytes) and file.format != WHOLE_FILES
-            readers = stripes if several else 1
-            yield from _striped(index, file, number, readers, read_through)
+        elif file.read_through:
+            large = _is_large(file, block_bytes) and file.format != WHOLE_FILES
+            yield BlockSpec(
+                number,
+                file.format,
+                (whole,),
+                file.compression,
+                file.records,
+                read_through=True,
+                spread=few and large,
+            )
             number += 1
         else:
             size = file.stop if file.format == WHOLE_FILES else block_bytes
-            for spec in _cut(index, file, number, size, read_through):
-                yield spec
-                number = spec.number + 1
+            for start, stop in _cuts(file, size):
+                yield BlockSpec(number, file.format, (Slice(index, file.info, start, stop),))
+                number += 1
     if run:
-        yield BlockSpec(number, files[run[0].file].format, tuple(run), numbered=read_through)
+        yield BlockSpec(number, files[run[0].file].format, tuple(run))
 
 
 def files_of_a_block(small_files: int) -> int:
@@ -86,36 +86,12 @@ def _is_large(file: InputFile, block_bytes: int) -> bool:
     return file.text_bytes >= block_bytes
 
 
-def _reads_through(file: InputFile, numbered: bool) -> bool:
-    return not file.can_be_cut or (numbered and file.format != "parquet")
-
-
-def _striped(
-    index: int, file: InputFile, number: int, readers: int, numbered: bool
-) -> Iterator[BlockSpec]:
-    for stripe in range(readers):
-        yield BlockSpec(
-            number,
-            file.format,
-            slices=(Slice(index, file.info, 0, file.stop),),
-            compression=file.compression,
-            stripe=stripe,
-            stripes=readers,
-            records=file.records,
-            numbered=numbered,
-            uncut=file.compression is None,
-        )
-
-
-def _cut(
-    index: int, file: InputFile, number: int, block_bytes: int, numbered: bool
-) -> Iterator[BlockSpec]:
+def _cuts(file: InputFile, block_bytes: int) -> Iterable[tuple[int, int]]:
+    """Where each block of a file begins and ends, in bytes, or in rows of Parquet."""
     starts: Iterable[int] = range(0, file.stop, block_bytes)
     if file.footer is not None:
         starts = [start for start in _row_starts(file.footer, block_bytes) if start < file.stop]
-    for count, (start, stop) in enumerate(pairwise([*starts, file.stop])):
-        piece = Slice(index, file.info, start, stop)
-        yield BlockSpec(number + count, file.format, (piece,), numbered=numbered)
+    return pairwise([*starts, file.stop])
 
 
 def _row_starts(footer: Footer, block_bytes: int) -> Iterator[int]:

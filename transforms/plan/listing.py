@@ -1,21 +1,32 @@
 """Lists the files of an input with their formats and compressions."""
 
+import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
-from bert_embed.storage.errors import SettingError
+import orjson
+import pyarrow as pa
+import zstandard
+
+from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.files import FileInfo, join, list_files, read_bytes
 from bert_embed.transforms.examples.read import limit_examples
 from bert_embed.transforms.examples.settings import are_settings
-from bert_embed.transforms.output_folder import SETTINGS_FILE
-from bert_embed.transforms.plan.own_output import check_no_output
+from bert_embed.transforms.output_folder import SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.read.encoding import check_stored_encoding
 from bert_embed.transforms.read.lines import limit_lines
 from bert_embed.transforms.read.tables.csv_records import limit_records
 from bert_embed.transforms.read.tables.parquet_rows import with_footers
-from bert_embed.transforms.records.spec import COMPRESSIONS, FORMATS, WHOLE_FILES, InputFile
+from bert_embed.transforms.records.spec import (
+    COMPRESSIONS,
+    FORMATS,
+    WHOLE_FILES,
+    Footer,
+    InputFile,
+    RowGroup,
+)
 
 # Not text: in a folder such files are skipped.
 OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
@@ -28,6 +39,7 @@ OTHER_FORMATS = {".avro", ".orc", ".xlsx", ".pdf", ".docx"} | {
     *(".npy", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".safetensors", ".onnx", ".h5"),
     *(".hdf5", ".feather", ".arrow"),
 }
+_FORMAT = 1  # of a listing in an output
 _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
 
@@ -50,11 +62,7 @@ class Listing:
 
 
 def suffix_of(file: InputFile) -> str:
-    """The suffix of a file's name, that of its compression included, in small letters.
-
-    >>> suffix_of(InputFile(FileInfo("/in/A.b.TXT.gz", 0, 0), "text", "gzip", 0))
-    '.txt.gz'
-    """
+    """The suffix of a file's name in small letters, that of its compression included."""
     return "".join(_suffixes(file.info.path))
 
 
@@ -86,24 +94,20 @@ def list_input(
 ) -> Listing:
     """Lists the files that the patterns name, sorted by path, each once.
 
-    Files of a folder or glob that are not text are skipped, unless all of them are.
-
-    Args:
-        patterns: Paths, folders and globs.
-        input_format: Of all files, None for the suffix's.
-        output: Files below are left out: a run into a folder of its input would read itself.
-        look_inside: Whether to check that local files have a readable encoding, and that no output
-            of another run is among them; not needed when a listing is repeated.
-        whole_files: Whether each text file is one document.
+    Files of a folder or glob that are not text are skipped, unless all of them are; those below
+    `output` are left out, as a run into a folder of its input would read itself. `input_format` is
+    of all files, None for the suffix's. With `look_inside` the encoding of local files is checked.
 
     Raises:
-        ValueError: A pattern that names no file, the output of a run, or a file whose format or
-            encoding cannot be read.
+        InputError: A pattern names no file, or a file whose format or encoding cannot be read.
     """
     found: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
     for pattern in patterns:
-        listed = list_files(pattern)
+        try:
+            listed = list_files(pattern)
+        except InputError as error:
+            raise SettingError("input", str(error)) from error
         own = () if output is None else (join(output, ""),)
         files = [each for each in listed if not each.path.startswith(own)]
         if listed and not files:
@@ -113,8 +117,6 @@ def list_input(
                 "output beside the input",
                 "output",
             )
-        if look_inside:
-            check_no_output(pattern, files)
         files = without_records(files)
         if not files:
             raise SettingError("input", f"{pattern} names no file")
@@ -176,12 +178,9 @@ def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> 
 def files_to_read(
     listed: Sequence[InputFile], text_column: str, limit: int | None = None
 ) -> list[InputFile]:
-    """The files that `input_files` gave, with the facts that a plan needs.
+    """The files with the facts that a plan needs: of Parquet the bytes of the text column count.
 
-    Of Parquet files the bytes of the text column count. A trial run reads `limit` records.
-
-    Raises:
-        ValueError: A file is not Parquet, or not CSV.
+    A trial run reads `limit` records. InputError: a file is not Parquet, or not CSV.
     """
     files = with_footers(listed, text_column)
     return files if limit is None else limit_files(files, limit)
@@ -194,6 +193,64 @@ def listing_digest(files: Iterable[InputFile]) -> str:
         row = (file.info.path, file.info.size, repr(file.info.modified), file.format)
         digest.update(repr(row).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class StoredListing:
+    """The listing from which a run is planned, as its output keeps it.
+
+    Attributes:
+        digest: `listing_digest` of all files that were listed.
+        files: Those that are read.
+    """
+
+    digest: str
+    files: list[InputFile]
+
+
+def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
+    """Keeps a listing in an output, where workers read it."""
+    schemas: dict[pa.Schema, int] = {}
+    rows = []
+    for file in listing.files:
+        footer = None
+        if file.footer is not None:
+            schema = schemas.setdefault(file.footer.schema, len(schemas))
+            footer = schema, [(group.rows, group.size) for group in file.footer.groups]
+        facts = file.format, file.compression, file.stop, file.records
+        rows.append((astuple(file.info), *facts, footer))
+    stored = {
+        "format": _FORMAT,
+        "digest": listing.digest,
+        "files": rows,
+        "schemas": [base64.b64encode(each.serialize()).decode() for each in schemas],
+    }
+    folder.write_listing(zstandard.compress(orjson.dumps(stored)))
+
+
+def read_listing(folder: OutputFolder) -> StoredListing | None:
+    """The listing in an output; None if there is none that this version can read."""
+    data = folder.read_listing()
+    if data is None:
+        return None
+    try:
+        stored = orjson.loads(zstandard.decompress(data))
+        if stored["format"] != _FORMAT:
+            return None
+        schemas = [
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in stored["schemas"]
+        ]
+        files = []
+        for info, format_name, compression, stop, records, footer in stored["files"]:
+            groups = None
+            if footer is not None:
+                schema, sizes = footer
+                groups = Footer(schemas[schema], tuple(RowGroup(*size) for size in sizes))
+            facts = format_name, compression, stop, records, groups
+            files.append(InputFile(FileInfo(*info), *facts))
+        return StoredListing(stored["digest"], files)
+    except (zstandard.ZstdError, KeyError, TypeError, ValueError, IndexError):
+        return None
 
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:

@@ -66,37 +66,28 @@ class Columns:
         return list(dict.fromkeys(name for _, name in self.requested))
 
 
-def no_column(flag: str, name: str, place: str, found: Iterable[str]) -> InputError:
-    """Returns the error for a missing column, which names the nearest one that exists.
+def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> InputError:
+    """Returns the error for a missing column, which names those that exist, or the nearest.
 
-    Args:
-        flag: The setting that names it, or has it as its default.
-        name: The column.
-        place: Where it is missing, such as `not a column of in.csv`.
-        found: The columns that exist.
+    `flag` is the setting that names it, or has it as its default; `place` is where it is missing.
 
     >>> str(no_column("id_column", "key", "not a column of in.csv", ["Keys", "text"]))
     'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
-    >>> str(no_column("text_column", "a,b", "not a column of in.csv", ["a", "b"])).split("; ")[1]
-    'it takes one column: write a and b into one beforehand (docs/tables.md)'
     """
-    names = list(map(str, found))
+    names = list(map(str, existing))
     default = "the default " if name in _DEFAULTS.get(flag, ()) else ""
     listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
-    by_lower = {each.lower(): each for each in names}
+    by_lower = {column.lower(): column for column in names}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f"name the right one with {flag}" if default else ""
-    hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else hint
-    parts = [part.strip() for part in name.split(",")]
-    several = len(parts) > 1 and set(parts) <= set(names)
-    foreign = next((each for each in _FOREIGN if len(names) == 1 and each in names[0]), None)
-    if foreign is not None:
-        hint = f"its columns seem to be separated by {foreign!r}: .csv needs commas, .tsv tabs"
-    elif several:
-        hint = (
-            f"it takes one column: write {' and '.join(parts)} into one beforehand (docs/tables.md)"
-        )
-    elif nearest and default:
-        hint = f"did you mean {flag} {by_lower[nearest[0]]}?"
-    message = f"{default}{flag} {name} is {place}, which has {listed or 'none'}"
-    return InputError(f"{message}; {hint}" if hint else message, flag)
+    separator = next((mark for mark in _FOREIGN if len(names) == 1 and mark in names[0]), None)
+    hint = ""
+    if separator is not None:
+        hint = f"; its columns seem to be separated by {separator!r}: .csv needs commas, .tsv tabs"
+    elif nearest:
+        setting = f"{flag} " if default else ""
+        hint = f"; did you mean {setting}{by_lower[nearest[0]]}?"
+    elif default:
+        hint = f"; name the right one with {flag}"
+    return InputError(
+        f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}", flag
+    )

@@ -21,17 +21,11 @@ _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # isa
 def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Iterator[bytes]:
     """Yields the contents of a compressed file, at least `size` bytes at a time except the last.
 
-    A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream
-    must come another one. gzip's padding with zeros is ignored.
-
-    Args:
-        raw: The stored bytes, from the file's start.
-        compression: `gzip`, `bzip2` or `zstd`.
-        path: Of the file, for messages.
-        size: Bytes to yield at a time.
+    A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream must
+    come another one. gzip's padding with zeros is ignored.
 
     Raises:
-        ValueError: The file is damaged, truncated, or has other bytes after its last stream.
+        InputError: The file is damaged, truncated, or has other bytes after its last stream.
     """
     held: list[bytes] = []
     length = 0

@@ -1,11 +1,11 @@
-"""Cuts files that can only be read from their start, once for all their readers.
+"""Cuts files that can only be read from their start, once, into parts for many workers.
 
-The texts of a compressed file are stored part by part, in the run's own folder, where every worker
-finds them; memory holds one part. The parts of a plain file are read from where they are.
+The parts of a compressed file are stored in the run's own folder, where every worker finds them;
+memory holds one part. Those of any other file are read from where they are.
 """
 
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,49 +16,33 @@ from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import is_remote, open_listed, read_bytes
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.read.lines import Lines, read_parts
-from bert_embed.transforms.read.parts import end_mark
-from bert_embed.transforms.read.tables.csv_records import CsvRecords, read_csv_parts
-from bert_embed.transforms.records.read_part import CutPart, FileCut, ReadPart
+from bert_embed.transforms.records.read_part import CutPart, ReadPart
 from bert_embed.transforms.records.spec import BlockSpec
 
 _CODEC = "lz4"  # half of the text's size in half of the time that zstd takes
 
 
 def cut_file(
-    readers: Sequence[BlockSpec],
+    spec: BlockSpec,
+    read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]],
     folder: OutputFolder,
-    part_docs: int,
-    block_bytes: int,
-    done: Container[int],
-) -> list[BlockSpec]:
-    """Reads a file once and returns its readers with their parts.
+    every_part: bool = False,
+) -> Iterator[BlockSpec]:
+    """Reads a file once and gives a BlockSpec for each part that is not done, or for every part.
 
-    Args:
-        readers: Some or all of those that share the file.
-        folder: Where texts are stored, if the file is compressed.
-        part_docs: Most records of a part.
-        block_bytes: A part is closed at so many bytes of text.
-        done: Numbers of parts that are left out.
-
-    Raises:
-        ValueError: As `lines.read_parts`.
+    `read_parts` reads it; the texts of a compressed file are stored in `folder`.
     """
-    first = readers[0]
-    stored = first.compression is not None
-    parts: dict[int, list[CutPart]] = {spec.stripe: [] for spec in readers}
-    marks: list[ReadPart[Any]] = []
+    stored = spec.compression is not None
+    done = frozenset(spec.done)
 
-    def found() -> Iterator[tuple[CutPart, bytes]]:
+    def cuts() -> Iterator[tuple[CutPart, bytes]]:
         started = time.perf_counter()
-        for part in read_records(replace(first, stripe=0, stripes=1), part_docs, block_bytes):
-            if part.last:
-                marks.append(part)
-            elif part.number % first.stripes in parts and part.number not in done:
-                (records,) = part.contents
+        for part in read_parts(spec):
+            if every_part or part.number not in done:
+                data = b"".join(content.data for content in part.contents)
+                bare = tuple(content.with_data(b"") for content in part.contents)
                 seconds = time.perf_counter() - started
-                bare = replace(part, contents=(records.with_data(b""),), seconds=seconds)
-                yield CutPart(bare, len(records.data)), records.data
+                yield CutPart(replace(part, contents=bare, seconds=seconds), len(data)), data
             started = time.perf_counter()
 
     def store(item: tuple[CutPart, bytes]) -> CutPart:
@@ -66,48 +50,33 @@ def cut_file(
         if not stored or not data:
             return cut
         small = pa.compress(data, codec=_CODEC, asbytes=True)
-        folder.write_text(first.number, cut.part.number, small)
-        return replace(cut, crc32c=crc32c_of_bytes(small))
+        folder.write_text(spec.number, cut.part.number, small)
+        return replace(cut, folder=folder.path, crc32c=crc32c_of_bytes(small))
 
     several = stored and is_remote(folder.path)
-    for each in in_parallel(store, found()) if several else map(store, found()):
-        parts[each.part.number % first.stripes].append(each)
-    (end,) = marks
-    place = folder.path if stored else None
-
-    def cut_of(spec: BlockSpec) -> FileCut:
-        mark = end_mark(spec, end.number, end.end_of_file or 0)
-        return FileCut(tuple(parts[spec.stripe]), mark, place)
-
-    return [replace(spec, cut=cut_of(spec)) for spec in readers]
+    for cut in in_parallel(store, cuts()) if several else map(store, cuts()):
+        finished = cut.part.number in done
+        numbers = (cut.part.number,) if finished else ()
+        yield replace(spec, spread=False, done=numbers, complete=finished, cut=cut)
 
 
-def read_records(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Any]]:
-    """Reads a block of lines or of CSV."""
-    if spec.format == "csv":
-        return read_csv_parts(spec, part_docs, block_bytes)
-    return read_parts(spec, part_docs, block_bytes)
+def cut_part(spec: BlockSpec, cut: CutPart) -> ReadPart[Any]:
+    """The one part of a BlockSpec that `cut_file` gave, with its bytes."""
+    if not cut.size:
+        return cut.part
+    (records,) = cut.part.contents
+    return replace(cut.part, contents=(records.with_data(_data(spec, cut, records.offset)),))
 
 
-def parts_of_cut(spec: BlockSpec, cut: FileCut, done: Container[int]) -> Iterator[ReadPart[Any]]:
-    """The parts of a reader whose file was cut, without those in `done`, then the mark."""
-    for each in cut.parts:
-        if each.part.number not in done:
-            (records,) = each.part.contents
-            data = _data(spec, cut, each, records) if each.size else b""
-            yield replace(each.part, contents=(records.with_data(data),))
-    yield cut.mark
-
-
-def _data(spec: BlockSpec, cut: FileCut, part: CutPart, records: Lines | CsvRecords) -> bytes:
+def _data(spec: BlockSpec, cut: CutPart, offset: int) -> bytes:
     if cut.folder is None:
         with open_listed(spec.slices[0].info) as file:
-            file.seek(records.offset)
-            return file.read(part.size)
-    path = OutputFolder(cut.folder).text(spec.number, part.part.number)
+            file.seek(offset)
+            return file.read(cut.size)
+    path = OutputFolder(cut.folder).text(spec.number, cut.part.number)
     stored = read_bytes(path)
     if stored is None:
         raise FileNotFoundError(f"{path} is gone; the same command writes it again")
-    if crc32c_of_bytes(stored) != part.crc32c:
+    if crc32c_of_bytes(stored) != cut.crc32c:
         raise StorageError(f"{path} is not as it was written; the same command writes it again")
-    return pa.decompress(stored, part.size, codec=_CODEC, asbytes=True)
+    return pa.decompress(stored, cut.size, codec=_CODEC, asbytes=True)

@@ -21,27 +21,13 @@ TYPES: dict[str, pa.DataType] = {
     "date": pa.date32(),
 }
 TYPES |= {f"list_{name}": pa.list_(TYPES[name]) for name in ("string", "int64", "float64", "bool")}
-# What BigQuery, SQL, Arrow and Python call them; names of narrower types are none of these.
-_ALIASES = {
-    "string": ("str", "text", "varchar", "utf8", "large_string", "large_utf8"),
-    "int64": ("int", "integer", "bigint", "long"),
-    "float64": ("float", "double", "real", "double precision"),
-    "bool": ("boolean",),
-    "timestamp": ("timestamptz",),
-    "date": ("date32",),
-}
-_TYPE_OF = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
-# Names that are refused, with the type that holds their values.
-_WIDER = {"datetime": "timestamp", "numeric": "float64", "decimal": "float64", "number": "float64"}
-_WIDER |= {f"{sign}int{bits}": "int64" for sign in ("", "u") for bits in (8, 16, 32)}
-_WIDER |= {"smallint": "int64", "tinyint": "int64", "float32": "float64", "float16": "float64"}
 CAN_BE = "extra columns can be strings, numbers, booleans, dates, times, decimals and flat lists"
 # Names of the output's own columns, in any kind of file and with any settings.
 OWN_COLUMNS = frozenset(
     [
         *("id", "embedding", "scale", "num_tokens", "num_tokens_full", "truncated"),
         *("text_hash", "start", "stop"),
-        *("window", "chunk", "tokens", "words", "spans", "linex_index", "features"),
+        *("window", "chunk", "tokens", "words", "spans", "features"),
     ]
 )
 TEXT = "text"  # the column of texts, where they are kept
@@ -52,21 +38,12 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def type_called(name: str) -> str:
-    """Returns the name in `TYPES` of a type, which SQL, BigQuery, Arrow or Python may have named.
-
-    >>> type_called("DOUBLE"), type_called("list_str")
-    ('float64', 'list_string')
-
-    Raises:
-        ValueError: There is no such type; the message says which there are, or which to take.
-    """
-    prefix = "list_" if name.lower().startswith("list_") else ""
-    word = name.lower().removeprefix(prefix)
-    found, wider = prefix + _TYPE_OF.get(word, word), prefix + _WIDER.get(word, word)
-    if found in TYPES:
-        return found
-    hint = f"{wider} holds its values" if wider in TYPES else f"types are {', '.join(TYPES)}"
-    raise ValueError(f"{name or 'an empty type'} is not available, {hint}")
+    """The name in `TYPES` of a type, in small letters; ValueError if there is no such type."""
+    if name.lower() not in TYPES:
+        raise ValueError(
+            f"{name or 'an empty type'} is not available, types are {', '.join(TYPES)}"
+        )
+    return name.lower()
 
 
 def type_name(kind: pa.DataType) -> str | None:
@@ -77,8 +54,7 @@ def type_name(kind: pa.DataType) -> str | None:
 class ExtraValues:
     """Reads the values of extra columns, each of one of `TYPES`, from records.
 
-    With `as_text` the values are texts, as those of CSV are; an empty one is then null, except in
-    a column of strings.
+    Those of CSV come `as_text`; an empty one is then null, except in a column of strings.
     """
 
     def __init__(self, schema: pa.Schema, as_text: bool = False) -> None:
@@ -93,11 +69,7 @@ class ExtraValues:
             self._columns.append((field.name, kind, kinds[kind]))
 
     def __call__(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of a record, None for what is missing.
-
-        Raises:
-            BadRecordError: A value does not fit its column's type.
-        """
+        """The values of a record, None for what is missing; BadRecordError if one does not fit."""
         return tuple(self._values(record))
 
     def _values(self, record: Mapping[str, Any]) -> Iterator[Any]:

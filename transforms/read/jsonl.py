@@ -7,10 +7,16 @@ from typing import Any
 import orjson
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    id_of,
+    record_of,
+)
 from bert_embed.transforms.read.extra import ExtraValues
 from bert_embed.transforms.read.lines import Lines
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, id_of, record_of
 from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 
@@ -19,7 +25,7 @@ def parse_jsonl(lines: Lines, columns: Columns) -> Documents:
     """Parses lines; those that give no document are rejected."""
     texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    return documents_of(_records(texts, columns), places, lines.number or 0, columns)
+    return documents_of(_records(texts, columns), places, columns)[0]
 
 
 def _records(lines: Iterable[str | bytes], columns: Columns) -> Iterator[Record | BadRecord]:

@@ -31,7 +31,6 @@ class Lines:
         path: The file.
         offset: Where the first line begins, in decompressed bytes.
         data: The lines with their ends; only the last line of a file may lack one.
-        number: Number of the first line in its file, from 0; None if not known.
         too_large: Bytes of a single line over `MOST_RECORD_BYTES`, which is not held (`data` is
             empty); else 0.
     """
@@ -40,7 +39,6 @@ class Lines:
     path: str
     offset: int
     data: bytes
-    number: int | None = None
     too_large: int = 0
 
     @property
@@ -62,7 +60,7 @@ class Lines:
         end = -1
         for _ in range(most):
             end = self.data.index(b"\n", end + 1)
-        return _piece_of(self, 0, end + 1, 0), _piece_of(self, end + 1, len(self.data), most)
+        return _piece_of(self, 0, end + 1), _piece_of(self, end + 1, len(self.data))
 
     def with_data(self, data: bytes) -> "Lines":
         """The same lines with their bytes, or with none while the bytes are stored elsewhere."""
@@ -77,18 +75,15 @@ class Lines:
 def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Lines]]:
     """Reads a block, closing a part at `part_docs` lines.
 
-    A line belongs to the block in which it begins. A block of byte ranges has parts numbered from
-    0, the last of them marked. In a file that is read through, a part is also closed at
-    `block_bytes` of text; each reader gives the parts of its stripe, then an empty part that marks
-    the end of the file.
+    A line belongs to the block in which it begins. In a file that is read through, a part is also
+    closed at `block_bytes` of text, and an empty part marks the end of the file.
 
     Raises:
-        ValueError: A file is not the one that was listed, its compressed data is damaged, or its
-            byte order mark is not that of UTF-8.
+        InputError: A file changed since it was listed, is damaged, or is not UTF-8 by its mark.
     """
     if spec.read_through:
         stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)
-        yield from parts_read_through(spec, stream, part_docs)
+        yield from parts_read_through(stream, part_docs)
         return
     ranges = itertools.chain.from_iterable(_slices_lines(spec.slices))
     lines = itertools.chain.from_iterable(map(without_large, ranges))
@@ -118,7 +113,6 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
         else:
             check_encoding(piece.info.path, data)
         first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
-        first = replace(first, number=None if before else 0)
         if data.endswith(b"\n") or piece.stop >= piece.info.size:
             yield first
             return
@@ -129,9 +123,7 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
         return
     if last:
         yield replace(first, data=data[:last])
-    yield replace(
-        first, offset=first.offset + last, data=b"", too_large=len(data) - last + size, number=None
-    )
+    yield replace(first, offset=first.offset + last, data=b"", too_large=len(data) - last + size)
 
 
 def _rest_of_line(file: BinaryIO, size: int) -> tuple[bytes | None, int]:
@@ -153,40 +145,34 @@ def without_large(lines: Lines) -> Iterator[Lines]:
     if len(lines.data) <= MOST_RECORD_BYTES:
         yield lines
         return
-    kept = start = count = 0
+    kept = start = 0
     while start < len(lines.data):
         end = lines.data.find(b"\n", start) + 1 or len(lines.data)
         if end - start > MOST_RECORD_BYTES:
-            before = _piece_of(lines, kept, start, count)
-            if before.data:
-                yield before
-            count += before.count + 1
-            large = _piece_of(lines, start, end, count - 1)
-            yield replace(large, data=b"", too_large=end - start)
+            if kept < start:
+                yield _piece_of(lines, kept, start)
+            yield replace(lines, offset=lines.offset + start, data=b"", too_large=end - start)
             kept = end
         start = end
     if kept < start:
-        yield _piece_of(lines, kept, start, count)
+        yield _piece_of(lines, kept, start)
 
 
-def _piece_of(lines: Lines, start: int, stop: int, before: int) -> Lines:
-    number = None if lines.number is None else lines.number + before
-    return replace(lines, offset=lines.offset + start, data=lines.data[start:stop], number=number)
+def _piece_of(lines: Lines, start: int, stop: int) -> Lines:
+    return replace(lines, offset=lines.offset + start, data=lines.data[start:stop])
 
 
 def _stream(
     piece: Slice, compression: str | None, block_bytes: int, records: int | None
 ) -> Iterator[Lines]:
     """Whole lines from the start of a file, about `block_bytes` at a time, `records` at most."""
-    number, left = 0, records
-    for each in _whole_lines(piece, compression, block_bytes):
-        for lines in without_large(each):
-            numbered = replace(lines, number=number)
+    left = records
+    for whole in _whole_lines(piece, compression, block_bytes):
+        for lines in without_large(whole):
             if left is not None:
-                numbered = numbered.cut(left)[0]
-                left -= numbered.count
-            number += numbered.count
-            yield numbered
+                lines = lines.cut(left)[0]
+                left -= lines.count
+            yield lines
             if left == 0:
                 return
 

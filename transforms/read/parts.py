@@ -1,10 +1,8 @@
 """Distributes the records of a block to numbered parts and marks the last one."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from bert_embed.transforms.records.read_part import AnyContent, ReadPart
-from bert_embed.transforms.records.spec import BlockSpec
 
 
 def parts_in_order(
@@ -20,34 +18,27 @@ def parts_in_order(
 
 
 def parts_read_through(
-    spec: BlockSpec, contents: Iterable[AnyContent], part_docs: int
+    contents: Iterable[AnyContent], part_docs: int
 ) -> Iterator[ReadPart[AnyContent]]:
-    """The parts of a reader's stripe, then an empty one that marks its end of the file.
+    """The parts of a file, then an empty one that marks its end.
 
     Each of the contents, which are all of the file, ends a part, and so do `part_docs` records.
     """
-    parts = records = 0
-    for each in contents:
-        for content in close_parts([each], part_docs):
-            if parts % spec.stripes == spec.stripe:
-                yield ReadPart(parts, content, last=False)
-            records += sum(each.count for each in content)
-            parts += 1
-    yield end_mark(spec, parts, records)
-
-
-def end_mark(spec: BlockSpec, parts: int, records: int) -> ReadPart[Any]:
-    """The empty part with which a reader ends, after `parts` of all readers."""
-    number = parts + (spec.stripe - parts) % spec.stripes  # the next one of its stripe
-    return ReadPart(number, (), last=True, end_of_file=records)
+    number = records = 0
+    for chunk in contents:
+        for content in close_parts([chunk], part_docs):
+            yield ReadPart(number, content, last=False)
+            records += sum(piece.count for piece in content)
+            number += 1
+    yield ReadPart(number, (), last=True, end_of_file=records)
 
 
 def close_parts(contents: Iterable[AnyContent], most: int) -> Iterator[tuple[AnyContent, ...]]:
     """Distributes records to parts of at most `most` each."""
     held: list[AnyContent] = []
     left = most
-    for each in contents:
-        rest: AnyContent | None = each
+    for content in contents:
+        rest: AnyContent | None = content
         while rest is not None and (rest.size or rest.count):
             taken, rest = rest.cut(left)
             held.append(taken)

@@ -6,17 +6,18 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.cut_files import parts_of_cut, read_records
+from bert_embed.transforms.read.cut_files import cut_part
 from bert_embed.transforms.read.documents import Documents, join_documents
 from bert_embed.transforms.read.jsonl import parse_jsonl
-from bert_embed.transforms.read.lines import Lines
-from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv
+from bert_embed.transforms.read.lines import Lines, read_parts
+from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
 from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from bert_embed.transforms.read.text import parse_text, reject_large
 from bert_embed.transforms.read.whole_files import parse_file, read_file_parts
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.read_part import ReadPart
+from bert_embed.transforms.records.skip import without_skipped
 from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec
 
 _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
@@ -31,25 +32,21 @@ _PARSERS: dict[str, Callable[[Any, Columns], Documents]] = {
 def document_blocks(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int, done: Container[int]
 ) -> Iterator[DocumentBlock]:
-    """Reads a block and parses its parts, without those in `done`."""
+    """Reads a block and parses its parts, without those in `done` and what it skips."""
     started = time.perf_counter()
-    for part in parts_of(spec, columns, part_docs, block_bytes, done):
+    for part in parts_of(spec, columns, part_docs, block_bytes):
         if part.number in done:
             continue
-        yield parse_part(spec, part, columns, started)
+        yield without_skipped(parse_part(spec, part, columns, started), spec.skipped)
         started = time.perf_counter()
 
 
 def parts_of(
-    spec: BlockSpec,
-    columns: Columns,
-    part_docs: int,
-    block_bytes: int,
-    done: Container[int] = (),
+    spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
 ) -> Iterator[ReadPart[Any]]:
-    """Reads a block as parts that are not parsed yet; those in `done` may be left out."""
+    """Reads a block as parts that are not parsed yet."""
     if spec.cut is not None:
-        return parts_of_cut(spec, spec.cut, done)
+        return iter([cut_part(spec, spec.cut)])
     if spec.format == WHOLE_FILES:
         return read_file_parts(spec, part_docs)
     if spec.format == "parquet":
@@ -79,14 +76,19 @@ def parse_part(
         rejected=tuple(documents.rejected),
         seconds={"read": content.seconds + time.perf_counter() - started},
     )
-    return document_block(part, documents, spec.numbered)
+    return document_block(part, documents)
 
 
-def document_block(part: Part, documents: Documents, numbered: bool) -> DocumentBlock:
-    """The documents of a part; `numbered` keeps the numbers of their lines."""
-    columns = {name: each for name, each in vars(documents).items() if name != "rejected"}
-    if not numbered:
-        columns["line_numbers"] = None
+def read_records(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[ReadPart[Any]]:
+    """Reads a block of lines or of CSV."""
+    if spec.format == "csv":
+        return read_csv_parts(spec, part_docs, block_bytes)
+    return read_parts(spec, part_docs, block_bytes)
+
+
+def document_block(part: Part, documents: Documents) -> DocumentBlock:
+    """The documents of a part."""
+    columns = {name: column for name, column in vars(documents).items() if name != "rejected"}
     return DocumentBlock(part, **columns)
 
 

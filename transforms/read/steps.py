@@ -1,59 +1,19 @@
-"""Reads the blocks of a run that are not finished; what these steps call works without Beam."""
+"""Reads the parts of a run that are not finished; what this step calls works without Beam."""
 
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import apache_beam as beam
 
 from bert_embed.transforms.crash_markers import crash_marker
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.cut_files import cut_file
-from bert_embed.transforms.read.reader import document_blocks
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.finished import finished_parts, is_complete
 from bert_embed.transforms.records.report import BlockReport
-from bert_embed.transforms.records.skip import without_skipped
 from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.redact import RedactErrors
-
-
-@dataclass
-class ReadBlocks(Step):
-    """Reads the documents of BlockSpecs that are not finished.
-
-    Gives a dict: `documents`, and `finished`, as `read_unfinished` gives it.
-
-    Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run; reports of another run do not count.
-        columns: Which fields of a record are read.
-        part_docs: A part is closed at so many documents.
-        block_bytes: A part of a file read through is closed at so many bytes of text.
-        examples: Folder where the run keeps its examples, None if it keeps none.
-    """
-
-    output: str
-    run: str
-    columns: Columns
-    part_docs: int
-    block_bytes: int
-    examples: str | None = None
-
-    def expand(self, specs: beam.PCollection[BlockSpec]):  # a dict has no type Beam would check
-        settings = self.columns, self.part_docs, self.block_bytes
-
-        def read(spec: BlockSpec, done: Container[int]) -> Iterator[DocumentBlock]:
-            for block in document_blocks(spec, *settings, done):
-                yield without_skipped(block, spec.skipped)
-
-        folder = OutputFolder(self.output, self.examples)
-        documents, finished = read_unfinished(specs, folder, self.run, read, DocumentBlock)
-        return {"documents": documents, "finished": finished}
 
 
 def read_unfinished(
@@ -66,19 +26,10 @@ def read_unfinished(
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Reads blocks of any input, but for the parts that earlier attempts of the run finished.
 
-    The plan holds back the blocks that were finished when it was made; this step looks again,
-    because a bundle may be retried.
-
-    Args:
-        elements: BlockSpecs, or what `spec_of` takes.
-        folder: Of the run's output.
-        run: Fingerprint of the run; reports of another run do not count.
-        read: Reads an element to blocks of this type, without the parts of these numbers.
-        block: The type.
-        spec_of: Gives the BlockSpec of an element.
-
-    Returns:
-        What was read, and the BlockReports of the finished parts.
+    The plan holds back what was finished when it was made; this step looks again, because a bundle
+    may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and numbers of
+    parts to leave out, and gives records of type `block`. Gives what was read, and finished
+    BlockReports.
     """
     passed_as_block(block)
     step = beam.ParDo(_Read(folder, run, read, spec_of))
@@ -106,52 +57,12 @@ class _Read(beam.DoFn):
         DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
     ]:
         spec = element if self._spec_of is None else self._spec_of(element)
-        done = finished_parts(self._folder, self._run, spec)
-        for report in done.values():
+        if spec.complete:
+            return
+        found = finished_parts(self._folder, self._run, spec)
+        for report in found.values():
             yield beam.pvalue.TaggedOutput("finished", report)
-        if not is_complete(spec, done):
+        if not is_complete(spec, found):
+            done = {*spec.done, *found}
             with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):
                 yield from self._read(element, done)
-
-
-@dataclass
-class CutFiles(Step):
-    """Reads files that several readers share, once, and tells each reader where its parts are.
-
-    Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run, whose finished parts are left out; "" leaves out none.
-        part_docs: As `ReadBlocks` has it.
-        block_bytes: Likewise.
-        examples: Likewise.
-    """
-
-    output: str
-    run: str
-    part_docs: int
-    block_bytes: int
-    examples: str | None = None
-
-    def expand(
-        self, readers: beam.PCollection[tuple[BlockSpec, ...]]
-    ) -> beam.PCollection[BlockSpec]:
-        folder = OutputFolder(self.output, self.examples)
-        cut = _Cut(folder, self.run, self.part_docs, self.block_bytes)
-        return (
-            readers
-            | "SpreadFiles" >> beam.Reshuffle()
-            | "Cut" >> beam.ParDo(cut)
-            | "Spread" >> beam.Reshuffle()
-        )
-
-
-class _Cut(beam.DoFn):
-    def __init__(self, folder: OutputFolder, run: str, part_docs: int, block_bytes: int) -> None:
-        self._folder, self._run = folder, run
-        self._part_docs, self._block_bytes = part_docs, block_bytes
-
-    def process(self, readers: tuple[BlockSpec, ...]) -> Iterator[BlockSpec]:
-        folder, run = self._folder, self._run
-        with RedactErrors("read"):
-            done = {part for spec in readers for part in finished_parts(folder, run, spec)}
-            yield from cut_file(readers, folder, self._part_docs, self._block_bytes, done)

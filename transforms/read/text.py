@@ -18,13 +18,10 @@ _MOST_BY_PYTHON = 32  # strings for which Python is faster than Arrow, as in man
 
 
 def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
-    """Splits lines into texts, and finds where each begins; a line that is not UTF-8 stays bytes.
+    """The texts of lines, and int64 `[lines]`, where each begins in the file, in bytes.
 
-    A line ends at a line feed; one carriage return before it is dropped, and a byte order mark
-    at the start of the file.
-
-    Returns:
-        The lines, and int64 `[lines]`, byte offsets in the file.
+    A line ends at a line feed; one carriage return before it is dropped, and a byte order mark at
+    the start of the file. A line that is not UTF-8 stays bytes.
     """
     data = lines.text
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
@@ -70,30 +67,22 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     if columns.pair_separator is not None:
         texts, texts_b = split_pairs(found, columns.pair_separator)
         suspects = range(len(found))
-    rows = np.arange(len(found), dtype=np.int64)
-    first = lines.number or 0
     bad = [row for row in suspects if _is_bad(texts[row])]
     if not bad:
-        return Documents(places, cast("list[str]", texts), places, rows + first, [], texts_b)
+        return Documents(places, cast("list[str]", texts), places, [], texts_b)
     rejected = [_rejected(places[row].as_py(), found[row]) for row in bad]
-    rows = np.delete(rows, bad)
+    rows = np.delete(np.arange(len(found)), bad)
     ids = places.take(pa.array(rows))
     good = cast("list[str]", [texts[row] for row in rows])
     if texts_b is not None:
         texts_b = [texts_b[row] for row in rows]
-    return Documents(ids, good, ids, rows + first, rejected, texts_b)
+    return Documents(ids, good, ids, rejected, texts_b)
 
 
 def split_pairs(
     found: Sequence[str | bytes], separator: str
 ) -> tuple[list[str | bytes], list[str]]:
-    """Strips each line and splits it at its last separator.
-
-    So does `extract_features.py` of google-research/bert with ` ||| `.
-
-    Returns:
-        The first texts, where a line that is not UTF-8 stays as it is; and the second texts, ""
-        for a line without the separator.
+    """Strips each line and splits it at its last separator, as `extract_features.py` does.
 
     >>> split_pairs(["a ||| b", "a ||| b ||| c ", "a |||"], " ||| ")
     (['a', 'a ||| b', 'a |||'], ['b', 'c', ''])
@@ -112,10 +101,9 @@ def split_pairs(
 
 
 def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
-    """Rows of lines that may be blank or not UTF-8; by their first byte, if all are UTF-8.
+    """Rows of lines that may be blank or not UTF-8.
 
-    A blank line begins with white space, which is ASCII up to the space, or is not ASCII; checking
-    that byte alone decides for nearly all lines.
+    If all are UTF-8, the first byte decides: that of a blank line is at most a space, or not ASCII.
     """
     if bytes in set(map(type, found)):
         return range(len(found))
@@ -138,4 +126,4 @@ def reject_large(path: str, offset: int, place_is_id: bool) -> Documents:
     [place] = positions(path, np.array([offset])).to_pylist()
     rejected = Rejected(place if place_is_id else None, place, "read", TOO_LARGE)
     none = pa.array([], pa.string())
-    return Documents(none, [], none, np.empty(0, np.int64), [rejected])
+    return Documents(none, [], none, [rejected])

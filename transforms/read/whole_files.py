@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from bert_embed.storage.files import is_remote
@@ -54,14 +53,10 @@ class WholeFile:
 
 
 def read_file_parts(spec: BlockSpec, part_docs: int) -> Iterator[ReadPart[WholeFile]]:
-    """Reads a block of whole files, closing a part at `part_docs` of them.
-
-    Raises:
-        ValueError: As `lines.read_parts`.
-    """
+    """Reads a block of whole files, closing a part at `part_docs` of them."""
     read = partial(_read, compression=spec.compression)
     if spec.read_through:
-        yield from parts_read_through(spec, map(read, spec.slices), part_docs)
+        yield from parts_read_through(map(read, spec.slices), part_docs)
         return
     files: Iterable[WholeFile] = map(read, spec.slices)
     if len(spec.slices) > 1 and is_remote(spec.slices[0].info.path):
@@ -102,6 +97,5 @@ def parse_file(content: WholeFile, columns: Columns) -> Documents:
         ids=pa.array([path] * good, pa.string()),
         texts=[text] * good,
         sources=pa.array([f"{path}:0"] * good, pa.string()),
-        line_numbers=np.zeros(int(good), np.int64),
         rejected=rejected,
     )

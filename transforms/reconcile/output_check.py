@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import apache_beam as beam
-
 from bert_embed.formats.tfrecord import unframed
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import checksum, open_raw
@@ -26,7 +24,6 @@ from bert_embed.transforms.output_folder import (
 from bert_embed.transforms.reconcile.totals import listing_hash, written_counts
 from bert_embed.transforms.reconcile.verdict import Verdict
 from bert_embed.transforms.records.report import BlockReport, read_report
-from bert_embed.transforms.records.step import Step
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
@@ -52,23 +49,8 @@ class Problem:
         return f"{self.name}: {self.what}"
 
 
-@dataclass
-class CheckFiles(Step):
-    """Adds a problem to a Verdict if the files are not those that the run's reports name.
-
-    The output is listed once, when everything is written, so that files that were removed or
-    replaced during the run, and those of earlier attempts, are checked, too.
-    """
-
-    folder: OutputFolder
-    run: str
-
-    def expand(self, verdicts: beam.PCollection[Verdict]) -> beam.PCollection[Verdict]:
-        return verdicts | "List" >> beam.Map(with_listing, self.folder, self.run)
-
-
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
-    """The verdict with the problems that a listing of the output shows."""
+    """The verdict with the problems that a listing of the output shows, once all is written."""
     with activity("checking the output"):
         found = written_files(folder)
     if listing_hash(found) == verdict.totals.listing:
@@ -96,11 +78,7 @@ def _reports(folder: OutputFolder, run: str) -> Iterator[BlockReport | None]:
 def _without_leftovers(
     folder: OutputFolder, reports: dict[tuple[int, int], BlockReport], found: dict[str, int]
 ) -> dict[str, int]:
-    """Removes files that an attempt wrote before it crashed and the next attempt did not write.
-
-    For example the rejected records of a part in which none is rejected any more: the part has a
-    report now, which does not name the file.
-    """
+    """Removes files that an attempt wrote before it crashed and the next did not write."""
     again = [name for name in found if _part_of(name) in reports]
     left = [name for name in again if name not in reports[_part_of(name)].files]
     if left:
@@ -133,11 +111,7 @@ def listing_problems(
 
 
 def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
-    """Checks every file of a run against its report, and the reports against the run's record.
-
-    Yields:
-        What is missing, extra, damaged, or does not add up.
-    """
+    """Checks every file of a run against its block record, and these against the run's record."""
     parts = folder.report_parts()
     reports: dict[tuple[int, int], BlockReport] = {}
     for part, report in zip(parts, _reports(folder, record.run), strict=True):
@@ -179,11 +153,7 @@ def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Probl
 
 
 def count_rows(path: str) -> int:
-    """Rows of a file of an output, from the footer of Parquet, else by reading the file.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Rows of a file of an output; ValueError if it is damaged."""
     if path.endswith(".parquet"):
         import pyarrow.parquet as pq
 

@@ -29,9 +29,9 @@ class Totals:
         parts: Numbers of the parts of each block, as bits: a set for each block would need more
             memory than all the rest.
         doubled: Blocks with two reports of one part.
-        ends: For each block read through: how many records each of its readers counted.
+        ends: For each block read through: how many records its file has.
         records: For each block read through: records in its parts.
-        lasts: Reports that were their reader's last.
+        lasts: Reports that were their block's last.
         written: Files, bytes and rows of each kind, as `(kind, "rows")`.
         listing: `listing_hash` of all files.
         unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
@@ -48,7 +48,7 @@ class Totals:
     covered: Counter = field(default_factory=Counter)
     parts: dict[int, int] = field(default_factory=dict)
     doubled: set[int] = field(default_factory=set)
-    ends: dict[int, list[int]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
     records: Counter = field(default_factory=Counter)
     lasts: int = 0
     written: Counter = field(default_factory=Counter)
@@ -84,7 +84,7 @@ class SumReports(beam.CombineFn):
         totals.lengths = _added(totals.lengths, report.length_bins)
         _add_parts(totals, report.block, 1 << report.part)
         if report.end_of_file is not None:
-            totals.ends.setdefault(report.block, []).append(report.end_of_file)
+            totals.ends[report.block] = report.end_of_file
         if not report.covered:
             totals.records[report.block] += report.records
         totals.lasts += report.last
@@ -106,8 +106,7 @@ class SumReports(beam.CombineFn):
             for block, parts in each.parts.items():
                 _add_parts(merged, block, parts)
             merged.doubled |= each.doubled
-            for block, ends in each.ends.items():
-                merged.ends.setdefault(block, []).extend(ends)
+            merged.ends |= each.ends
             merged.lasts += each.lasts
         return merged
 
@@ -140,11 +139,7 @@ def _add_parts(totals: Totals, block: int, parts: int) -> None:
 
 
 def listing_hash(sizes: dict[str, int]) -> int:
-    """A hash of names and sizes in any order; the hash of two listings is the sum of their hashes.
-
-    So the reports of a run, which are never held together, add up to a number that a listing of the
-    output must give, too.
-    """
+    """A hash of names and sizes in any order; that of two listings is the sum of theirs."""
     hashes = (
         hashlib.blake2b(f"{name} {size}".encode(), digest_size=8).digest()
         for name, size in sizes.items()

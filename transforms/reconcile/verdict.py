@@ -10,7 +10,6 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.reconcile.totals import SumReports, Totals
 from bert_embed.transforms.records.report import BlockReport
 from bert_embed.transforms.records.spec import PlannedWork
-from bert_embed.transforms.records.step import Step
 
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
 
@@ -30,15 +29,12 @@ class Verdict:
     loads: dict[str, Load] = field(default_factory=dict)
 
 
-@dataclass
-class ReconcileBlocks(Step):
+def reconcile(
+    reports: beam.PCollection[BlockReport], planned: beam.PCollection[PlannedWork]
+) -> beam.PCollection[Verdict]:
     """Compares BlockReports with the PlannedWork of `PlanBlocks`; gives one Verdict."""
-
-    planned: beam.PCollection
-
-    def expand(self, reports: beam.PCollection[BlockReport]) -> beam.PCollection[Verdict]:
-        totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
-        return totals | "Check" >> beam.Map(verdict, beam.pvalue.AsSingleton(self.planned))
+    totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
+    return totals | "Reconcile" >> beam.Map(verdict, beam.pvalue.AsSingleton(planned))
 
 
 def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
@@ -51,8 +47,8 @@ def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
     missing = planned.blocks - len(totals.parts)
     if missing:
         yield f"{missing} of {planned.blocks} planned blocks have no report"
-    if totals.lasts != planned.readers:
-        yield f"{totals.lasts} readers reported their last part, {planned.readers} were planned"
+    if totals.lasts != planned.blocks:
+        yield f"{totals.lasts} blocks reported their last part, {planned.blocks} were planned"
     gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}
     yield from _named(
         (
@@ -78,11 +74,10 @@ def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
 def _unread(totals: Totals) -> Iterator[str]:
     yield from _named(
         (
-            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its "
-            "readers saw "
-            f"{', '.join(map(str, sorted(set(ends))))}"
-            for block, ends in sorted(totals.ends.items())
-            if set(ends) != {totals.records[block]}
+            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its file "
+            f"has {end}"
+            for block, end in sorted(totals.ends.items())
+            if end != totals.records[block]
         ),
         "blocks",
     )

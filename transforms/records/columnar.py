@@ -61,11 +61,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 def nbytes(value: Any) -> int:
-    """About how many bytes a block has: its arrays exactly, lists by their first elements.
-
-    >>> nbytes([np.zeros(5, np.int32), "four", None])
-    64
-    """
+    """About how many bytes a block has: its arrays exactly, lists by their first elements."""
     if isinstance(value, (np.ndarray, *_ARROW)):
         return value.nbytes
     if isinstance(value, (str, bytes)):

@@ -23,8 +23,6 @@ class DocumentBlock:
         words: The words of a text that came as a list of words (some may be empty), None for any
             other text; None if no text of the part came so.
         spans: Code points `[start, stop)` in the text; None if not requested.
-        line_numbers: int64 `[documents]`, number of each one's line in its file, from 0, where
-            every line counts; None if not requested.
         extra: Extra columns, a row a document; None if not requested.
     """
 
@@ -35,7 +33,6 @@ class DocumentBlock:
     texts_b: list[str] | None = None
     words: list[list[str] | None] | None = None
     spans: list[list[tuple[int, int]]] | None = None
-    line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
 
     def __len__(self) -> int:

@@ -1,79 +1,142 @@
 """Finds the parts and blocks that earlier attempts finished."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
 
-from bert_embed.storage.files import size_of
+from bert_embed.formats.output_files import parse_name
+from bert_embed.storage.files import is_remote, size_of
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.report import BlockReport, read_report
 from bert_embed.transforms.records.spec import BlockSpec
 
-# Reports that one worker reads while all others wait for the plan; if there are more, the worker of
-# each block reads those of its block.
-MOST_READ_HERE = 20_000
+_MOST_SLICES = 1000  # of the blocks whose records one worker reads at a time
 
 
-def complete_readers(
-    folder: OutputFolder, run: str, specs: Iterable[BlockSpec]
-) -> Iterator[tuple[BlockSpec, tuple[BlockReport, ...]]]:
-    """Yields each reader with the reports of all its parts, or none if a part is not finished.
+@dataclass(frozen=True)
+class BegunBlocks:
+    """Blocks of which an earlier attempt wrote something.
 
-    One listing finds the reports of the run, another checks their files; then the reports are read,
-    many at once. If there are very many, none is read here: the worker of each block looks for its
-    reports.
+    Attributes:
+        specs: The blocks.
+        parts: Numbers of the parts that have a block record, by block.
+        sizes: The blocks' files by name.
     """
-    parts = _listed_parts(folder)
-    if not 0 < len(parts) <= MOST_READ_HERE:
-        yield from ((spec, ()) for spec in specs)
-        return
-    sizes = folder.data_files()
 
-    def reports_of(spec: BlockSpec) -> tuple[BlockSpec, tuple[BlockReport, ...]]:
-        done: dict[int, BlockReport] = {}
-        for part in parts.get(spec.number, ()):
-            if part % spec.stripes != spec.stripe:
-                continue
-            report = read_report(folder, spec.number, part, run)
-            if report is None or not _has_files(report, sizes):
-                return spec, ()
-            done[part] = report
-        return spec, tuple(done.values()) if is_complete(spec, done) else ()
-
-    yield from in_parallel(reports_of, specs)
+    specs: list[BlockSpec]
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
-def _listed_parts(folder: OutputFolder) -> dict[int, list[int]]:
-    """Numbers of the parts that have a report, in order, by block."""
+def begun_blocks(
+    folder: OutputFolder, specs: Iterable[BlockSpec]
+) -> Iterator[BlockSpec | BegunBlocks]:
+    """Gives blocks of which nothing is written as they are, and all others some at a time.
+
+    One listing finds the block records, another the files that these name.
+    """
     parts: dict[int, list[int]] = {}
     for block, part in folder.report_parts():
         parts.setdefault(block, []).append(part)
-    return parts
+    files = sorted(_files_by_block(folder)) if parts else []
+
+    def begun(specs: list[BlockSpec]) -> BegunBlocks:
+        first, last = specs[0].number, specs[-1].number + 1
+        span = files[bisect_left(files, (first, "", 0)) : bisect_left(files, (last, "", 0))]
+        numbers = {spec.number: parts[spec.number] for spec in specs}
+        return BegunBlocks(specs, numbers, {name: size for _, name, size in span})
+
+    held: list[BlockSpec] = []
+    slices = 0
+    for spec in specs:
+        if spec.number not in parts:
+            yield spec
+            continue
+        held.append(spec)
+        slices += len(spec.slices)
+        if slices >= _MOST_SLICES or spec.spread:
+            yield begun(held)
+            held, slices = [], 0
+    if held:
+        yield begun(held)
 
 
-def _has_files(report: BlockReport, sizes: dict[str, int]) -> bool:
-    """Whether all files of a part exist in their full size."""
-    return all(sizes.get(name) == file.bytes for name, file in report.files.items())
+def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
+    for name, size in folder.data_files().items():
+        parsed = parse_name(name)
+        assert parsed is not None, "listings hold names of this layout only"
+        yield parsed.block, name, size
+
+
+def finished_blocks(
+    folder: OutputFolder, run: str, begun: BegunBlocks
+) -> Iterator[tuple[BlockSpec, list[BlockReport]]]:
+    """Reads the block records of a run; gives each block with those of its finished parts.
+
+    The block then says which parts are done. A record does not count if one of its files is missing
+    or cut: the part is written again.
+    """
+    pairs = [(spec.number, part) for spec in begun.specs for part in begun.parts[spec.number]]
+
+    def read(pair: tuple[int, int]) -> BlockReport | None:
+        report = read_report(folder, *pair, run)
+        if report is None:
+            return None
+        whole = all(begun.sizes.get(name) == file.bytes for name, file in report.files.items())
+        return report if whole else None
+
+    reports: dict[int, list[BlockReport]] = {}
+    for report in in_parallel(read, pairs) if is_remote(folder.path) else map(read, pairs):
+        if report is not None:
+            reports.setdefault(report.block, []).append(report)
+    for spec in begun.specs:
+        found = reports.get(spec.number, [])
+        last = max((report.part for report in found if report.last), default=-1)
+        done = tuple(report.part for report in found)
+        yield replace(spec, done=done, complete=0 < len(done) == last + 1), found
+
+
+def remove_end_marks(folder: OutputFolder, run: str) -> None:
+    """Removes the parts of a run that mark the end of a file, which is read again to write one.
+
+    Each of sixteen readers of a file wrote such a mark once.
+    """
+    parts: dict[int, list[int]] = {}
+    for block, part in folder.report_parts():
+        parts.setdefault(block, []).append(part)
+    for block, numbers in parts.items():
+        for part in reversed(numbers):
+            report = read_report(folder, block, part, run)
+            if report is None or report.end_of_file is None:
+                break
+            folder.remove_reports([(block, part)])
 
 
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
-    """The reports that a reader's finished parts have of the run, by part number.
+    """The block records of parts that were finished after the plan was made, by part number.
 
-    A report does not count if one of its files is missing or cut: the part is written again.
+    A bundle that is retried finds what the attempt before wrote.
     """
     found: dict[int, BlockReport] = {}
-    number = spec.stripe
-    while (report := read_report(folder, spec.number, number, run)) is not None:
+    done = frozenset(spec.done)
+    for number in count() if spec.cut is None else (spec.cut.part.number,):
+        if number in done:
+            continue
+        report = read_report(folder, spec.number, number, run)
+        if report is None:
+            break
         if all(size_of(folder.path_of(n)) == file.bytes for n, file in report.files.items()):
             found[number] = report
         if report.last:
             break
-        number += spec.stripes
     return found
 
 
-def is_complete(spec: BlockSpec, done: dict[int, BlockReport]) -> bool:
-    """Whether a reader has all its parts, up to the last."""
-    last = max(done, default=None)
-    if last is None or not done[last].last:
-        return False
-    return len(done) == (last - spec.stripe) // spec.stripes + 1
+def is_complete(spec: BlockSpec, found: dict[int, BlockReport]) -> bool:
+    """Whether nothing is left to read, with the parts that `finished_parts` gave."""
+    if spec.complete or spec.cut is not None:
+        return spec.complete or bool(found)
+    last = max(found, default=-1)
+    return last >= 0 and found[last].last and len(found) + len(spec.done) == last + 1

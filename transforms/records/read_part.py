@@ -1,4 +1,4 @@
-"""Defines ReadPart, a part before it is parsed, and FileCut, where the parts of a file are."""
+"""Defines ReadPart, the records of a part before they are parsed, and CutPart, where they lie."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -24,22 +24,23 @@ class Content(Protocol):
 
 
 AnyContent = TypeVar("AnyContent", bound=Content)
+_Records = TypeVar("_Records")
 
 
 @dataclass(frozen=True)
-class ReadPart(Generic[AnyContent]):
+class ReadPart(Generic[_Records]):
     """The records of one part.
 
     Attributes:
         number: The part's number in its block.
         contents: In the input's order.
-        last: Whether the reader has no further part.
+        last: Whether the block has no further part.
         end_of_file: In the part that marks the end of a file read through: records of the file.
         seconds: Spent on it before, where the file was cut.
     """
 
     number: int
-    contents: tuple[AnyContent, ...]
+    contents: tuple[_Records, ...]
     last: bool
     end_of_file: int | None = None
     seconds: float = 0.0
@@ -47,29 +48,16 @@ class ReadPart(Generic[AnyContent]):
 
 @dataclass(frozen=True)
 class CutPart:
-    """A part of a file that was cut.
+    """A part of a file that was cut, and where its bytes are.
 
     Attributes:
         part: The part; its records have no bytes.
         size: How many bytes they had.
-        crc32c: Of what is stored of them; "" if nothing is.
+        folder: The output whose `_state` holds them; None: they are read from the file.
+        crc32c: Of what is stored there.
     """
 
     part: ReadPart[Any]
     size: int
+    folder: str | None = None
     crc32c: str = ""
-
-
-@dataclass(frozen=True)
-class FileCut:
-    """Where the parts of one reader of a file are.
-
-    Attributes:
-        parts: In the file's order, without those that were finished.
-        mark: The empty part that marks the end of the file.
-        folder: Of the run whose `_state` holds the texts; None: they are read from the file.
-    """
-
-    parts: tuple[CutPart, ...]
-    mark: ReadPart[Any]
-    folder: str | None

@@ -41,11 +41,7 @@ class Rejected:
 
 
 def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
-    """JSON lines of the file of rejected records, in the records' order.
-
-    >>> rejected_lines([Rejected("a:7", "a:7", "infer", "no finite vector")])
-    b'{"id":"a:7","source":"a:7","stage":"infer","reason":"no finite vector","record":null}\\n'
-    """
+    """JSON lines of the file of rejected records, in the records' order."""
     lines = []
     for each in rejected:
         row = {"id": each.id, "source": each.source, "stage": each.stage, "reason": each.reason}

@@ -114,14 +114,10 @@ def part_report(
     files: dict[str, OutputFile],
     **computed: Any,
 ) -> BlockReport:
-    """The report of a part that was written.
+    """The block record of a part that was written.
 
-    Args:
-        part: The part.
-        num_tokens: int32 `[documents]`, of those in the output.
-        truncated: bool `[documents]`, likewise.
-        files: Its files, by name.
-        **computed: What else was counted, by the names of `BlockReport`.
+    `num_tokens` is int32 and `truncated` bool, `[documents]` each, of those in the output;
+    `computed` holds what else was counted, by the names of `BlockReport`.
     """
     return BlockReport(
         block=part.block,

@@ -1,11 +1,14 @@
-"""Leaves out the documents of a block that an earlier output has."""
+"""Leaves out documents of a block: those that an earlier output has, or all of them."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
 from bert_embed.transforms.records.columnar import take
 from bert_embed.transforms.records.documents import DocumentBlock
+from bert_embed.transforms.records.rejected import BLOCK_SKIPPED, Rejected
+from bert_embed.transforms.redact import RedactErrors
 
 ROW_BITS = 32  # of a place are the row; the bits above them are the part
 
@@ -16,13 +19,14 @@ def places(part: int, rows: int) -> np.ndarray:
 
 
 def rows_of_part(places: np.ndarray, part: int) -> np.ndarray:
-    """Row numbers of those of the sorted places that are in a part.
+    """Row numbers of those of the sorted places that are in a part."""
+    return places_of_part(places, part) - (part << ROW_BITS)
 
-    >>> rows_of_part(np.append(places(0, 2), places(3, 2)), 3)
-    array([0, 1])
-    """
+
+def places_of_part(places: np.ndarray, part: int) -> np.ndarray:
+    """Those of the sorted places that are in a part."""
     first, last = np.searchsorted(places, [part << ROW_BITS, (part + 1) << ROW_BITS])
-    return places[first:last] - (part << ROW_BITS)
+    return places[first:last]
 
 
 def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
@@ -32,3 +36,20 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
         return block
     kept = np.delete(np.arange(len(block)), rows)
     return replace(take(block, kept), part=replace(block.part, skipped=len(rows)))
+
+
+def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
+    """The part, all its documents rejected if its block has one of these numbers.
+
+    So a run can finish whose block crashes or hangs every worker that takes it.
+    """
+    if block.part.block not in numbers:
+        return block
+    with RedactErrors("skip blocks"):
+        columns = block.ids.to_pylist(), block.sources.to_pylist(), block.texts
+        rejected = tuple(
+            Rejected(document, source, "read", BLOCK_SKIPPED, text)
+            for document, source, text in zip(*columns, strict=True)
+        )
+        part = replace(block.part, rejected=block.part.rejected + rejected)
+        return replace(take(block, np.zeros(0, np.int64)), part=part)

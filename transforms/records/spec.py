@@ -8,7 +8,7 @@ import pyarrow as pa
 import zstandard
 
 from bert_embed.storage.files import FileInfo
-from bert_embed.transforms.records.read_part import FileCut
+from bert_embed.transforms.records.read_part import CutPart
 
 _PICKLE = 5  # the first that stores long strings of bytes well
 FORMATS = {  # of suffixes; a file with any other one holds text
@@ -22,7 +22,7 @@ FORMATS = {  # of suffixes; a file with any other one holds text
 }
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 WHOLE_FILES = "whole"  # the format of text files each of which is one document
-READ_THROUGH_FORMATS = ("tfrecord",)  # no reader can begin in the middle of these
+EXAMPLES = "tfrecord"  # the format of files of examples
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,14 @@ class InputFile:
     footer: Footer | None = None
 
     @property
-    def can_be_cut(self) -> bool:
-        """Whether a reader may begin in the middle; quotes of CSV need the file's start."""
-        return self.compression is None and self.format not in ("csv", *READ_THROUGH_FORMATS)
+    def read_through(self) -> bool:
+        """Whether it must be read from its start; quotes of CSV need that."""
+        return self.compression is not None or self.format in ("csv", EXAMPLES)
 
     @property
     def can_share(self) -> bool:
         """Whether it may be in one block with its neighbours if it is small."""
-        if self.format in READ_THROUGH_FORMATS:
-            return False
-        return self.compression is None and self.records is None
+        return self.compression is None and self.records is None and self.format != EXAMPLES
 
     @property
     def text_bytes(self) -> int:
@@ -99,56 +97,46 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpec:
-    """Where to read a block.
+    """Where to read a block, or one part of a file that was cut.
 
     Attributes:
         number: The block's number in the plan.
         format: As in `InputFile`.
         slices: A byte range of one file, rows of one Parquet file, or a run of small whole files.
-        compression: Of a compressed file, which is always read through from start to end.
-        stripe: Which reader of a file that is read through this is; it keeps the parts
-            `p % stripes == stripe`.
-        stripes: How many readers share the file.
-        records: Records to read of a compressed or a CSV file, None for all.
-        numbered: Whether documents have the numbers of their lines.
-        uncut: Whether a file that is not compressed is read through, too, to number its lines or
-            to find its quotes.
+        compression: Of a compressed file.
+        records: Records to read of a file that is read through, None for all.
+        read_through: Whether the block is a file that must be read from its start.
+        spread: Whether the parts of such a file go to several workers, once it was cut.
         skipped: int64 numbers as bytes, sorted: the places of documents to skip.
-        cut: Where this reader's parts are, once the file was cut for all its readers; None: each
-            reader goes through the file itself.
+        done: Numbers of the parts that were finished when the plan was made.
+        complete: Whether these are all; it is read all the same where every id counts.
+        cut: The one part to read, if the file was cut.
     """
 
     number: int
     format: str
     slices: tuple[Slice, ...]
     compression: str | None = None
-    stripe: int = 0
-    stripes: int = 1
     records: int | None = None
-    numbered: bool = False
-    uncut: bool = False
+    read_through: bool = False
+    spread: bool = False
     skipped: bytes = b""
-    cut: FileCut | None = None
-
-    @property
-    def read_through(self) -> bool:
-        """Whether each reader goes from start to end of the one file and keeps its stripe."""
-        return self.compression is not None or self.uncut or self.format in READ_THROUGH_FORMATS
+    done: tuple[int, ...] = ()
+    complete: bool = False
+    cut: CutPart | None = None
 
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What the reports of a complete run add up to.
+    """What the block records of a complete run add up to.
 
     Attributes:
-        readers: Number of BlockSpecs; each must report its last part.
-        blocks: Number of blocks.
+        blocks: Number of blocks; each must report its last part.
         stops: Bytes, of Parquet rows, that the blocks of each file must cover, in the listing's
-            order; None where the file is read through and its readers count the records instead.
+            order; None where the file is read through and its records are counted instead.
         paths: The files, to name one in a message.
     """
 
-    readers: int
     blocks: int
     stops: tuple[int | None, ...]
     paths: tuple[str, ...]
@@ -156,8 +144,8 @@ class PlannedWork:
     def __reduce__(self) -> tuple[Any, ...]:
         """Compresses the names of files: a service limits the size of an element."""
         packed = zstandard.compress(pickle.dumps((self.stops, self.paths), _PICKLE))
-        return _unpacked_work, (self.readers, self.blocks, packed)
+        return _unpacked_work, (self.blocks, packed)
 
 
-def _unpacked_work(readers: int, blocks: int, packed: bytes) -> PlannedWork:
-    return PlannedWork(readers, blocks, *pickle.loads(zstandard.decompress(packed)))
+def _unpacked_work(blocks: int, packed: bytes) -> PlannedWork:
+    return PlannedWork(blocks, *pickle.loads(zstandard.decompress(packed)))

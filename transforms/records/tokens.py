@@ -18,7 +18,7 @@ class TokenBlock:
     """The rows of a part that the model runs on, as columns.
 
     Attributes:
-        part, ids, sources, line_numbers, extra: As in `DocumentBlock`.
+        part, ids, sources, extra: As in `DocumentBlock`.
         text_hash: int64 `[documents]`, XXH3 of each text's UTF-8.
         layout: How the documents were cut into rows: one each, or windows.
         row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
@@ -33,7 +33,6 @@ class TokenBlock:
     layout: "Layout"
     row: np.ndarray
     rows: "Rows"
-    line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
 

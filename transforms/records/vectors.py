@@ -77,7 +77,7 @@ class EmbeddingBlock:
     """The vectors of a part, as columns in the order of its documents.
 
     Attributes:
-        part, ids, num_tokens, truncated, text_hash, line_numbers, extra, texts: As in `TokenBlock`.
+        part, ids, num_tokens, truncated, text_hash, extra, texts: As in `TokenBlock`.
         full_lengths: int32 `[documents]`, as `num_tokens` if nothing had been cut; None: nothing
             was.
         vectors: float32 `[documents, width]`, `[windows, width]` if windows are kept, None if no
@@ -102,7 +102,6 @@ class EmbeddingBlock:
     tokens: TokenVectors | None = None
     words: UnitVectors | None = None
     spans: UnitVectors | None = None
-    line_numbers: np.ndarray | None = None
     extra: pa.Table | None = None
     texts: pa.StringArray | None = None
     full_lengths: np.ndarray | None = None

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.distinct import distinct
 from bert_embed.transforms.metrics import count_report
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
 from bert_embed.transforms.records.documents import id_hashes
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import rejected_lines
-from bert_embed.transforms.records.report import BlockReport, part_report, report_bytes
+from bert_embed.transforms.records.report import BlockReport, part_report, read_report, report_bytes
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.redact import RedactErrors
@@ -73,6 +74,10 @@ class WriteParts(beam.DoFn):
         """Writes the files of a part, then its report."""
         started, folder = time.perf_counter(), self._folder
         files = block.part.files | self._write_files(block) | _rejected_file(folder, block.part)
+        if read_report(folder, block.part.block, block.part.number, self._run) is not None:
+            # Another attempt was there, perhaps on a processor that rounds otherwise: either's
+            # files may have come last.
+            files = {name: _as_stored(folder, name, file) for name, file in files.items()}
         part = block.part.then("write", time.perf_counter() - started)
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())
@@ -96,6 +101,11 @@ def write_vectors(
     folder = OutputFolder(output)
     files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
     return WriteParts(output, run, files, counting)
+
+
+def _as_stored(folder: OutputFolder, name: str, file: OutputFile) -> OutputFile:
+    path = folder.path_of(name)
+    return replace(file, bytes=stat(path).size, crc32c=checksum(path))
 
 
 def vector_files(

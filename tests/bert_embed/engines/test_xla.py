@@ -15,7 +15,9 @@ from bert_embed.engines import choose as engine
 from bert_embed.engines.choose import check_machine, check_precision, find_device, load_engine
 from bert_embed.engines.runner import RowRunner
 from bert_embed.graph.load import load_encoder
+from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.specs import OutputSpec, VectorSpec
+from tests.support.models.sentence_transformers import dense, write_sentence_transformers
 from tests.support.rounding import MINILM, assert_near, least_cosine
 
 pytestmark = pytest.mark.slow
@@ -42,6 +44,17 @@ def test_vectors_are_those_of_the_processor(tiny_bundle, pooling):
         )
         for device in ("cpu", "xla_cpu")
     )
+    assert_near(other, one)
+
+
+def test_dense_modules_behind_the_programs_are_those_of_the_processor(tmp_path):
+    write_sentence_transformers(tmp_path / "source", modules=[dense(32, 6), dense(6, 4)])
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    one, other = (
+        Encoder(bundle, device=device).encode(TEXTS, batch_tokens=BATCH, max_seq_length=8)
+        for device in ("cpu", "xla_cpu")
+    )
+    assert one.shape == (len(TEXTS), 4)
     assert_near(other, one)
 
 

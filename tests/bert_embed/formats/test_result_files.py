@@ -10,7 +10,7 @@ from bert_embed.formats.result_files import row_batches
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.writer import write_block
+from bert_embed.transforms.write.writer import write_vectors
 
 WIDTH = 24
 NUMBERS = "embedding.list.element"
@@ -109,7 +109,7 @@ def test_rows_are_limited_or_chosen_in_every_format(tmp_path, ending, dtype):
         texts=pa.array([f"text {row}" for row in range(250)]),
         vectors=vectors,
     )
-    [name] = write_block(block, str(tmp_path), "run", output_format, described).files
+    [name] = write_vectors(str(tmp_path), "run", output_format, described).write(block).files
     assert name.endswith(f".{ending}")
 
     def rows(**arguments):

@@ -302,6 +302,7 @@ def test_what_cannot_work_is_said_before_any_work(
             "--input takes one BigQuery table and nothing beside it",
         ),
         (["test-project:d.t"], {"pair_separator": "|"}, "for tables use --text_b_column"),
+        (["test-project:d.t"], {"check_ids": True}, "--check_ids is not available for BigQuery"),
     ],
 )
 def test_what_contradicts_a_table_is_said_without_asking_bigquery(

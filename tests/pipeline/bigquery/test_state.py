@@ -60,7 +60,7 @@ def test_truncate_replaces_what_came_between(bigquery, dataset, into, tmp_path, 
     assert into("a", "truncate", output) == 0
     said = capsys.readouterr().out
     assert "nothing to do" in said
-    assert f"there since {loaded['ended']}, by job {loaded['job']}; not loaded again" in said
+    assert f"were loaded at {loaded['ended']} by job {loaded['job']}; not loaded again" in said
     assert [kind for kind, _ in bigquery.jobs[started:] if kind != "query"] == []
 
 

@@ -270,11 +270,7 @@ def test_lists_are_refused_for_csv(tmp_path, tiny_bundle, capsys):
         ("start", "--extra_columns start clashes"),
         ("n,N", "--extra_columns names N twice"),
         (":int64", "--extra_columns must be names, or name:type with one of string, int64"),
-        ("n:int32", "--extra_columns n:int32: int32 is not available, int64 holds its values"),
-        (
-            "n:list_float32",
-            "n:list_float32: list_float32 is not available, list_float64 holds its values",
-        ),
+        ("n:int32", "--extra_columns n:int32: int32 is not available, types are string, int64"),
         ("n:color", "n:color: color is not available, types are string, int64, float64"),
         ("n:", "--extra_columns n:: an empty type is not available, types are string"),
         ("n,,m", "--extra_columns must be names"),
@@ -310,10 +306,3 @@ def test_what_parquet_cannot_pass_through_is_named(
     pq.write_table(pa.table({"text": ["one"], "c": column}), tmp_path / "in.parquet")
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.parquet", extra_columns=asked) == 2
     assert message in capsys.readouterr().err
-
-
-def test_several_columns_are_no_text_column(tmp_path, tiny_bundle, capsys):
-    (tmp_path / "in.csv").write_text("title,body\na,b\n")
-    wrong = {"text_column": "title,body"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.csv", **wrong) == 2
-    assert "it takes one column: write title and body into one" in capsys.readouterr().err

@@ -184,7 +184,7 @@ def test_old_temporary_files_are_swept(tmp_path, corpus, tiny_bundle):
 
 
 def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, monkeypatch):
-    """The file changes after the command line has listed it: the plan refuses to go on."""
+    """The file changes after the command line has listed it."""
     from bert_embed.pipeline.commands import start
 
     path = tmp_path / "in.txt"
@@ -197,7 +197,9 @@ def test_a_changed_file_fails_the_job_by_name(tmp_path, tiny_bundle, capsys, mon
 
     monkeypatch.setattr(start, "run_job", later)
     assert embed(tmp_path / "out", tiny_bundle, path) == 1
-    assert "the input changed" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"{path} changed after the job started: listed with 8 bytes" in message
+    assert "run again with --overwrite, or into another --output" in message
     assert record(tmp_path / "out")["status"] == "failed"
 
 

@@ -168,20 +168,6 @@ def test_a_link_in_the_place_of_a_file_is_replaced_when_it_is_written(
     assert vectors(output).shape == (3, 32)
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_link_in_the_place_of_the_reports_is_refused(
-    tmp_path, output, texts, tiny_bundle, overwrite, capsys
-):
-    outside = tmp_path / "outside"
-    shutil.move(output / "_state" / "blocks", outside)
-    (output / "_state" / "blocks").symlink_to(outside)
-    before = sorted(outside.iterdir())
-    flags = {"overwrite": True} if overwrite else {}
-    assert embed(output, tiny_bundle, texts, dim=8, **flags) == 2
-    assert "blocks that leads out of it" in capsys.readouterr().err
-    assert sorted(outside.iterdir()) == before
-
-
 def test_ids_never_become_file_names(tmp_path, tiny_bundle):
     path = tmp_path / "in.jsonl"
     ids = [

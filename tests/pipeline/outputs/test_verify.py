@@ -193,23 +193,6 @@ def test_what_a_dead_attempt_left_beside_its_part_is_removed(output, corpus, tin
     assert main(["verify", str(output)]) == 0
 
 
-@pytest.mark.parametrize("folder", ["_state/working", "_state", "embeddings", "rejected"])
-def test_nothing_behind_a_link_is_removed(output, corpus, tiny_bundle, tmp_path, capsys, folder):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    names = ["0000000-00000-0123456789ab.json", "part-0000000-00000.parquet", "notes.txt"]
-    for name in names:
-        (outside / name).write_text("mine")
-    place = output / folder
-    if place.exists():
-        place.rename(tmp_path / "moved")
-    place.symlink_to(outside)
-    for flags in ({}, {"overwrite": True}, {"overwrite": True, "dim": 8}):
-        assert embed(output, tiny_bundle, corpus, **SMALL, **flags) == 2
-        assert "link" in capsys.readouterr().err
-    assert sorted(path.name for path in outside.iterdir()) == sorted(names)
-
-
 def test_only_crash_markers_are_removed_from_their_folder(output, corpus, tiny_bundle):
     working = output / "_state" / "working"
     working.mkdir(exist_ok=True)

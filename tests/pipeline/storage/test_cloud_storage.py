@@ -88,16 +88,6 @@ def test_globs_take_backslashes_and_leave_out_hidden_names(gcs, tiny_bundle, tmp
         assert rows(output)["id"] == [f"gs://globs/in/{name}:0" for name in names], pattern
 
 
-def test_an_output_below_the_input_is_refused_by_name(gcs, tiny_bundle, tmp_path, capsys):
-    there = gcs.client.bucket("nested")
-    there.create()
-    there.blob("in/a.jsonl").upload_from_string('{"text": "the bank"}\n')
-    assert embed("gs://nested/in/out", tiny_bundle, "gs://nested/in") == 0
-    for pattern in ("gs://nested/in", "gs://nested/in/**"):
-        assert embed(tmp_path / "out", tiny_bundle, pattern) == 2
-        assert "takes in gs://nested/in/out, the output of an earlier" in capsys.readouterr().err
-
-
 def test_a_run_in_cloud_storage_equals_a_local_one(gcs, url, corpus, local, tiny_bundle, capsys):
     address, folder = bucket(gcs, "whole")
     assert embed(f"{address}/runs/out", tiny_bundle, url, **SMALL) == 0

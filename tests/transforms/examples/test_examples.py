@@ -196,35 +196,30 @@ def test_another_tokenizer_is_refused_by_name():
 @given(
     counts=st.lists(st.integers(1, 4), max_size=12),
     part_docs=st.integers(1, 5),
-    stripes=st.integers(1, 3),
 )
 @settings(max_examples=40)
-def test_parts_hold_whole_documents_and_every_reader_counts_them(
-    tmp_path_factory, counts, part_docs, stripes
-):
+def test_parts_hold_whole_documents_and_the_end_counts_them(tmp_path_factory, counts, part_docs):
     path = tmp_path_factory.mktemp("parts") / "it.tfrecord"
     rows = [(n, w) for n, count in enumerate(counts) for w in range(count)]
     path.write_bytes(framed(example(input_ids=[2, n, 3], window=[w]) for n, w in rows))
     file = InputFile(stat(str(path)), "tfrecord", None, path.stat().st_size)
-    found = {}
-    for stripe in range(stripes):
-        spec = dataclasses.replace(whole_file(file), stripe=stripe, stripes=stripes)
-        *parts, mark = record_parts(spec, part_docs, 1 << 30, windows=True)
-        assert (mark.last, mark.end_of_file) == (True, len(counts))
-        assert mark.number % stripes == stripe
-        found |= {part.number: part for part in parts}
-    assert sorted(found) == list(range(-(-len(counts) // part_docs)))
-    assert [int(part.begins.sum()) for part in found.values()] == [
-        min(part_docs, len(counts) - number * part_docs) for number in found
+    *parts, mark = record_parts(whole_file(file), part_docs, 1 << 30, windows=True)
+    assert (mark.last, mark.end_of_file) == (True, len(counts))
+    assert [part.number for part in parts] == list(range(-(-len(counts) // part_docs)))
+    held = [content for part in parts for content in part.contents]
+    assert b"".join(content.data for content in held) == path.read_bytes()
+    assert [content.count for content in held] == [
+        min(part_docs, len(counts) - number * part_docs) for number in range(len(held))
     ]
-    assert sum(len(part.records) for part in found.values()) == len(rows)
-    assert [found[n].first_record for n in sorted(found)] == [
-        sum(counts[: n * part_docs]) for n in sorted(found)
+    assert sum(len(content.records) for content in held) == len(rows)
+    assert [content.first for content in held] == [
+        sum(counts[: number * part_docs]) for number in range(len(held))
     ]
     cut, records = limit_examples(file, 2)
     assert cut.records == records == min(2, len(counts))
     (*parts, _) = record_parts(whole_file(cut), 9, 1 << 30, windows=True)
-    assert sum(len(part.records) for part in parts) == sum(counts[:2])
+    records = [record for part in parts for record in part.contents[0].records]
+    assert len(records) == sum(counts[:2])
 
 
 def test_a_file_that_is_cut_or_no_tfrecord_is_named(tmp_path):

@@ -25,14 +25,13 @@ def listing(sizes, compressed=()):
     sizes=st.lists(st.integers(0, 5000), max_size=30),
     compressed=st.sets(st.integers(0, 29)),
     block_bytes=st.integers(1, 2000),
-    read_through=st.booleans(),
 )
-@example(sizes=[0, 7], compressed=set(), block_bytes=7, read_through=False)
-def test_blocks_cover_every_byte_once_in_order(sizes, compressed, block_bytes, read_through):
+@example(sizes=[0, 7], compressed=set(), block_bytes=7)
+def test_blocks_cover_every_byte_once_in_order(sizes, compressed, block_bytes):
     files = listing(sizes, compressed)
-    specs = list(plan_blocks(files, block_bytes, read_through))
+    specs = list(plan_blocks(files, block_bytes))
     assert sorted({spec.number for spec in specs}) == list(range(len({s.number for s in specs})))
-    pieces = [(p.file, p.start, p.stop) for spec in specs for p in spec.slices if spec.stripe == 0]
+    pieces = [(p.file, p.start, p.stop) for spec in specs for p in spec.slices]
     assert pieces == sorted(pieces)
     for number, file in enumerate(files):
         mine = [(start, stop) for n, start, stop in pieces if n == number]
@@ -64,13 +63,14 @@ def test_a_few_tiny_files_stay_together():
     assert len(list(plan_blocks(listing([40] * 60), 1 << 18))) == 1
 
 
-def test_a_lone_compressed_file_is_shared_by_readers():
-    specs = list(plan_blocks(listing([9_000_000], {0}), 1 << 20))
-    assert [(spec.number, spec.stripe, spec.stripes) for spec in specs] == [
-        (0, stripe, 16) for stripe in range(16)
-    ]
+def test_parts_of_a_few_large_compressed_files_go_to_several_workers():
+    (spec,) = plan_blocks(listing([9_000_000], {0}), 1 << 20)
+    assert (spec.number, spec.read_through, spec.spread) == (0, True, True)
+    (small,) = plan_blocks(listing([9_000], {0}), 1 << 20)
+    assert (small.read_through, small.spread) == (True, False)
     many = list(plan_blocks(listing([9_000_000] * 64, set(range(64))), 1 << 20))
-    assert len(many) == 64
+    assert [spec.number for spec in many] == list(range(64))
+    assert not any(spec.spread for spec in many)
 
 
 def test_the_digest_covers_name_size_and_time(tmp_path):

@@ -54,7 +54,7 @@ def test_pairs_of_plain_text(tmp_path):
     assert block.ids.to_pylist() == [f"{path}:{at}" for at in (0, 14, 22, 36, 40)]
     assert block.sources == block.ids
     assert reasons(block) == [(f"{path}:13", "empty text"), (f"{path}:50", "invalid UTF-8")]
-    assert (block.words, block.spans, block.line_numbers) == (None, None, None)
+    assert (block.words, block.spans) == (None, None)
 
 
 def test_a_pair_without_its_first_text_counts_as_rejected(tmp_path):

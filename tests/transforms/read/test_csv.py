@@ -183,12 +183,12 @@ def test_small_files_share_a_block_each_with_its_own_header(tmp_path):
     assert [len(each) for each in blocks(tmp_path, Columns(id="id"), block_bytes=30)] != [5]
 
 
-def test_stripes_share_a_large_file(tmp_path):
+def test_a_large_file_is_one_block_of_many_parts(tmp_path):
     rows = [f'"text\n{number}",{number}\n' for number in range(300)]
     (tmp_path / "in.csv").write_text("text,id\n" + "".join(rows))
     files = files_to_read(input_files([str(tmp_path)]), "text")
     specs = list(plan_blocks(files, 200))
-    assert [(spec.number, spec.stripe) for spec in specs] == [(0, n) for n in range(16)]
+    assert [(spec.number, spec.spread) for spec in specs] == [(0, True)]
     found = blocks(tmp_path, block_bytes=200)
     assert texts(found) == [f"text\n{number}" for number in range(300)]
     ends = {each.part.end_of_file for each in found} - {None}

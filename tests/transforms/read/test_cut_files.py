@@ -1,23 +1,32 @@
-"""Files cut once for all their readers: the same parts as when each reader goes through them."""
+"""Files cut once into parts: the same parts as when the file is read."""
 
 import bz2
 import dataclasses
 import gzip
 import json
+from functools import partial
 
+import apache_beam as beam
+import numpy as np
 import pytest
 import zstandard
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.pipeline.cli import main
 from bert_embed.storage.errors import StorageError
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import files_to_read, input_files
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.cut_files import cut_file
-from bert_embed.transforms.read.reader import document_blocks
+from bert_embed.transforms.read.reader import document_blocks, read_records
+from bert_embed.transforms.reconcile.verdict import reconcile
+from bert_embed.transforms.records.report import part_report
 from tests.support.command import embed, files, record, reports, rows
+from tests.support.plans import plan_of, read_blocks
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
 DECODER = bz2.BZ2Decompressor
@@ -25,14 +34,17 @@ FIRST_LOOKS = 100_000  # bytes that are decompressed before a run starts, to see
 LINES = "".join(f"line {number} of a river\n" for number in range(4000)).encode()
 
 
-def read(specs, done, part_docs, block_bytes):
-    """What readers give of each part, by its number."""
+def parts_of(part_docs, block_bytes):
+    return partial(read_records, part_docs=part_docs, block_bytes=block_bytes)
+
+
+def read(specs, part_docs, block_bytes, done=()):
+    """What is read of each part, by its number."""
     return {
         block.part.number: (
             dataclasses.replace(block.part, seconds={}),
             block.sources.to_pylist(),
             block.texts,
-            block.line_numbers.tolist(),
         )
         for spec in specs
         for block in document_blocks(spec, Columns(), part_docs, block_bytes, done)
@@ -48,10 +60,10 @@ def read(specs, done, part_docs, block_bytes):
     block_bytes=st.integers(1, 60),
     part_docs=st.integers(1, 6),
     done=st.sets(st.integers(0, 20)),
-    left=st.sets(st.integers(0, 15), min_size=1),
+    every_part=st.booleans(),
 )
-def test_a_file_cut_once_gives_each_reader_its_parts(
-    tmp_path_factory, records, kind, suffix, closed, block_bytes, part_docs, done, left
+def test_a_file_that_is_cut_has_the_parts_of_one_that_is_read(
+    tmp_path_factory, records, kind, suffix, closed, block_bytes, part_docs, done, every_part
 ):
     folder = tmp_path_factory.mktemp("cut")
     written = {
@@ -62,32 +74,79 @@ def test_a_file_cut_once_gives_each_reader_its_parts(
     path = folder / f"in.{kind}{suffix}"
     path.write_bytes(COMPRESS[suffix]((written + "\n" * closed).encode()))
     listed = files_to_read(input_files([str(path)]), "text")
-    specs = list(plan_blocks(listed, block_bytes, read_through=True))
-    readers = [spec for spec in specs if spec.stripe in left]
-    if not specs[0].read_through or not readers:
+    spec = next(plan_blocks(listed, block_bytes), None)
+    if spec is None or not spec.read_through:
         return
     output = OutputFolder(str(folder / "out"))
-    done = dict.fromkeys(done)
-    cut = cut_file(readers, output, part_docs, block_bytes, done)
-    assert read(cut, done, part_docs, block_bytes) == read(readers, done, part_docs, block_bytes)
+    whole = read([spec], part_docs, block_bytes)
+    spec = dataclasses.replace(spec, done=tuple(sorted(done & whole.keys())))
+    cut = list(cut_file(spec, parts_of(part_docs, block_bytes), output, every_part))
+    wanted = whole if every_part else {n: part for n, part in whole.items() if n not in done}
+    assert read(cut, part_docs, block_bytes) == wanted
+    numbers = {each.cut.part.number: each.complete for each in cut}
+    assert numbers == {number: number in done for number in wanted}
 
 
 def test_a_stored_text_that_changed_is_refused_by_name(tmp_path):
     path = tmp_path / "in.txt.gz"
     path.write_bytes(gzip.compress(LINES))
-    specs = list(plan_blocks(input_files([str(path)]), 1 << 12, read_through=True))
-    cut = cut_file(specs, OutputFolder(str(tmp_path / "out")), 1000, 1 << 12, {})
+    (spec,) = plan_blocks(input_files([str(path)]), 1 << 12)
+    cut = list(cut_file(spec, parts_of(1000, 1 << 12), OutputFolder(str(tmp_path / "out"))))
     for text in (tmp_path / "out/_state/texts").iterdir():
         data = bytearray(text.read_bytes())
         data[len(data) // 2] ^= 1
         text.write_bytes(data)
         with pytest.raises(StorageError, match=f"{text} is not as it was written"):
-            read(cut, {}, 1000, 1 << 12)
+            read(cut, 1000, 1 << 12)
         data[len(data) // 2] ^= 1
         text.write_bytes(data)
-    whole = read(specs, {}, 1000, 1 << 12)
+    whole = read([spec], 1000, 1 << 12)
     assert len(whole) > 20
-    assert read(cut, {}, 1000, 1 << 12) == whole
+    assert read(cut, 1000, 1 << 12) == whole
+
+
+def test_parts_that_are_done_are_not_given_again(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES))
+    (spec,) = plan_blocks(input_files([str(tmp_path)]), 1 << 12)
+    blocks = read([spec], 100, 1 << 12)
+    assert len(blocks) > 20
+    done = set(range(0, len(blocks), 2))
+    rest = read([spec], 100, 1 << 12, done)
+    assert rest == {number: part for number, part in blocks.items() if number not in done}
+
+
+@pytest.mark.parametrize(
+    ("lost", "problems"),
+    [
+        (None, []),
+        (
+            2,
+            [
+                "block 0000000 has parts missing or doubled",
+                "block 0000000: 55 records in its parts, its file has 60",
+            ],
+        ),
+        (12, ["0 blocks reported their last part, 1 were planned"]),
+    ],
+)
+def test_the_account_holds_the_records_against_what_the_file_has(tmp_path, lost, problems):
+    """A planted fault: the part of that number is lost behind the readers."""
+    text = "".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(60))
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    folder = tmp_path / "out"
+    plan_blocks = plan_of(folder, tmp_path / "in.jsonl.gz", block_bytes=100, part_docs=50)
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        plan = pipeline | plan_blocks
+        documents, _ = read_blocks(plan["specs"], folder, 50, 100)
+        kept = documents | beam.Filter(lambda block: block.part.number != lost)
+        reports = kept | beam.Map(_as_if_embedded)
+        judged = reconcile(reports, plan["planned"])
+        assert_that(judged | beam.FlatMap(lambda found: found.problems), equal_to(problems))
+
+
+def _as_if_embedded(block):
+    documents = len(block)
+    return part_report(block.part, np.ones(documents, int), np.zeros(documents, bool), {})
 
 
 class Counted:
@@ -147,3 +206,27 @@ def check(output, folder, *arguments):
     assert files(folder) == first
     assert record(folder)["counts"]["parts_reused"] == 20
     assert not list(folder.glob("_state/texts/*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [None, 5])
+def test_a_run_of_sixteen_readers_is_continued(tmp_path, tiny_bundle, lost):
+    """An older version had each reader of a file mark its end."""
+    path, output = tmp_path / "in.txt.gz", tmp_path / "out"
+    path.write_bytes(gzip.compress(LINES[:20_000]))
+    flags = {"block_bytes": 1 << 11, "block_docs": 100}
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    wanted, counted = files(output), record(output)["counts"]
+    mark = json.loads(reports(output)[-1].read_bytes())
+    for number in range(mark["part"], mark["part"] + 16):
+        report = json.dumps(mark | {"part": number})
+        (output / f"_state/blocks/0000000-{number:05d}.json").write_text(report)
+    if lost is not None:
+        reports(output)[lost].unlink()
+    old = record(output) | {"status": "interrupted"}
+    old["plan"]["readers"] = 16
+    (output / "run.json").write_text(json.dumps(old))
+    assert embed(output, tiny_bundle, path, **flags) == 0
+    assert files(output) == wanted
+    assert record(output)["counts"]["parts"] == counted["parts"]
+    assert main(["verify", str(output)]) == 0

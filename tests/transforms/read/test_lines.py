@@ -12,7 +12,6 @@ from bert_embed.transforms.plan.listing import input_files, limit_files
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.lines import first_lines, read_parts
 from bert_embed.transforms.read.text import parse_text
-from bert_embed.transforms.records.spec import BlockSpec
 
 
 def read_all(files, block_bytes, part_docs):
@@ -58,26 +57,18 @@ def test_any_cutting_gives_each_line_once_in_order(
     content=st.text("ab\n", max_size=300).map(str.encode),
     block_bytes=st.integers(1, 40),
     part_docs=st.integers(1, 9),
-    stripes=st.integers(1, 5),
     kind=st.sampled_from(["gzip", "zstd"]),
 )
-def test_striped_readers_share_a_compressed_file(
-    tmp_path_factory, content, block_bytes, part_docs, stripes, kind
+def test_a_compressed_file_is_read_to_its_end(
+    tmp_path_factory, content, block_bytes, part_docs, kind
 ):
-    folder = tmp_path_factory.mktemp("stripes")
+    folder = tmp_path_factory.mktemp("whole")
     compress, suffix = (gzip.compress, "gz") if kind == "gzip" else (zstandard.compress, "zst")
     (folder / f"in.txt.{suffix}").write_bytes(compress(content))
-    file = input_files([str(folder)])[0]
-    whole = next(plan_blocks([file], 1 << 20))
-    parts = []
-    for stripe in range(stripes):
-        spec = BlockSpec(0, "text", whole.slices, kind, stripe, stripes)
-        mine = list(read_parts(spec, part_docs, block_bytes))
-        assert all(part.number % stripes == stripe for part in mine)
-        assert [part.last for part in mine] == [False] * (len(mine) - 1) + [True]
-        assert mine[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
-        parts += mine
-    parts.sort(key=lambda part: part.number)
+    spec = next(plan_blocks(input_files([str(folder)]), 1 << 20))
+    parts = list(read_parts(spec, part_docs, block_bytes))
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].end_of_file == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
     assert [part.number for part in parts] == list(range(len(parts)))
     assert b"".join(lines.data for part in parts for lines in part.contents) == content
 

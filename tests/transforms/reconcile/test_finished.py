@@ -1,16 +1,18 @@
 """Finished blocks: what an earlier attempt left is found by one listing, wherever it is read."""
 
+import dataclasses
+
 import apache_beam as beam
 import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
+from bert_embed.storage.file_info import FileInfo
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.plan.listing import input_files, listing_digest
-from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
-from bert_embed.transforms.records.finished import complete_readers
+from bert_embed.transforms.records.finished import begun_blocks, finished_blocks
 from bert_embed.transforms.records.report import BlockReport, report_bytes
-from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.transforms.records.spec import BlockSpec, Slice
+from tests.support.plans import plan_of
 
 RUN = "a" * 32
 
@@ -36,18 +38,25 @@ def test_only_whole_blocks_of_this_run_are_finished(tmp_path):
     (tmp_path / "_state" / "blocks" / "0000003-00000.json").write_bytes(other)
     started = report_bytes(BlockReport(4, 0, False, 0, {}, None), RUN)
     (tmp_path / "_state" / "blocks" / "0000004-00000.json").write_bytes(started)
-    found = list(complete_readers(output, RUN, iter(specs(8))))
-    assert [spec.number for spec, _ in found] == list(range(8))
-    assert [spec.number for spec, reports in found if reports] == [0, 1, 5]
+    *fresh, begun = begun_blocks(output, specs(8))
+    assert [spec.number for spec in fresh] == [6, 7]
+    found = {spec.number: spec for spec, _ in finished_blocks(output, RUN, begun)}
+    assert [number for number, spec in found.items() if spec.complete] == [0, 1, 5]
+    assert {number: spec.done for number, spec in found.items()} == {
+        **dict.fromkeys((0, 1, 4, 5), (0,)),
+        **dict.fromkeys((2, 3), ()),
+    }
 
 
-@pytest.mark.parametrize("blocks", [20, 21])
-def test_very_many_reports_are_left_to_those_who_have_the_blocks(tmp_path, monkeypatch, blocks):
-    """One worker would read them all while the others wait."""
-    monkeypatch.setattr("bert_embed.transforms.records.finished.MOST_READ_HERE", 20)
-    output = finished(tmp_path, blocks)
-    found = [bool(reports) for _, reports in complete_readers(output, RUN, specs(blocks))]
-    assert found == [blocks == 20] * blocks
+def test_many_begun_blocks_are_spread_over_workers(tmp_path):
+    output = finished(tmp_path, 2500)
+    piece = Slice(0, FileInfo("/in/a.txt", 1, 0.0), 0, 1)
+    planned = [dataclasses.replace(spec, slices=(piece,)) for spec in specs(2500)]
+    begun = list(begun_blocks(output, planned))
+    assert [len(some.specs) for some in begun] == [1000, 1000, 500]
+    found = [spec for some in begun for spec, _ in finished_blocks(output, RUN, some)]
+    assert [spec.number for spec in found] == list(range(2500))
+    assert all(spec.complete for spec in found)
 
 
 @pytest.mark.slow
@@ -56,17 +65,14 @@ def test_a_part_whose_examples_lie_in_another_folder_is_finished(tmp_path):
     output, kept = tmp_path / "out", str(tmp_path / "kept")
     source = tmp_path / "in.txt"
     source.write_text("one\ntwo\n")
-    files = input_files([str(source)])
-    request = PlanRequest(
-        (str(source),), None, 1 << 20, None, listing_digest(files), output=str(output)
-    )
     folder = OutputFolder(str(output), kept)
     written = folder.write("examples", 0, 0, ".tfrecord", lambda file: file.write(b"data"), 2)
     report = BlockReport(0, 0, True, 2, {0: 8}, None, embedded=2, files=written)
     folder.write_report(0, 0, report_bytes(report, RUN))
     assert (tmp_path / "kept" / "examples" / "part-0000000-00000.tfrecord").exists()
     for examples, count in ((kept, 1), (None, 0)):
+        planned = plan_of(output, source, 1 << 20, run=RUN, examples=examples)
         with TestPipeline(runner="FnApiRunner") as pipeline:
-            plan = pipeline | PlanBlocks(request, RUN, examples)
+            plan = pipeline | planned
             found = plan["finished"] | beam.combiners.Count.Globally()
             assert_that(found, equal_to([count]))

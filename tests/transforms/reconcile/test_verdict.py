@@ -8,13 +8,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.plan.listing import input_files, listing_digest
-from bert_embed.transforms.plan.plan import PlanBlocks, PlanRequest
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.reconcile.totals import SumReports
-from bert_embed.transforms.reconcile.verdict import ReconcileBlocks, verdict
+from bert_embed.transforms.reconcile.verdict import reconcile, verdict
 from bert_embed.transforms.records.finished import finished_parts
+from bert_embed.transforms.records.read_part import CutPart, ReadPart
 from bert_embed.transforms.records.report import (
     BlockReport,
     ReconcileError,
@@ -22,8 +19,9 @@ from bert_embed.transforms.records.report import (
     report_bytes,
 )
 from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
+from tests.support.plans import plan_of, read_blocks
 
-PLANNED = PlannedWork(3, 3, (30, None), ("/in/a.txt", "/in/b.gz"))
+PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
 REPORTS = [
     BlockReport(0, 0, False, 2, {0: 7}, None, embedded=2),
     BlockReport(0, 1, True, 1, {0: 8}, None, embedded=1),
@@ -52,14 +50,14 @@ def test_a_complete_run_has_no_problem():
     ("reports", "message"),
     [
         (REPORTS[1:], "block 0000000 has parts missing or doubled"),
-        (REPORTS[:1] + REPORTS[2:], "2 readers reported their last part, 3 were planned"),
+        (REPORTS[:1] + REPORTS[2:], "2 blocks reported their last part, 3 were planned"),
         ([*REPORTS, REPORTS[2]], "block 0000001 has parts missing or doubled"),
         (REPORTS[:2] + REPORTS[3:], "1 of 3 planned blocks have no report"),
         (REPORTS[:2] + REPORTS[3:], "/in/a.txt: its blocks covered 15 bytes of 30"),
-        (REPORTS[:4], "2 readers reported their last part, 3 were planned"),
+        (REPORTS[:4], "2 blocks reported their last part, 3 were planned"),
         (
             [*REPORTS[:4], dataclasses.replace(REPORTS[4], end_of_file=5)],
-            "block 0000002: 4 records in its parts, its readers saw 5",
+            "block 0000002: 4 records in its parts, its file has 5",
         ),
         (
             [dataclasses.replace(REPORTS[0], covered={0: 6}), *REPORTS[1:]],
@@ -78,7 +76,7 @@ def test_a_part_that_loses_a_record_cannot_be_reported():
 
 
 def test_many_problems_of_a_kind_are_counted():
-    planned = PlannedWork(0, 0, (1,) * 20, tuple(f"/in/{n}" for n in range(20)))
+    planned = PlannedWork(0, (1,) * 20, tuple(f"/in/{n}" for n in range(20)))
     problems = judged([], planned).problems
     assert len(problems) == 6
     assert problems[-1] == "and 15 further files"
@@ -87,20 +85,19 @@ def test_many_problems_of_a_kind_are_counted():
 def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
     """A planted fault: the graph with one BlockSpec dropped behind the plan."""
     (tmp_path / "in.txt").write_text("line\n" * 100)
-    files = input_files([str(tmp_path)])
-    request = PlanRequest((str(tmp_path),), None, 100, None, listing_digest(files))
-    read = ReadBlocks(str(tmp_path / "out"), "run", Columns(), 1000, 100)
+    plan_blocks = plan_of(tmp_path / "out", tmp_path / "in.txt")
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        plan = pipeline | PlanBlocks(request)
+        plan = pipeline | plan_blocks
         kept = plan["specs"] | beam.Filter(lambda spec: spec.number != 2)
-        reports = (kept | read)["documents"] | beam.Map(_as_if_embedded)
-        judged_run = reports | ReconcileBlocks(plan["planned"])
+        documents, _ = read_blocks(kept, tmp_path / "out", 1000, 100)
+        reports = documents | beam.Map(_as_if_embedded)
+        judged_run = reconcile(reports, plan["planned"])
         assert_that(
             judged_run | beam.FlatMap(lambda found: found.problems),
             equal_to(
                 [
                     "1 of 5 planned blocks have no report",
-                    "4 readers reported their last part, 5 were planned",
+                    "4 blocks reported their last part, 5 were planned",
                     f"{tmp_path}/in.txt: its blocks covered 400 bytes of 500",
                 ]
             ),
@@ -119,7 +116,7 @@ def test_reports_come_back_from_their_files(tmp_path):
     report = dataclasses.replace(
         REPORTS[2],
         seconds={"read": 0.5},
-        lengths=[1],
+        length_bins=[1],
         files={"rejected/part-0000001-00000.jsonl": OutputFile(3, "AAAAAA==", 1)},
     )
     folder.write_report(1, 0, report_bytes(report, "run"))
@@ -128,12 +125,15 @@ def test_reports_come_back_from_their_files(tmp_path):
     assert read_report(folder, 2, 0, "run") is None
 
 
-def test_finished_parts_of_a_stripe_are_found_one_after_the_other(tmp_path):
+def test_parts_that_were_finished_meanwhile_are_found(tmp_path):
+    """A bundle that is retried looks for what the attempt before wrote."""
     folder = OutputFolder(str(tmp_path))
-    for number, last in [(1, False), (4, False), (10, True), (2, True)]:
+    for number, last in [(0, False), (1, False), (3, False), (4, True)]:
         report = BlockReport(0, number, last, 0, {}, 0 if last else None)
         folder.write_report(0, number, report_bytes(report, "run"))
-    reader = BlockSpec(0, "text", (), "gzip", stripe=1, stripes=3)
-    assert sorted(finished_parts(folder, "run", reader)) == [1, 4]
-    assert sorted(finished_parts(folder, "run", dataclasses.replace(reader, stripe=2))) == [2]
-    assert finished_parts(folder, "run", dataclasses.replace(reader, stripe=0)) == {}
+    spec = BlockSpec(0, "text", (), "gzip", read_through=True)
+    assert sorted(finished_parts(folder, "run", spec)) == [0, 1]
+    planned = dataclasses.replace(spec, done=(0, 2, 3))
+    assert sorted(finished_parts(folder, "run", planned)) == [1, 4]
+    cut = dataclasses.replace(spec, cut=CutPart(ReadPart(3, (), False), 0))
+    assert sorted(finished_parts(folder, "run", cut)) == [3]

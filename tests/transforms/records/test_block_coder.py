@@ -7,8 +7,6 @@ from apache_beam.coders import registry
 
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
-from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.steps import ReadBlocks
 from bert_embed.transforms.records.block_coder import BlockCoder
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
@@ -16,6 +14,7 @@ from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
+from tests.support.plans import read_blocks
 
 
 def test_a_block_comes_back_as_it_was():
@@ -52,6 +51,6 @@ def test_blocks_of_a_pipeline_have_this_coder(tiny_bundle):
 
 def test_what_is_read_has_this_coder(tmp_path):
     specs = beam.Pipeline() | beam.Create([]).with_output_types(BlockSpec)
-    read = specs | ReadBlocks(str(tmp_path), "", Columns(), 10, 1000)
-    assert read["documents"].element_type is DocumentBlock
+    documents, _ = read_blocks(specs, tmp_path, 10, 1000)
+    assert documents.element_type is DocumentBlock
     assert isinstance(registry.get_coder(DocumentBlock), BlockCoder)

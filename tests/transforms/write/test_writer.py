@@ -12,6 +12,10 @@ import pytest
 
 import bert_embed
 from bert_embed.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
+from bert_embed.storage.checksums import crc32c_of as checksum
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import read_report
+from bert_embed.transforms.write.writer import Counting, WriteParts, vector_files, write_vectors
 from tests.support.embedding_blocks import (
     IDS,
     TOKENS,
@@ -264,3 +268,25 @@ def test_a_damaged_file_is_named(tmp_path, name, output_format):
     reader = dict(zip(FILES, readers, strict=True))[name]
     with pytest.raises(ValueError, match=f"{path.name} is damaged: "):
         list(reader(tmp_path))
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(tmp_path, output_format):
+    """On processors that round otherwise: the slower attempt wrote its file first."""
+    slow, fast = embedding_block(vectors=numbers(3)), embedding_block(vectors=numbers(3) + 0.25)
+    folder, metadata = OutputFolder(str(tmp_path)), described(slow, "float32")
+
+    fast_writer = write_vectors(str(tmp_path), "run", output_format, metadata)
+
+    def overtaken(block):
+        files = vector_files(block, folder, output_format, metadata)
+        fast_writer.write(fast)
+        return files
+
+    WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
+    report = read_report(folder, slow.part.block, slow.part.number, "run")
+    ((name, file),) = report.files.items()
+    assert (file.crc32c, file.bytes) == (
+        checksum(tmp_path / name),
+        (tmp_path / name).stat().st_size,
+    )

@@ -66,9 +66,5 @@ class RecordCutter:
 
 
 def delimiter_of(path: str) -> str:
-    """A tab for `.tsv`, also compressed; a comma for any other file.
-
-    >>> delimiter_of("/in/a.tsv.gz"), delimiter_of("/in/a.csv")
-    ('\\t', ',')
-    """
+    """A tab for `.tsv`, also compressed; a comma for any other file."""
     return "\t" if _TAB_SEPARATED.search(path) else ","

@@ -12,12 +12,17 @@ import numpy as np
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    record_of,
+)
 from bert_embed.transforms.read.encoding import check_encoding
 from bert_embed.transforms.read.extra import ExtraValues
 from bert_embed.transforms.read.lines import BOM, stored_pieces
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
@@ -38,7 +43,6 @@ class CsvRecords:
         offset: Where the first record begins, in decompressed bytes.
         data: The records with their ends.
         starts: int64 `[records]`, where each begins in `data`.
-        number: Number of the first record in its file, from 0.
         before: Bytes of byte order mark and header before the first record of the file.
         is_open: Whether the last record is the file's last and ends within quotes.
         too_large: Bytes of a single record over `MOST_RECORD_BYTES`, which is not held (`data` is
@@ -51,7 +55,6 @@ class CsvRecords:
     offset: int
     data: bytes
     starts: np.ndarray
-    number: int
     before: int = 0
     is_open: bool = False
     too_large: int = 0
@@ -74,13 +77,12 @@ class CsvRecords:
             offset=self.offset + end,
             data=self.data[end:],
             starts=self.starts[most:] - end,
-            number=self.number + most,
             before=0,
         )
         return first, rest
 
     def with_data(self, data: bytes) -> "CsvRecords":
-        """The same records with their bytes, or with none while the bytes are stored elsewhere."""
+        """The same records with their bytes, or with none."""
         if self.too_large:
             return self
         starts = np.append(0, RecordCutter(delimiter_of(self.path)).ends(data))
@@ -93,7 +95,7 @@ def read_csv_parts(
     """Reads a block of CSV files, as `lines.read_parts` does with lines."""
     if spec.read_through:
         stream = read_records(spec.slices[0], spec.compression, block_bytes, spec.records)
-        yield from parts_read_through(spec, stream, part_docs)
+        yield from parts_read_through(stream, part_docs)
         return
     every = (read_records(piece, None, block_bytes) for piece in spec.slices)
     yield from parts_in_order(chain.from_iterable(every), part_docs)
@@ -104,12 +106,11 @@ def read_records(
 ) -> Iterator[CsvRecords]:
     """Whole records from the start of a file, about `size` bytes at a time, at most `limit` in all.
 
-    Raises:
-        ValueError: There is no header, or a quote is open for more bytes than a record may have.
+    InputError: there is no header, or a quote is open for more bytes than a record may have.
     """
     path = piece.info.path
     header: tuple[str, ...] | None = None
-    offset = number = 0
+    offset = count = 0
     for each in _whole_records(path, stored_pieces(piece, compression, size)):
         data, ends = each.data, each.ends
         starts = np.append(0, ends[:-1])
@@ -125,14 +126,13 @@ def read_records(
             offset + before,
             data,
             starts,
-            number,
             before,
             each.is_open,
             each.too_large,
         )
-        offset, number = offset + found.size, number + found.count
-        if limit is not None and number >= limit:
-            yield found.cut(limit - found.number)[0]
+        offset, count = offset + found.size, count + found.count
+        if limit is not None and count >= limit:
+            yield found.cut(limit - (count - found.count))[0]
             return
         yield found
 
@@ -228,22 +228,14 @@ def _header(path: str, data: bytes, is_open: bool) -> tuple[str, ...]:
 
 
 def csv_header(file: InputFile) -> tuple[str, ...] | None:
-    """Names of a file's columns; None of an empty file.
-
-    Raises:
-        ValueError: It has no header.
-    """
+    """Names of a file's columns; None of an empty file; InputError if it has no header."""
     piece = Slice(0, file.info, 0, file.info.size)
     first = next(read_records(piece, file.compression, 1 << 16), None)
     return None if first is None else first.header
 
 
 def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
-    """Checks that a file has every requested column.
-
-    Raises:
-        ValueError: It lacks one; the message names the setting.
-    """
+    """Raises InputError if a file lacks a requested column; the message names the setting."""
     existing = list(names)
     for flag, name in columns.requested:
         if name not in existing:
@@ -258,14 +250,10 @@ def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
 
 
 def parse_csv(records: CsvRecords, columns: Columns) -> Documents:
-    """Parses records; those that give no document are rejected.
-
-    Raises:
-        ValueError: The file has no such column.
-    """
+    """Parses records; those that give no document are rejected."""
     check_names(records.path, records.header, columns)
     places = positions(records.path, records.starts + records.offset)
-    return documents_of(_documents(records, columns), places, records.number, columns)
+    return documents_of(_documents(records, columns), places, columns)[0]
 
 
 def _documents(records: CsvRecords, columns: Columns) -> Iterator[Record | BadRecord]:

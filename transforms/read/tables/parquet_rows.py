@@ -16,9 +16,14 @@ from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
+from bert_embed.transforms.read.documents import (
+    BadRecord,
+    Documents,
+    Record,
+    documents_of,
+    record_of,
+)
 from bert_embed.transforms.read.parts import parts_in_order
-from bert_embed.transforms.read.records import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.tables.parquet_types import check_schema, plain_type
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
 from bert_embed.transforms.records.read_part import ReadPart
@@ -62,11 +67,7 @@ class Rows:
 
 
 def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
-    """The files; those of Parquet with their footers, and the number of rows as `stop`.
-
-    Raises:
-        ValueError: A file is not Parquet.
-    """
+    """The files; those of Parquet with their footers, and the number of rows as `stop`."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
         found = threads.map(
             lambda file: _with_footer(file, text_column) if file.format == "parquet" else file,
@@ -102,11 +103,7 @@ def _open(info: FileInfo) -> Iterator[pq.ParquetFile]:
 def read_row_parts(
     spec: BlockSpec, columns: Columns, part_docs: int, block_bytes: int
 ) -> Iterator[ReadPart[Rows]]:
-    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text.
-
-    Raises:
-        ValueError: A file is not the one that was listed, or lacks a column.
-    """
+    """Reads a block of rows, closing a part at `part_docs` rows or about `block_bytes` of text."""
     most = part_docs
     if len(spec.slices) == 1:  # others are small
         most = min(most, _rows_of_bytes(spec.slices[0], columns, block_bytes))
@@ -160,68 +157,52 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
     """Parses rows; those that give no document are rejected."""
     places = positions(rows.path, np.arange(rows.first, rows.first + rows.count))
     plain = replace(columns, extra=None)
-    documents = documents_of(_documents(rows, plain), places, rows.first, plain)
+    documents, numbers = documents_of(_documents(rows, plain), places, plain)
     if columns.extra is None:
         return documents
     table = rows.table.select(columns.extra.names)
-    kept = table.cast(columns.extra).take(pa.array(documents.line_numbers - rows.first))
-    return replace(documents, extra=kept)
+    return replace(documents, extra=table.cast(columns.extra).take(pa.array(numbers)))
 
 
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
-    invalid: set[int] = set()
-    for column in rows.table.columns:
-        invalid.update(_invalid_rows(column))
     names = columns.names
-    values = [_plain_values(rows.table[name], invalid) for name in names]
-    for number, row in enumerate(zip(*values, strict=True)):
+    values = [_values(rows.table[name]) for name in names]
+    for row in zip(*values, strict=True):
         fields = dict(zip(names, row, strict=True))
         try:
-            if number in invalid:
+            if any(map(_is_invalid, row)):
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
-            record = orjson.dumps(fields, default=str).decode()
-            yield BadRecord(str(error), record, _id_if_any(fields, columns))
+            record = orjson.dumps(fields, default=_shown).decode()
+            value = fields[columns.id] if columns.id else None
+            yield BadRecord(str(error), record, None if value is None else _shown(value))
 
 
-def _id_if_any(fields: dict[str, Any], columns: Columns) -> str | None:
-    value = fields[columns.id] if columns.id else None
-    return None if value is None else str(value)
-
-
-def _invalid_rows(column: pa.ChunkedArray) -> Iterator[int]:
-    """Rows of a column of strings, or of lists of strings, that are not UTF-8."""
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; a string that is not UTF-8 stays bytes."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        for row, value in enumerate(_raw(column)):
-            texts = value if isinstance(value, list) else [value]
-            if any(_decoded(each) is None for each in texts if each is not None):
-                yield row
+        kind = plain_type(column.type)
+        is_list = kind is not None and pa.types.is_list(kind)
+        raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
+        return [_decoded(value) for value in raw.to_pylist()]
+    return column.to_pylist()
 
 
-def _raw(column: pa.ChunkedArray) -> list[Any]:
-    """The values, with bytes for strings."""
-    kind = plain_type(column.type)
-    raw = pa.list_(pa.binary()) if kind is not None and pa.types.is_list(kind) else pa.binary()
-    return column.cast(kind).cast(raw).to_pylist()
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _plain_values(column: pa.ChunkedArray, invalid: set[int]) -> list[Any]:
-    if not invalid or pa.types.is_integer(column.type):
-        return column.to_pylist()
-    return [_readable(value) for value in _raw(column)]
-
-
-def _readable(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, list):
-        return [_readable(each) for each in value]
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+        return [_decoded(item) for item in value]
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_invalid(value: Any) -> bool:
+    return isinstance(value, bytes) or (isinstance(value, list) and bytes in map(type, value))
+
+
+def _shown(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

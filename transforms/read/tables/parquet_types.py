@@ -57,11 +57,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def check_schema(path: str, schema: pa.Schema, columns: Columns) -> None:
-    """Checks that a file has every requested column, of a type that can be read.
-
-    Raises:
-        ValueError: It has not; the message names the setting, the column and its type.
-    """
+    """Raises SettingError if a file lacks a requested column, or its type cannot be read."""
     for flag, name in columns.requested:
         number = schema.get_field_index(name)
         if number < 0:
