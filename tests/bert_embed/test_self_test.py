@@ -114,7 +114,8 @@ def test_other_weights_of_the_engines_of_gpus_are_found(copied):
 
 @pytest.mark.parametrize("change", [{"lower_case": False}, {"max_word_chars": 5}])
 def test_another_tokenizer_is_found(copied, change):
-    assert "tokenizer gives other ids" in verify(rewritten(replace(copied, **change))).problem
+    other = replace(copied, tokenizer_settings={**copied.tokenizer_settings, **change})
+    assert "tokenizer gives other ids" in verify(rewritten(other)).problem
 
 
 def test_a_number_that_is_none_is_a_problem(copied):

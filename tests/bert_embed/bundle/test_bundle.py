@@ -42,7 +42,7 @@ def test_a_folder_without_metadata_is_no_bundle(tmp_path):
         ("{", r"bundle\.json is not JSON"),
         ("[]", "must have format 6, has None"),
         ('{"format": 99}', "must have format 6, has 99"),
-        ('{"format": 6}', r"bundle\.json is damaged: KeyError\('tokenizer'\)"),
+        ('{"format": 6}', r"bundle\.json is damaged: KeyError\('fingerprint'\)"),
     ],
 )
 def test_damaged_metadata_is_named(copied, text, message):

@@ -1,15 +1,19 @@
-"""BertEncoder's Dense modules: activation(x @ kernel + bias), one after the other."""
+"""A model's Dense modules: activation(x @ kernel + bias), one after the other."""
 
 import json
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_embed.bundle.files import LITERT
 from bert_embed.config import DENSE_ACTIVATIONS, BertConfig, DenseModule
-from bert_embed.graph.model import BertEncoder
+from bert_embed.engines.litert import LiteRTModel
+from bert_embed.graph.litert_model import write_litert
 from bert_embed.graph.weight_names import parameter_count, tensor_shapes
 from tests.support.models import plain_bert
 
@@ -32,7 +36,7 @@ def random_tensors(dense, seed=0):
 @st.composite
 def chains(draw):
     """Modules of which each takes what the one before it gives."""
-    widths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    widths = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
     return tuple(
         DenseModule(one, other, draw(st.sampled_from(DENSE_ACTIVATIONS)), draw(st.booleans()))
         for one, other in pairwise(widths)
@@ -40,16 +44,18 @@ def chains(draw):
 
 
 @settings(max_examples=25)
-@given(chains(), st.integers(0, 3))
+@given(chains(), st.integers(1, 3))
 def test_a_chain_of_modules_equals_plain_numpy(modules, rows):
     tensors = random_tensors(modules)
-    width = modules[0].in_features if modules else 5
-    vectors = np.random.default_rng(1).normal(size=(rows, width)).astype(np.float32)
+    vectors = np.random.default_rng(1).normal(size=(rows, modules[0].in_features))
+    vectors = vectors.astype(np.float32)
     wanted = vectors.astype(np.float64)
     for number, module in enumerate(modules):
         bias = tensors.get(f"dense/{number}/bias", 0)
         wanted = PLAIN[module.activation](wanted @ tensors[f"dense/{number}/kernel"] + bias)
-    found = np.asarray(BertEncoder(CONFIG, tensors, dense=modules).dense(vectors))
+    with tempfile.TemporaryDirectory() as folder:
+        write_litert(folder, CONFIG, tensors, modules)
+        found = LiteRTModel(Path(folder, LITERT["float32"]), None).call("dense", vectors)
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
