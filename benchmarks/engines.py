@@ -22,7 +22,7 @@ from benchmarks.corpus import FOLDER, TEXTS
 from benchmarks.peers import minilm_folder, peer, peer_environment, peer_python, peer_versions
 from benchmarks.sides.engine import OURS, TENSORFLOW
 from bert_embed.engines.batches import CPU_BATCH_TOKENS
-from bert_embed.graph.load import load_tokenizer
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 _PACKAGES = ("onnxruntime", "openvino", "ctranslate2", "sentence-transformers", "torch")
 BUDGETS = (256, 512, 1024, 2048, 4096)

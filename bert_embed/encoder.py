@@ -16,7 +16,6 @@ from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_column
 from bert_embed.engines.choose import EngineLoader, find_device, load_engine
 from bert_embed.engines.cores import available_cores
 from bert_embed.engines.runner import RowRunner
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.rows.build import Rows
 from bert_embed.rows.documents import tokenize_documents
 from bert_embed.rows.fit import fit_texts
@@ -32,6 +31,7 @@ from bert_embed.rows.to_documents import (
 from bert_embed.specs import OutputSpec, TextSpec, VectorSpec
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.plurals import counted, counted_of
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.tokenization.protocol import TextTokenizer

@@ -15,9 +15,10 @@ from bert_embed.config import BertConfig
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
-from bert_embed.graph.load import load_tensors, load_tokenizer
+from bert_embed.graph.load import load_tensors
 from bert_embed.rows.build import build_rows
 from bert_embed.storage.errors import InputError
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.tokenization.protocol import TextTokenizer

@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.files import absolute
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.bigquery.tables import TableLoad
 from bert_embed.transforms.distinct import sample_bits

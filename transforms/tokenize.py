@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.specs import TextSpec
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.records.block_coder import passed_as_block
 from bert_embed.transforms.records.columnar import take
 from bert_embed.transforms.records.documents import DocumentBlock

@@ -1,30 +1,15 @@
-"""Loads a bundle's weights and its tokenizer."""
+"""Loads a bundle's weights."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_embed.bundle.bundle import AGAIN, Bundle
-from bert_embed.bundle.files import TOKENIZER_JSON, WEIGHTS
+from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.litert_model import read_tensors
 from bert_embed.graph.weight_names import tensor_shapes
 from bert_embed.storage.errors import InputError
-
-if TYPE_CHECKING:
-    from bert_embed.tokenization.protocol import TextTokenizer
-
-
-def load_tokenizer(bundle: Bundle) -> "TextTokenizer":
-    """Returns the model's tokenizer."""
-    path = Path(bundle.path, bundle.tokenizer_file)
-    if bundle.tokenizer_file == TOKENIZER_JSON:
-        from bert_embed.tokenization.json_tokenizer import JsonTokenizer
-
-        return JsonTokenizer(path.read_text("utf-8"))
-    from bert_embed.tokenization.tokenizer import Tokenizer
-
-    return Tokenizer(path, **bundle.tokenizer_settings)
 
 
 def load_encoder(bundle: Bundle) -> Any:

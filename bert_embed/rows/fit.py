@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.rows.windows import default_stride, window_tokens
 from bert_embed.specs import TextSpec, text_room
 from bert_embed.storage.errors import SettingError
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from bert_embed.bundle.bundle import Bundle

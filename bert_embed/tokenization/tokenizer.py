@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,16 @@ from bert_embed.arguments import (
     text_list,
     whole_number,
 )
+from bert_embed.bundle.files import TOKENIZER_JSON
 from bert_embed.ragged import splits_of, sums_of
 from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.tokenization.json_tokenizer import JsonTokenizer
 from bert_embed.tokenization.normalizer import Normalizer, safe_cut
 from bert_embed.tokenization.protocol import TextTokenizer, TokenizedTexts
 from bert_embed.tokenization.wordpiece import WordPiece
+
+if TYPE_CHECKING:
+    from bert_embed.bundle.bundle import Bundle
 
 _CHUNK_CHARS = 1 << 17  # the arrays of one chunk stay in a core's cache
 _WORD = "a"  # a text that would continue a word before it
@@ -108,7 +113,6 @@ class Tokenizer(TextTokenizer):
             InputError: There is no such model.
         """
         from bert_embed.bundle.find import resolve_model
-        from bert_embed.graph.load import load_tokenizer
 
         return load_tokenizer(resolve_model(model, needed=lambda bundle: ()))  # no weights
 
@@ -189,6 +193,14 @@ class Tokenizer(TextTokenizer):
         starts = (words.came_from(pieces.starts) - origins).astype(np.int32)
         stops = (words.came_from(pieces.stops - 1) + 1 - origins).astype(np.int32)
         return (pieces.ids, starts, stops), counts
+
+
+def load_tokenizer(bundle: "Bundle") -> TextTokenizer:
+    """Returns the model's tokenizer."""
+    path = Path(bundle.path, bundle.tokenizer_file)
+    if bundle.tokenizer_file == TOKENIZER_JSON:
+        return JsonTokenizer(path.read_text("utf-8"))
+    return Tokenizer(path, **bundle.tokenizer_settings)
 
 
 def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Sequence[str]]]:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from bert_embed.bundle.find import resolve_model
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.options import DEFAULTS
 from bert_embed.pipeline.parser import Parser, add_flag
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 
 def run_tokens(arguments: Sequence[str]) -> int:

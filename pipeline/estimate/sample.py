@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from bert_embed.engines.cores import available_cores
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.estimate.choose import Piece, Stratum, strata_of
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.storage.files import open_listed
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import sample_rows
 from bert_embed.transforms.examples.read import example_blocks
 from bert_embed.transforms.read.compressed import decompressed

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 from bert_embed.specs import TextSpec
 from bert_embed.storage.files import read_bytes
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.examples.check import ExampleReading
 from bert_embed.transforms.examples.read import first_records
 from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json

@@ -10,8 +10,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part

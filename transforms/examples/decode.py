@@ -246,7 +246,7 @@ def _layout(
         )
     if not spec.needs_tokens:
         return layout
-    tokens = _row_tokens(rows, windows, reading.prompt_tokens, starts, stops)
+    tokens = _row_tokens(rows, windows, 1 + reading.prompt_tokens, starts, stops)
     units = {
         name: _units(columns, name, kept[heads], tokens) if name in spec.granularity else None
         for name in ("word", "span")
@@ -255,14 +255,14 @@ def _layout(
 
 
 def _row_tokens(
-    rows: Rows, windows: Windows | None, prompt: int, starts: np.ndarray, stops: np.ndarray
+    rows: Rows, windows: Windows | None, head: int, starts: np.ndarray, stops: np.ndarray
 ) -> RowTokens:
     if windows is None:
         lengths = np.diff(rows.row_splits)
         splits, row = rows.row_splits, np.repeat(np.arange(len(lengths)), lengths)
         place = places(np.zeros(len(lengths), np.int64), lengths)
     else:
-        splits, row, place = widest_tokens(rows, windows, prompt)
+        splits, row, place = widest_tokens(rows, windows, head)
     at = rows.row_splits[row] + place
     types = rows.token_type_ids
     segments = np.zeros(len(at), np.int32) if types is None else types[at]

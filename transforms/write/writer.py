@@ -73,11 +73,12 @@ class WriteParts(beam.DoFn):
     def write(self, block: EmbeddingBlock | TokenBlock) -> BlockReport:
         """Writes the files of a part, then its report."""
         started, folder = time.perf_counter(), self._folder
-        files = block.part.files | self._write_files(block) | _rejected_file(folder, block.part)
+        files = self._write_files(block) | _rejected_file(folder, block.part)
         if read_report(folder, block.part.block, block.part.number, self._run) is not None:
             # Another attempt was there, perhaps on a processor that rounds otherwise: either's
             # files may have come last.
             files = {name: _as_stored(folder, name, file) for name, file in files.items()}
+        files = block.part.files | files  # those of kept examples lie in another folder
         part = block.part.then("write", time.perf_counter() - started)
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())

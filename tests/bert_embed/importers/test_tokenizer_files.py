@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_embed.bundle.bundle import read_bundle
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.importers.huggingface import import_huggingface
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
 
 FAST = {

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from bert_embed.graph.load import load_tokenizer
 from bert_embed.pipeline import graph
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BertModelHandler
 from tests.support.command import (
     ROOT,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_embed.graph.load import load_tokenizer
+from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BertModelHandler
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
