@@ -167,10 +167,11 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
     names = columns.names
     values = [_values(rows.table[name]) for name in names]
-    for row in zip(*values, strict=True):
+    copied = _invalid_rows(rows.table.drop_columns(names))
+    for number, row in enumerate(zip(*values, strict=True)):
         fields = dict(zip(names, row, strict=True))
         try:
-            if any(map(_is_invalid, row)):
+            if number in copied or any(map(_is_invalid, row)):
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
@@ -181,9 +182,7 @@ def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; a string that is not UTF-8 stays bytes."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
+    if not _is_valid(column):
         kind = plain_type(column.type)
         is_list = kind is not None and pa.types.is_list(kind)
         raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
@@ -198,6 +197,22 @@ def _decoded(value: Any) -> Any:
         return None if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
         return value
+
+
+def _invalid_rows(table: pa.Table) -> set[int]:
+    """The rows with a string that is not UTF-8."""
+    columns = [column for column in table.columns if not _is_valid(column)]
+    return {
+        row for column in columns for row, value in enumerate(_values(column)) if _is_invalid(value)
+    }
+
+
+def _is_valid(column: pa.ChunkedArray) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _is_invalid(value: Any) -> bool:
