@@ -78,6 +78,7 @@ EXAMPLES = Keys(
 COLUMNS = Keys(
     always=("text", "id", "text_b", "spans", "pair_separator", "extra", "id_type"), new={}
 )
+_FORMER_COLUMNS = {"pair_separator": None}  # settings of earlier versions, with their defaults
 # What is read, and how the output is cut into files.
 WORK = Keys(
     always=(
@@ -119,7 +120,7 @@ def run_fingerprint(
         work: The keys of `WORK`.
     """
     described = VECTORS if "model" in settings else EXAMPLES
-    of_columns = COLUMNS.counted(columns)
+    of_columns = COLUMNS.counted(_FORMER_COLUMNS | dict(columns))
     values = described.counted(settings) | WORK.counted(work)
     values["columns"] = [of_columns.pop(name) for name in COLUMNS.always]
     values |= {f"columns.{name}": value for name, value in of_columns.items()}

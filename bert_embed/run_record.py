@@ -54,7 +54,6 @@ class RunInput:
     id_column: str | None
     text_b_column: str | None
     span_columns: tuple[str, ...] | None
-    pair_separator: str | None
     extra_columns: dict[str, str] | None
     read_through: bool
     limit: int | None
@@ -194,15 +193,6 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class DuplicateIds:
-    """Ids that occur more than once in the input, the records too many, and some of the ids."""
-
-    ids: int
-    surplus: int
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Result:
     """The numbers of a run that has ended, which stand beside the other keys of the record."""
 
@@ -296,8 +286,6 @@ class RunRecord(JobRecord):
     vectors: dict[str, Any] | None = None
     examples: dict[str, Any] | None = None
     loads: dict[str, Load] = field(default_factory=dict)
-    duplicate_ids: DuplicateIds | None = None
-    removed: int | None = None
     result: Result | None = None
 
     @property

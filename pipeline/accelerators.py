@@ -14,14 +14,12 @@ class Accelerator:
         type: The service's name for it.
         device: The `--device` that computes on it.
         machine_type: The default machine.
-        family: The beginning of the names of the machines that can carry it.
         topology: How a TPU's chips are arranged; None for GPUs.
     """
 
     type: str
     device: str
     machine_type: str
-    family: str
     topology: str | None = None
 
     @property
@@ -30,24 +28,17 @@ class Accelerator:
         rest = f"topology:{self.topology}" if self.topology else f"count:1;{_DRIVER}"
         return f"worker_accelerator=type:{self.type};{rest}"
 
-    @property
-    def hint(self) -> str:
-        """The resource hint that gives one to the workers of a step."""
-        return f"type:{self.type};count:1;machine_type:{self.machine_type};{_DRIVER}"
-
 
 ACCELERATORS = {
-    "t4": Accelerator("nvidia-tesla-t4", "gpu", "n1-standard-8", "n1-"),
-    "l4": Accelerator("nvidia-l4", "gpu", "g2-standard-8", "g2-"),
-    "a100": Accelerator("nvidia-tesla-a100", "gpu", "a2-highgpu-1g", "a2-highgpu-"),
-    "a100-80gb": Accelerator("nvidia-a100-80gb", "gpu", "a2-ultragpu-1g", "a2-ultragpu-"),
-    "h100": Accelerator("nvidia-h100-80gb", "gpu", "a3-highgpu-1g", "a3-highgpu-"),
-    "v5e": Accelerator("tpu-v5-lite-podslice", "tpu", "ct5lp-hightpu-1t", "ct5lp-", "1x1"),
-    "v6e": Accelerator("tpu-v6e-slice", "tpu", "ct6e-standard-1t", "ct6e-", "1x1"),
+    "t4": Accelerator("nvidia-tesla-t4", "gpu", "n1-standard-8"),
+    "l4": Accelerator("nvidia-l4", "gpu", "g2-standard-8"),
+    "a100": Accelerator("nvidia-tesla-a100", "gpu", "a2-highgpu-1g"),
+    "a100-80gb": Accelerator("nvidia-a100-80gb", "gpu", "a2-ultragpu-1g"),
+    "h100": Accelerator("nvidia-h100-80gb", "gpu", "a3-highgpu-1g"),
+    "v5e": Accelerator("tpu-v5-lite-podslice", "tpu", "ct5lp-hightpu-1t", "1x1"),
+    "v6e": Accelerator("tpu-v6e-slice", "tpu", "ct6e-standard-1t", "1x1"),
 }
 CPU_MACHINE_TYPE = "n2-standard-8"  # 4 GB a core, and AVX-512 with VNNI for --precision int8
-# For workers of the steps before the model, where one process reads.
-FITTED_MACHINE_TYPE = "e2-standard-2"
 CPU_DISK_GB, ACCELERATOR_DISK_GB, LEAST_ACCELERATOR_DISK_GB = 50, 100, 50
 
 
@@ -68,8 +59,3 @@ def device_of(type_name: str) -> str:
     ('gpu', 'tpu')
     """
     return "tpu" if type_name.startswith("tpu") else "gpu"
-
-
-def family_of(type_name: str) -> str | None:
-    """The beginning of the names of machines that carry an accelerator; None if unlisted."""
-    return next((one.family for one in ACCELERATORS.values() if one.type == type_name), None)

@@ -12,8 +12,6 @@ from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.errors import InputError, SettingError
 from bert_embed.storage.files import read_bytes
 
-MOST_CONFIG = 1 << 20  # characters of a --config file
-
 
 @dataclass(frozen=True)
 class Config:
@@ -110,40 +108,19 @@ def combined(
 
 
 def parse_config(path: str, text: str) -> dict[str, Any]:
-    """The flags in a YAML file; each has one value, or a list of them.
-
-    Raises:
-        SettingError: It is not such a file, is too large, or holds references: a few lines of them
-            can stand for any number of values.
-    """
+    """The flags in a YAML file; SettingError if it is not such a file."""
     import yaml
 
-    expected = f"{path} must hold flags, one `name: value` a line"
-    if len(text) > MOST_CONFIG:
-        raise SettingError("config", f"{expected}, and not more than {MOST_CONFIG:,} characters")
-    depth = 0
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise SettingError(
-                    "config", f"{expected}, without references to each other (*{event.anchor})"
-                )
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > 2:
-                raise SettingError("config", f"{expected}, the value a list at most")
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
+        root = yaml.compose(text, yaml.SafeLoader)
         names = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else []
-        settings = (loader.construct_document(root) if root else None) or {}
-    except SettingError:
-        raise
+        settings = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError) as error:  # such as 2026-02-30
         raise SettingError(
             "config", f"{path} is not YAML: {' '.join(str(error).split())}"
         ) from error
     if not isinstance(settings, dict) or "config" in settings:
-        raise SettingError("config", expected)
+        raise SettingError("config", f"{path} must hold flags, one `name: value` a line")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SettingError("config", f"{path} names {twice} twice; give several values as a list")
     return settings

@@ -1,10 +1,9 @@
 """Builds the Beam graphs of `embed` and `tokenize`."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import apache_beam as beam
 
@@ -12,12 +11,7 @@ from bert_embed.pipeline.options import EXAMPLES
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
-from bert_embed.pipeline.runners.dataflow import (
-    job_flags,
-    model_hints,
-    model_threads,
-    run_on_dataflow,
-)
+from bert_embed.pipeline.runners.dataflow import job_flags, model_threads, run_on_dataflow
 from bert_embed.pipeline.runners.job_errors import JobGoesOn
 from bert_embed.pipeline.runners.local_runners import run_pipeline
 from bert_embed.pipeline.runners.portable_jobs import PortableJob, run_on_job_server
@@ -43,6 +37,8 @@ from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write.writer import WriteParts, write_vectors
 
+INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a block fails
+
 
 @dataclass(frozen=True)
 class JobInput:
@@ -52,13 +48,11 @@ class JobInput:
         tokens: TokenBlocks to embed or write.
         finished: Collections of the BlockReports that earlier attempts wrote.
         planned: The one PlannedWork.
-        facts: Side inputs for the run's record: what the comparison of ids found.
     """
 
     tokens: beam.PCollection
     finished: tuple[beam.PCollection, ...]
     planned: beam.PCollection
-    facts: list[Any] = field(default_factory=list)
 
 
 def build(
@@ -72,7 +66,7 @@ def build(
     Args:
         pipeline: Where to add it.
         run: What to do.
-        record: As `run_record.start` returned it; the graph completes it.
+        record: As `claim.start` returned it; the graph completes it.
         handler: Runs the model; None for the run's own.
     """
     handler = handler or model_handler(run)
@@ -81,7 +75,7 @@ def build(
         run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
     )
     embed = EmbedToFiles(EmbedBlocks(handler), write)
-    written = read.tokens | "Embed" >> embed.with_resource_hints(**model_hints(run.job))
+    written = read.tokens | "Embed" >> embed
     _finish(read, written, run, record)
 
 
@@ -96,7 +90,7 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
         model_threads(run.job),
         run.job.precision,
         run.job.device,
-        run.options.inference_timeout,
+        INFERENCE_TIMEOUT,
     )
 
 
@@ -149,13 +143,8 @@ class Record(beam.DoFn):
         self._output, self._record = output, record
         self._started = time.time()
 
-    def process(
-        self, verdict: Verdict, facts: Sequence[dict[str, Any]] = ()
-    ) -> Iterator[RunRecord]:
-        record = self._record
-        for fact in facts:
-            record = replace(record, **fact)
-        yield run_record.finish(self._output, record, verdict, self._started)
+    def process(self, verdict: Verdict) -> Iterator[RunRecord]:
+        yield run_record.finish(self._output, self._record, verdict, self._started)
         if verdict.problems:
             raise ReconcileError("; ".join(verdict.problems))
 
@@ -168,22 +157,19 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
         read = pipeline | "Read table" >> ReadTable(
             run.table, *parts, run.part_docs, run.example_folder, compare
         )
-        facts = [beam.pvalue.AsList(read["facts"])] if "facts" in read else []
         tokens = _tokens(read["documents"], run)
-        return JobInput(tokens, (read["finished"],), read["planned"], facts)
+        return JobInput(tokens, (read["finished"],), read["planned"])
     cut = run.part_docs, run.request.block_bytes
     read_parts = partial(read_records, part_docs=cut[0], block_bytes=cut[1])
     if run.reading is not None:
         windows = run.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
-    every = keys is not None and keys.needs_every_key
     plan = pipeline | "Plan" >> PlanBlocks(
-        run.request, run.fingerprint, read_parts, run.example_folder, every
+        run.request, run.fingerprint, read_parts, run.example_folder
     )
-    specs, facts = plan["specs"], []
+    specs = plan["specs"]
     if keys is not None:
-        compared = specs | "Keys" >> CompareKeys(keys)
-        specs, facts = compared["specs"], [beam.pvalue.AsList(compared["facts"])]
+        specs = specs | "Keys" >> CompareKeys(keys)
     if run.reading is not None:
         reading, skipped = run.reading, run.options.skip_blocks
 
@@ -201,7 +187,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
             specs, run.folder, run.fingerprint, read, DocumentBlock
         )
         tokens = _tokens(documents, run)
-    return JobInput(tokens, (plan["finished"], finished), plan["planned"], facts)
+    return JobInput(tokens, (plan["finished"], finished), plan["planned"])
 
 
 def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
@@ -233,4 +219,4 @@ def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: Ru
     )
     if run.load is not None:
         verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
-    verdict | "Record" >> beam.ParDo(Record(run.output, record), *read.facts)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record))

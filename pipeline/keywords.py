@@ -33,43 +33,31 @@ class EmbedKeywords(TypedDict, total=False):
     """
 
     query: str | None
-    temp_dataset: str | None
     input_format: str | None
     document: str | None
     text_column: str | None
     text_b_column: str | None
     extra_columns: str | Sequence[str] | None
-    pair_separator: str | None
-    span_columns: str | Sequence[str] | None
     id_column: str | None
     limit: int | None
     overwrite: bool | None
     max_rejected: str | int | None
     skip_blocks: int | Sequence[int] | None
-    metrics_file: Path | None
     block_bytes: int | None
-    block_docs: int | None
     output_format: str | None
     output_table: str | None
-    table_schema: str | None
     write_disposition: str | None
     tfrecord_output: Path | None
-    compression: str | None
     output_dtype: str | None
     skip_existing: Path | Sequence[Path] | None
     keep_text: bool | None
     report: bool | None
-    list_removed: bool | None
-    check_ids: bool | None
     model: Path | None
     granularity: str | Sequence[str] | None
     recipe: str | None
     layers: int | Sequence[int] | None
     layer_combine: str | None
     pooling: str | None
-    pool_special_tokens: bool | None
-    dense: bool | None
-    word_pooling: str | None
     max_seq_length: int | None
     long_text: str | None
     stride: int | None
@@ -85,10 +73,8 @@ class EmbedKeywords(TypedDict, total=False):
     device: str | None
     batch_tokens: int | None
     threads: int | None
-    inference_timeout: int | None
     runner: str | None
     accelerator: str | None
-    right_fitting: bool | None
     dry_run: bool | None
     beam_args: Sequence[str] | None
     config: Path | None

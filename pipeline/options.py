@@ -12,7 +12,6 @@ from bert_embed.bundle.find import local_place
 from bert_embed.calls.settings import check_recipe, spec_with
 from bert_embed.engines.choose import DEVICES, PRECISIONS, torch_device
 from bert_embed.formats.number_types import OUTPUT_DTYPES
-from bert_embed.formats.output_files import BEAM_RAG, TABLE_SCHEMAS
 from bert_embed.pipeline.accelerators import ACCELERATORS
 from bert_embed.pipeline.flags import (
     AT_LEAST_ZERO,
@@ -42,7 +41,6 @@ from bert_embed.specs import (
     LAYER_COMBINES,
     LONG_TEXTS,
     POOLINGS,
-    WORD_POOLINGS,
     TextSpec,
     VectorSpec,
 )
@@ -57,8 +55,7 @@ _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",
     "output": "give a folder for the vectors, such as build/out",
 }
-_OF_SPECIAL_TOKENS = ("cls", "sep", "pooler")
-_OF_VECTORS = ("layers", "layer_combine", "pooling", "pool_special_tokens", "normalize", "dim")
+_OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
 GROUPS = (INPUT, OUTPUT, MODEL, COMPUTING, DATAFLOW)
 
@@ -83,11 +80,6 @@ class Options:
         kind=PLACES,
     )
     query: str | None = flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
-    temp_dataset: str | None = flag(
-        INPUT,
-        "BigQuery dataset for the query's rows (default: one that this program creates)",
-        "DATASET",
-    )
     input_format: str | None = flag(
         INPUT,
         "default: by suffix, else text",
@@ -108,15 +100,6 @@ class Options:
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",
-        kind=NAMES,
-    )
-    pair_separator: str | None = flag(
-        INPUT, "separates the two texts of a line, such as ' ||| '", "TEXT"
-    )
-    span_columns: tuple[str, ...] | None = flag(
-        INPUT,
-        "columns with the first and last+1 characters of spans (default: start,stop)",
-        "A,B",
         kind=NAMES,
     )
     id_column: str | None = flag(
@@ -142,16 +125,7 @@ class Options:
         (),
         kind=BLOCKS,
     )
-    metrics_file: str | None = flag(
-        OUTPUT,
-        "keep progress and result as metrics in this file for node_exporter",
-        "FILE.prom",
-        kind=PLACE,
-    )
     block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", kind=POSITIVE)
-    block_docs: int | None = flag(
-        OUTPUT, "maximum number of documents in a file", "N", kind=POSITIVE
-    )
     output_format: str = embed_flag(
         OUTPUT,
         "format of the files",
@@ -164,13 +138,6 @@ class Options:
         "TABLE",
         requires=_TO_BIGQUERY,
     )
-    table_schema: str = embed_flag(
-        OUTPUT,
-        "columns of the table; beam_rag: id, embedding, content, metadata, as Beam's RAG package",
-        default="vectors",
-        choices=TABLE_SCHEMAS,
-        requires=_TO_BIGQUERY,
-    )
     write_disposition: str | None = embed_flag(
         OUTPUT,
         "what to do if the table has rows (default: append)",
@@ -179,9 +146,6 @@ class Options:
     )
     tfrecord_output: str | None = embed_flag(
         OUTPUT, "folder in which to keep the tokenized examples as well", "DIR", kind=PLACE
-    )
-    compression: str = flag(
-        OUTPUT, "compression of TFRecord files", default="none", choices=("none", "gzip")
     )
     output_dtype: str = embed_flag(
         OUTPUT, "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
@@ -196,8 +160,6 @@ class Options:
     )
     keep_text: bool = switch(OUTPUT, "write the texts beside their vectors", False)
     report: bool = embed_switch(OUTPUT, "write report.html once the run is complete", True)
-    list_removed: bool = embed_switch(OUTPUT, "list ids that only the earlier outputs have", False)
-    check_ids: bool = embed_switch(OUTPUT, "count ids that occur more than once", False)
 
     model: str = flag(
         MODEL,
@@ -228,16 +190,6 @@ class Options:
         MODEL,
         f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
         "NAME",
-    )
-    pool_special_tokens: bool | None = embed_switch(
-        MODEL, "whether pooling includes [CLS] and [SEP]"
-    )
-    dense: bool | None = embed_switch(MODEL, "whether to apply the model's own Dense modules")
-    word_pooling: str = embed_flag(
-        MODEL,
-        "how the tokens of a word or span become one vector",
-        default="mean",
-        choices=WORD_POOLINGS,
     )
     max_seq_length: int | None = flag(
         MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
@@ -301,27 +253,11 @@ class Options:
         kind=POSITIVE,
     )
     threads: int | None = embed_flag(COMPUTING, "default: all processors", "N", kind=POSITIVE)
-    inference_timeout: int = embed_flag(
-        COMPUTING,
-        "fail, naming the block, if no batch ends within this time",
-        "SECONDS",
-        600,
-        kind=POSITIVE,
-    )
     runner: str = flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
     accelerator: str | None = embed_flag(
         DATAFLOW,
         "accelerator of every worker; also chooses --device, --machine_type and the disk",
         choices=ACCELERATORS,
-    )
-    right_fitting: bool = embed_switch(
-        DATAFLOW,
-        "give the accelerator only to the workers of the model's steps",
-        False,
-        requires=(
-            "accelerator",
-            tuple(name for name, one in ACCELERATORS.items() if one.device == "gpu"),
-        ),
     )
     dry_run: bool = switch(None, "print the plan and stop", False)
     beam_args: tuple[str, ...] = ()
@@ -351,18 +287,12 @@ class Options:
             precision=self.precision,
             threads=self.threads,
             accelerator=self.accelerator,
-            right_fitting=self.right_fitting,
         )
 
     @property
     def loads_table(self) -> bool:
         """Whether the vectors go to a BigQuery table."""
         return self.output_format == "bigquery"
-
-    @property
-    def writes_texts(self) -> bool:
-        """Whether the output holds the texts."""
-        return self.keep_text or self.table_schema == BEAM_RAG
 
     @property
     def reads_table(self) -> bool:
@@ -380,10 +310,9 @@ class Options:
             long_text="window" if late else self.long_text,
             stride=self.stride,
             merge_windows=self.merge_windows is not False,
-            word_pooling=self.word_pooling,
             normalize_tokens=self.normalize is True,
             prompt=prompt,
-            keep_text=self.writes_texts,
+            keep_text=self.keep_text,
             chunk=self.chunk,
             chunk_tokens=self.chunk_tokens,
             chunk_overlap=self.chunk_overlap or 0,
@@ -461,17 +390,9 @@ def _check_required(options: Options) -> None:
 
 def _check_texts(options: Options) -> None:
     options.text_spec(options.max_seq_length or 1, "")  # whose rules these are
-    if options.document == "file" and options.pair_separator is not None:
-        raise SettingError(
-            "document",
-            "file conflicts with pair_separator, which is for lines",
-            "pair_separator",
-        )
     if options.document == "file" and options.reads_table:
         raise SettingError("document", "file is for text files, not for tables")
-    if options.pair_separator == "":
-        raise SettingError("pair_separator", "is empty, give the characters between the two texts")
-    if options.pair_separator is None and options.text_b_column is None:
+    if options.text_b_column is None:
         return
     if options.long_text == "window":
         raise SettingError("long_text", "window is for single texts and conflicts with pairs")
@@ -490,28 +411,14 @@ def _check_vectors(options: Options) -> None:
             raise SettingError(
                 "pooling", f"pooler reads the last layer and conflicts with {name}", name
             )
-    special = options.pooling and set(options.pooling.split(",")) <= set(_OF_SPECIAL_TOKENS)
-    if special and options.pool_special_tokens is False:
-        raise SettingError(
-            "no_pool_special_tokens",
-            f"conflicts with pooling {options.pooling}, the vector of a special token",
-            "pooling",
-        )
 
 
 def _check_granularity(options: Options) -> None:
     if "sentence" not in options.granularity:
-        for name in _given(options, "pooling", "pool_special_tokens", "dense", "merge_windows"):
+        for name in _given(options, "pooling", "merge_windows"):
             raise SettingError(
                 name, "is for vectors of sentences, granularity requests none", "granularity"
             )
-    if options.word_pooling != "mean" and not {"word", "span"} & set(options.granularity):
-        raise SettingError("word_pooling", "requires granularity word or span", "granularity")
-    if options.span_columns is not None:
-        if "span" not in options.granularity:
-            raise SettingError("span_columns", "requires granularity span", "granularity")
-        if len(options.span_columns) != 2:
-            raise SettingError("span_columns", "must be two names, such as start,stop")
     token_lines = "token" in options.granularity and options.output_format == "jsonl"
     if token_lines and options.output_dtype in ("int8", "ubinary"):
         raise SettingError(
@@ -523,21 +430,13 @@ def _check_granularity(options: Options) -> None:
 
 
 def _check_input(options: Options) -> None:
-    if options.query is None and options.limit is None and options.temp_dataset is not None:
-        raise SettingError("temp_dataset", "is for the rows of a query, and none is given")
     if not options.reads_table:
         return
-    if options.check_ids:
-        raise SettingError("check_ids", "is not available for BigQuery: count the ids with a query")
     if options.query is not None and options.input:
         raise SettingError("query", "conflicts with input, give only one", "input")
     if options.query is None and len(options.input) > 1:
         raise SettingError(
             "input", "takes one BigQuery table and nothing beside it; a query can join several"
-        )
-    if options.pair_separator is not None:
-        raise SettingError(
-            "pair_separator", "is for plain text; for tables use text_b_column", "text_b_column"
         )
 
 
@@ -548,13 +447,10 @@ def _check_files(options: Options) -> None:
             "output_format",
             f"tfrecord is for vectors of texts; {others[0]}s require parquet or jsonl",
         )
-    writes = options.output_format in ("tfrecord", EXAMPLES) or options.tfrecord_output is not None
     if options.extra_columns is not None and options.output_format in ("tfrecord", EXAMPLES):
         raise SettingError(
             "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
         )
-    if options.compression != "none" and not writes:
-        raise SettingError("compression", "is for TFRecord files, and this run writes none")
     if options.chunk is not None and options.tfrecord_output is not None:
         raise SettingError(
             "chunk", "conflicts with tfrecord_output, which holds whole texts", "tfrecord_output"
@@ -572,8 +468,6 @@ def _check_output_table(options: Options) -> None:
         )
     if not options.loads_table:
         return
-    if options.table_schema == BEAM_RAG and options.granularity != ("sentence",):
-        raise SettingError("table_schema", "beam_rag is for vectors of sentences alone")
     if options.output_table is None:
         raise SettingError(
             "output_format",
@@ -598,19 +492,6 @@ def _check_output_table(options: Options) -> None:
         )
 
 
-def _check_increments(options: Options) -> None:
-    if options.list_removed and not options.skip_existing:
-        raise SettingError(
-            "list_removed", "requires skip_existing, the outputs to compare with", "skip_existing"
-        )
-    if options.list_removed and options.limit is not None:
-        raise SettingError(
-            "list_removed",
-            "conflicts with limit, after which every record would be listed",
-            "limit",
-        )
-
-
 def _check_job(options: Options) -> None:
     if options.accelerator is not None and not options.job.is_dataflow:
         raise SettingError(
@@ -628,7 +509,6 @@ _CHECKS = (
     _check_granularity,
     _check_input,
     _check_output_table,
-    _check_increments,
     _check_files,
     _check_texts,
 )

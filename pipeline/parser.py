@@ -17,7 +17,6 @@ from bert_embed.pipeline.flags import SWITCH
 from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, FLAGS, GROUPS, Options
 
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
-_SWITCHES = {name for name, flag in FLAGS.items() if flag.is_switch}
 _DESCRIPTIONS = {
     "embed": "Embeds text with BERT. Also takes every option of Apache Beam.",
     "estimate": "Reads a sample of the input and estimates what `embed` with the same flags takes: "
@@ -81,13 +80,15 @@ class Once(argparse.Action):
 
 
 class _Switch(argparse.Action):
-    """`--name` and `--no_name`, of which one may be given."""
+    """`--name`, `--name=true` or `--no_name`, of which one may be given."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        value = not str(option_string).startswith("--no_")
-        if getattr(namespace, self.dest, None) is (not value):
-            other = self.option_strings[value]
-            parser.error(f"argument {option_string}: not allowed with argument {other}")
+        is_on = not str(option_string).startswith("--no_")
+        if not is_on and values is not None:
+            parser.error(f"{option_string} takes no value, got {values!r}")
+        value = is_on if values is None else SWITCH(self.dest, values)
+        if getattr(namespace, self.dest, value) is not value:
+            parser.error(f"{option_string} contradicts what was given before, give only one")
         setattr(namespace, self.dest, value)
 
 
@@ -105,8 +106,8 @@ def add_flag(group: Any, name: str, shown: bool = True) -> None:
     flag = FLAGS[name]
     text = help_of(name) if shown else argparse.SUPPRESS
     if flag.is_switch:
-        names = f"--{name}", f"--no_{name}"
-        group.add_argument(*names, dest=name, action=_Switch, nargs=0, help=text)
+        names = [f"--{name}", *([] if DEFAULTS[name] is False else [f"--no_{name}"])]
+        group.add_argument(*names, dest=name, action=_Switch, nargs="?", metavar="BOOL", help=text)
         return
     group.add_argument(
         f"--{name}",
@@ -211,35 +212,23 @@ def _parse(
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:
-    """Rewrites what argparse does not take: dashes, negative lists, and switches with a value.
+    """Rewrites what argparse does not take: dashes in names, and lists that begin with a dash.
 
-    >>> plain_words(["--layers", "-1,-2", "--overwrite=false", "--normalize", "true", "--dry-run"])
-    ['--layers=-1,-2', '--no_overwrite', '--normalize', '--dry_run']
+    >>> plain_words(["--layers", "-1,-2", "--dry-run"])
+    ['--layers=-1,-2', '--dry_run']
     """
     words: list[str] = []
     for word in arguments:
         if word.encode("utf-8", "replace").decode() != word:
             raise UsageError(f"{word!r} is not UTF-8")
-        name, given, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
-            name = name.replace("-", "_")
-            word = f"--{name}{given}{value}"
-        switch = _switch(words[-1]) if words else None
+            name, equals, value = word.partition("=")
+            word = f"--{name[2:].replace('-', '_')}{equals}{value}"
         if words and words[-1] == "--layers" and _NEGATIVE.match(word):
             words[-1] += "=" + word
-        elif switch is not None and word in ("true", "false"):
-            words[-1] = f"--{switch}" if word == "true" else f"--no_{switch}"
-        elif given and word.startswith("--") and name in _SWITCHES:
-            words.append(f"--{name}" if SWITCH(name, value) else f"--no_{name}")
         else:
             words.append(word)
     return words
-
-
-def _switch(word: str) -> str | None:
-    """The switch that a word turns on."""
-    name = word.removeprefix("--")
-    return name if word.startswith("--") and name in _SWITCHES else None
 
 
 def as_words(name: str, value: Any) -> list[str]:

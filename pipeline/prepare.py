@@ -9,7 +9,7 @@ from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.outputs.disk import check_output
-from bert_embed.pipeline.progress.metrics_file import check_metrics_file
+from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.resolve.columns import input_columns, named_columns
 from bert_embed.pipeline.resolve.earlier import earlier_outputs
 from bert_embed.pipeline.resolve.example_input import (
@@ -72,8 +72,6 @@ def prepare(options: Options) -> EmbedRun:
         check_job_server(job, connects=not options.dry_run)
         check_local_runner(job)
         configure_storage(job)
-        if options.metrics_file is not None:
-            check_metrics_file(options.metrics_file)
         run = _named(planned_run(options, absolute(options.output), job))
         run = _continued(run) or run
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
@@ -94,7 +92,7 @@ def prepare(options: Options) -> EmbedRun:
 def _named(run: EmbedRun) -> EmbedRun:
     """The run with its earlier outputs and its fingerprint."""
     run = replace(run, earlier=earlier_outputs(run.options, run.output, run.metadata))
-    return replace(run, fingerprint=_fingerprint(run))
+    return _as_continued(replace(run, fingerprint=_fingerprint(run)))
 
 
 def _continued(run: EmbedRun) -> EmbedRun | None:
@@ -229,7 +227,7 @@ def planned_run(
         patterns=(str(named),) if named else tuple(map(absolute, options.input)),
         planned=table.planned if table else _planned(source.files, request),
         columns=source.columns,
-        part_docs=options.block_docs or part_docs(widths),
+        part_docs=part_docs(widths),
         input_bytes=total,
         estimated_documents=table.rows if table else count_documents(source.files, options.limit),
         table=table,
@@ -256,6 +254,19 @@ def _check_skip_blocks(run: EmbedRun) -> None:
             )
 
 
+def _as_continued(run: EmbedRun) -> EmbedRun:
+    """The run with parts as large as those in its output, where it is the same run otherwise.
+
+    So outputs of versions that cut parts otherwise are continued.
+    """
+    record = None if run.unchecked else record_of_output(run.options, run.output)
+    if record is None or record.run == run.fingerprint:
+        return run
+    continued = replace(run, part_docs=record.files.part_docs)
+    continued = replace(continued, fingerprint=_fingerprint(continued))
+    return continued if continued.fingerprint == record.run else run
+
+
 def _fingerprint(run: EmbedRun) -> str:
     work: dict[str, Any] = {
         "output_format": run.options.output_format,
@@ -267,8 +278,7 @@ def _fingerprint(run: EmbedRun) -> str:
         "listing": run.request.digest,
     }
     if run.example_folder is not None:
-        compression = run.options.compression
-        work |= {"tfrecord_output": run.example_folder, "compression": compression}
+        work |= {"tfrecord_output": run.example_folder, "compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     return run_fingerprint(run.metadata, vars(run.columns), work)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, Options
+from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
@@ -27,6 +27,7 @@ from bert_embed.transforms.write.writer import Counting
 
 BUCKET_KEYS = 1_000_000  # some 50 MB of hashes, compared in one worker's memory
 _MOST_BUCKETS = 1 << 16
+_UNCOMPRESSED = {"compression": "none"}  # which TFRecord files could be in earlier versions
 OUTPUT_FORMAT = 2  # rises when equal input would give other files
 
 
@@ -130,7 +131,7 @@ class EmbedRun:
     def example_files(self) -> ExampleFiles:
         """How examples are written."""
         folder = self.example_folder or self.output
-        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint, self.options.compression)
+        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint)
 
     @property
     def token_spec(self) -> TextSpec:
@@ -168,13 +169,8 @@ class EmbedRun:
             described = asdict(self.written_examples)
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
-            return described | {"compression": self.options.compression}
-        more: dict[str, Any] = {}
-        if self.options.output_format == "tfrecord":
-            more["compression"] = self.options.compression
-        if self.options.table_schema != DEFAULTS["table_schema"]:
-            more["table_schema"] = self.options.table_schema
-        return more | {
+            return described | _UNCOMPRESSED
+        return (_UNCOMPRESSED if self.options.output_format == "tfrecord" else {}) | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
             "model_source": self.bundle.source,
@@ -194,12 +190,10 @@ class EmbedRun:
     @property
     def keys(self) -> KeySettings | None:
         """How the ids of the documents are compared; None if they are not."""
-        if not self.earlier and not self.options.check_ids:
+        if not self.earlier:
             return None
         return KeySettings(
             self.earlier,
-            self.options.check_ids,
-            self.options.list_removed,
             key_buckets(self.estimated_documents, self.earlier),
             self.folder,
             self.fingerprint,

@@ -25,7 +25,6 @@ class RunnerOptions:
         precision: Number type of the matrix products.
         threads: Of the model on a worker; None for all processors.
         accelerator: Dataflow's short name for that of every worker; None for none.
-        right_fitting: Whether only the workers of the model's steps have it.
     """
 
     runner: str = DEFAULT_RUNNER
@@ -34,7 +33,6 @@ class RunnerOptions:
     precision: str = "float32"
     threads: int | None = None
     accelerator: str | None = None
-    right_fitting: bool = False
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ def test_a_keras_classifier_learns_topics(tmp_path, tiny_bundle):
     (tmp_path / "labels.tsv").write_text("\n".join(labels[:390]))
     examples = tmp_path / "examples"
     words = [f"--input={tmp_path}/in.jsonl", f"--output={examples}", f"--model={tiny_bundle}"]
-    assert main(["tokenize", *words, "--compression=gzip"]) == 0
+    assert main(["tokenize", *words]) == 0
     saved_model = str(tmp_path / "saved_model")
     assert main(["model", "export", tiny_bundle, saved_model]) == 0
     done = train(tmp_path, saved_model)

@@ -147,8 +147,8 @@ def _naming(block: TokenBlock) -> Iterator[None]:
         raise RuntimeError(f"block {number}, {_reach(sources)}: {error}") from error.__cause__
     except NoProgressError as error:
         raise RuntimeError(
-            f"block {number}, {_reach(sources)}: the model hangs, {error}; a longer "
-            f"--inference_timeout waits longer, --skip_blocks {number} does without these documents"
+            f"block {number}, {_reach(sources)}: the model hangs, {error}; "
+            f"--skip_blocks {number} does without these documents"
         ) from None
 
 

@@ -40,7 +40,7 @@ from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.descriptions import CARD, REPORT_PAGE, is_foreign
 from bert_embed.transforms.output_lock import is_locked, lock_held
 
-EXAMPLES, REJECTED, REMOVED = "examples", "rejected", "removed"
+EXAMPLES, REJECTED = "examples", "rejected"
 SETTINGS_FILE = "examples.json"  # says what holds for all files of examples
 STATE = "_state"  # the run's own bookkeeping, and files that are still being written
 _WORKING = f"{STATE}/working"
@@ -48,7 +48,7 @@ _TEXTS = f"{STATE}/texts"
 _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
-_KINDS = (*_VECTORS, EXAMPLES, REJECTED, REMOVED)
+_KINDS = (*_VECTORS, EXAMPLES, REJECTED)
 _REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
@@ -349,7 +349,6 @@ _ENDINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_VECTORS, VECTOR_ENDINGS),
     EXAMPLES: (".tfrecord", ".tfrecord.gz"),
     REJECTED: (".jsonl",),
-    REMOVED: (".jsonl",),
 }
 
 

@@ -10,8 +10,6 @@ KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
-# The columns of a table: those of a file, or those of Beam's RAG package.
-TABLE_SCHEMAS = ("vectors", BEAM_RAG := "beam_rag")
 _FILE = re.compile(r"([a-z]+)/part-([0-9]{7,})-([0-9]{5,})((?:\.[a-z]+){1,2})")
 
 

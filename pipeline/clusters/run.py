@@ -1,8 +1,7 @@
 """Runs the jobs of `cluster` and `dedup` and reports what came out."""
 
-import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -14,6 +13,7 @@ from bert_embed.pipeline.clusters.prepare import ClusterRun, check_disk, prepare
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, usage_errors
 from bert_embed.pipeline.outputs.places import check_outside
+from bert_embed.pipeline.progress.display import shown_progress
 from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
 from bert_embed.pipeline.runners.dataflow import completed_flags, run_on_dataflow
 from bert_embed.pipeline.runners.job_errors import (
@@ -29,7 +29,6 @@ from bert_embed.pipeline.runners.portable_jobs import (
     run_on_job_server,
 )
 from bert_embed.pipeline.secrets import hide_in, hide_secrets
-from bert_embed.storage.files import is_remote
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.clusters.finish import ClusterVectors
 from bert_embed.transforms.clusters.record import (
@@ -38,8 +37,6 @@ from bert_embed.transforms.clusters.record import (
     read_cluster_record,
 )
 from bert_embed.transforms.output_folder import OutputFolder
-
-_SECONDS = 30.0  # between lines of progress
 
 
 def run_clusters(options: ClusterOptions) -> ExitCode:
@@ -117,26 +114,17 @@ def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) ->
 
 @contextmanager
 def _shown_progress(run: ClusterRun) -> Iterator[None]:
-    """Prints a line every half minute for a local output; a cluster shows its own progress."""
-    stop = threading.Event()
+    """Shows how far the job is, from the files that it finished."""
 
-    def watch() -> None:
-        while not stop.wait(_SECONDS):
-            done, files = run.job.folder.progress(), counted(len(run.files), "file")
-            warn(
-                f"sampled {done.sampled:,}, clustered {done.assigned:,} of {files}; "
-                f"{counted(done.searched, 'range')} of clusters searched"
-            )
+    def line(_: Callable[[], bool]) -> str:
+        done, files = run.job.folder.progress(), counted(len(run.files), "file")
+        return (
+            f"sampled {done.sampled:,}, clustered {done.assigned:,} of {files}; "
+            f"{counted(done.searched, 'range')} of clusters searched"
+        )
 
-    thread = threading.Thread(target=watch, daemon=True)
-    if not is_remote(run.job.output):
-        thread.start()
-    try:
+    with shown_progress(run.job.output, line):
         yield
-    finally:
-        stop.set()
-        if thread.ident is not None:
-            thread.join()
 
 
 def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:

@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Sequence
 
-from bert_embed.pipeline.parser import Once, Parser, add_flag, program
+from bert_embed.pipeline.parser import Once, Parser, program
 from bert_embed.pipeline.report import PCA, PROJECTIONS
 
 
@@ -92,16 +92,17 @@ def parse_report(arguments: Sequence[str]) -> argparse.Namespace:
 def parse_watch(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line of `watch`; UsageError if it is wrong.
 
-    Gives `output`, `once`, `json`, `interval` in seconds, and `metrics_file`.
+    Gives `output`, `once`, `json`, and `interval` in seconds.
     """
-    parser = Parser("watch", "Shows how far a run is, on any runner, from what it has written.")
-    parser.add_argument("output", metavar="DIR", help="a run's output, local or gs://")
+    parser = Parser("watch", "Shows how far a job is, on any runner, from what it has written.")
+    parser.add_argument(
+        "output", metavar="DIR", help="output of embed, tokenize, cluster or dedup, local or gs://"
+    )
     parser.add_argument("--once", action="store_true", help="show it once, do not wait for the end")
     parser.add_argument("--json", action="store_true", help="print JSON, a line each time")
     parser.add_argument(
         "--interval", type=float, default=5.0, metavar="SECONDS", help="between looks (default: 5)"
     )
-    add_flag(parser, "metrics_file")
     given = parser.parse_args(arguments)
     if not 0 < given.interval < math.inf:
         parser.error(f"--interval must be more than 0 seconds, got {given.interval:g}")

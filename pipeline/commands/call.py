@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bert_embed.pipeline.commands.start import (
@@ -25,7 +26,7 @@ from bert_embed.pipeline.keywords import named_as_in_python, without_dashes
 from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs.outcome import problem
 from bert_embed.pipeline.outputs.run_record import first_record
-from bert_embed.pipeline.progress.shown import Progress, in_notebook
+from bert_embed.pipeline.progress.display import in_notebook
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import JobGoesOn, explains_itself, was_interrupted
 from bert_embed.pipeline.secrets import hide_secrets
@@ -63,10 +64,10 @@ def _undisturbed() -> Iterator[None]:
 
 def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:
     live = shown and in_notebook()
-    progress = Progress.of(run, None if live else lambda line: _tell(shown, line))
+    tell = partial(_tell, shown)
     try:
         with named_as_in_python():
-            record, started = run_to_end(run, progress, lambda *lines: _tell(shown, *lines))
+            record, started = run_to_end(run, tell, None if live else tell)
     except JobGoesOn as job:
         present = _written(run)
         if job.why == "requested" and present is not None:

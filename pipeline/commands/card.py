@@ -29,7 +29,7 @@ def run_card(given: argparse.Namespace) -> int:
         )
     parsed = filter(None, map(parse_name, folder.data_files()))
     globs = {name.kind: f"{name.kind}/*{name.ending}" for name in parsed}
-    kinds = globs.keys() - {EXAMPLES, "rejected", "removed"}
+    kinds = globs.keys() - {EXAMPLES, "rejected"}
     globs = {kind: globs[kind] for kind in record.numbers.written if kind in kinds}
     title = os.path.basename(folder.path.rstrip("/"))
     write_bytes(place, _card(record, title, globs).encode())

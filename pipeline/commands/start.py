@@ -9,7 +9,7 @@ from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode
 from bert_embed.pipeline.graph import run_job
 from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs import claim, run_record
 from bert_embed.pipeline.outputs.outcome import problem
 from bert_embed.pipeline.outputs.report_text import (
     crash_lines,
@@ -20,12 +20,11 @@ from bert_embed.pipeline.outputs.report_text import (
 )
 from bert_embed.pipeline.parser import command_of
 from bert_embed.pipeline.prepare import prepare
-from bert_embed.pipeline.progress.shown import Progress
+from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
 from bert_embed.pipeline.resolve.load import with_folder
 from bert_embed.pipeline.run import EmbedRun
-from bert_embed.pipeline.runners.dataflow_plan import dataflow_lines
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
     explains_itself,
@@ -46,7 +45,7 @@ class RunStopped(Exception):
 
     Attributes:
         run: The run.
-        record: What `run_record.start` returned for it.
+        record: What `claim.start` returned for it.
         markers: The crash markers from before the job.
     """
 
@@ -67,7 +66,7 @@ def start(options: Options) -> ExitCode:
         say(*forecast(run))
         return ExitCode.DONE
     try:
-        record, started = run_to_end(run, Progress.of(run))
+        record, started = run_to_end(run)
     except JobGoesOn as job:
         return _report_running(run, job)
     except RunStopped as stopped:
@@ -91,7 +90,7 @@ def checked_run(options: Options) -> EmbedRun:
 
 def plan_of(run: EmbedRun) -> list[str]:
     """The lines of a run's plan."""
-    return [*plan_lines(run), *precision_lines(run.job), *dataflow_lines(run)]
+    return [*plan_lines(run), *precision_lines(run.job)]
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -100,7 +99,7 @@ def forecast(run: EmbedRun) -> list[str]:
     Raises:
         UsageError, StorageError: The output could not be used.
     """
-    return [*plan_of(run), *run_record.forecast(run), *server_notes(run.job)]
+    return [*plan_of(run), *claim.forecast(run), *server_notes(run.job)]
 
 
 def end_of(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
@@ -114,14 +113,16 @@ def end_of(run: EmbedRun, record: RunRecord, started: bool) -> list[str]:
 
 
 def run_to_end(
-    run: EmbedRun, progress: Progress, tell: Callable[..., None] = warn
+    run: EmbedRun,
+    tell: Callable[..., None] = warn,
+    tell_progress: Callable[[str], None] | None = None,
 ) -> tuple[RunRecord, bool]:
     """Runs a run unless it is complete.
 
     Args:
         run: What `checked_run` returned.
-        progress: Shows how far it is.
         tell: Takes the lines of its plan and notes.
+        tell_progress: Takes those on its progress; None shows them to people.
 
     Returns:
         What `run.json` says of the complete run, and whether it was not complete before.
@@ -130,7 +131,7 @@ def run_to_end(
         JobGoesOn: A job on a cluster outlives this call.
         RunStopped: The job failed or was interrupted.
         InputError: Another command of this machine writes to the output.
-        UsageError, StorageError: As `run_record.start`.
+        UsageError, StorageError: As `claim.start`.
     """
     found = run_record.record_of_output(run.options, run.output)
     plan = [*plan_of(run), *earlier_job_lines(found)]
@@ -139,18 +140,17 @@ def run_to_end(
         alone = run.options.overwrite and not done
         if alone:
             held.enter_context(run.folder.held(alone=True))
-        run_record.make_room(run, alone)
+        claim.make_room(run, alone)
         if not (alone or done):
             held.enter_context(run.folder.held())
-        record = run_record.start(run)
+        record = claim.start(run)
         if record.is_done:
             _show(run, record, False, tell)
-            progress.note_done()
             return record, False
         if done:  # blocks that were skipped are computed now
             held.enter_context(run.folder.held())
         tell(*plan, *crash_lines(run))
-        _run(run, record, progress, tell)
+        _run(run, record, tell, tell_progress)
         record = read_record(run.output) or record
         _show(run, record, True, tell)
     return record, True
@@ -161,10 +161,15 @@ def _show(run: EmbedRun, record: RunRecord, started: bool, tell: Callable[..., N
         report_after_run(run.folder, record, started, tell)
 
 
-def _run(run: EmbedRun, record: RunRecord, progress: Progress, tell: Callable[..., None]) -> None:
+def _run(
+    run: EmbedRun,
+    record: RunRecord,
+    tell: Callable[..., None],
+    tell_progress: Callable[[str], None] | None,
+) -> None:
     markers = run.folder.markers()
     try:
-        with progress:
+        with progress_of_run(run.output, run.fingerprint, run.goal, tell_progress):
             run_job(run, record)
     except (Exception, KeyboardInterrupt) as error:  # whatever a runner raises: the job failed
         goes_on = isinstance(error, JobGoesOn)

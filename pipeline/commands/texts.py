@@ -97,7 +97,6 @@ def texts_of_input(hits: _Hits, record: RunRecord, folder: str) -> tuple[_Hits, 
         source.id_column,
         source.text_b_column,
         None if spans is None else (spans[0], spans[1]),
-        source.pair_separator,
     )
     texts: dict[tuple[int, int, str], str | None] = {}
     for spec in plan_blocks(files, cut.block_bytes):

@@ -129,7 +129,6 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         lines.append(f"{counted_of(*reused, 'part', 'was', 'were')} there before")
     return [
         *lines,
-        *_id_lines(record),
         f"{counted(result.tokens, 'token')}, padding {100 * result.padding_share:.1f}%, "
         f"{_cut_text(record)}",
         *_unknown_lines(result),
@@ -144,23 +143,6 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
 def _written_text(result: Result) -> str:
     rows = [f"{kind}/ {each.rows:,}" for kind, each in result.written.items()]
     return f" (rows: {', '.join(rows)})" if rows else ""
-
-
-def _id_lines(record: RunRecord) -> Iterator[str]:
-    """What the record says of ids that occur twice or were removed."""
-    doubled, removed = record.duplicate_ids, record.removed
-    if doubled is not None and doubled.ids:
-        yield (
-            f"warning: {counted(doubled.ids, 'id occurs', 'ids occur')} more than once, "
-            f"{counted(doubled.surplus, 'record')} too many, rejected ones included: "
-            f"{', '.join(doubled.examples)}"
-        )
-    elif doubled is not None:
-        yield "no id occurs twice"
-    if removed is not None:
-        listed = " (see removed/)" if removed else ""
-        be = "is" if removed == 1 else "are"
-        yield f"{counted(removed, 'document')} of earlier outputs {be} not in the input{listed}"
 
 
 def _cut_text(record: RunRecord) -> str:
@@ -184,8 +166,7 @@ def _equal_lines(record: RunRecord) -> Iterator[str]:
         yield f"{about}{equal} equal to another one"
     if ids is not None and ids.surplus:
         twice = counted(ids.surplus, "embedded document has", "embedded documents have")
-        named = "; --check_ids names some" if record.duplicate_ids is None else ""
-        yield f"warning: {twice} the id of another one{named}"
+        yield f"warning: {twice} the id of another one"
 
 
 def _unknown_lines(result: Result) -> Iterator[str]:

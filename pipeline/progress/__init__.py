@@ -1,1 +1,1 @@
-"""Shows how far runs are: the progress line, `watch`, and the metrics file."""
+"""Shows how far jobs are: the progress line, and `watch`."""

@@ -76,8 +76,6 @@ def report_content(
         },
         "unknown": result["unknown"],
         "equal_texts": result["equal_texts"],
-        "duplicate_ids": record.duplicate_ids and to_json(record.duplicate_ids),
-        "removed": record.removed,
         "timings": timings(record, reports),
         "advice": ADVICE,
         "full_lengths": None,

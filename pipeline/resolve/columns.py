@@ -32,15 +32,11 @@ _RECORDS = "JSON lines, CSV and Parquet"
 
 def named_columns(options: Options) -> Columns:
     """The columns as the options name them."""
-    spans = None
-    if "span" in options.granularity:
-        spans = options.span_columns or ("start", "stop")
     return Columns(
         text=options.text_column or "text",
         id=options.id_column,
         text_b=options.text_b_column,
-        spans=spans and (spans[0], spans[1]),
-        pair_separator=options.pair_separator,
+        spans=("start", "stop") if "span" in options.granularity else None,
     )
 
 
@@ -53,9 +49,7 @@ def input_columns(options: Options, files: list[InputFile]) -> Columns:
     if formats <= {"text", WHOLE_FILES}:
         _refuse_columns(options, columns)
         return columns
-    if options.pair_separator and "text" not in formats:
-        raise UsageError(f"--pair_separator is for plain text; for {_RECORDS} use --text_b_column")
-    extra = _extra_schema(options.extra_columns or (), files, options.writes_texts)
+    extra = _extra_schema(options.extra_columns or (), files, options.keep_text)
     columns = replace(columns, extra=extra)
     fields = [*_json_fields(columns, files), *_csv_fields(columns, files)]
     fields += [file.footer.schema.names for file in files if file.footer is not None]

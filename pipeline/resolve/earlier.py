@@ -103,11 +103,6 @@ def _record(folder: str) -> RunRecord | None:
             f"--skip_existing {folder} holds TFRecord files, which are not compared: name an "
             "output in Parquet or JSON lines, or a table"
         )
-    if "table_schema" in record.settings:
-        raise UsageError(
-            f"--skip_existing {folder} was written with --table_schema "
-            f"{record.settings['table_schema']}, which has no column text_hash to compare"
-        )
     return record
 
 

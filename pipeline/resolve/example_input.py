@@ -19,8 +19,6 @@ _OF_TEXTS = (
     "text_column",
     "text_b_column",
     "id_column",
-    "span_columns",
-    "pair_separator",
     "extra_columns",
     "chunk",
 )
@@ -100,7 +98,7 @@ def text_options(options: Options, settings: ExampleSettings | None, bundle: Bun
                 f"--granularity {kind} is not available for these examples, which do not hold "
                 f"{kind}s; tokenize the texts with --granularity {kind}"
             )
-    if options.writes_texts and settings is not None and not settings.keep_text:
+    if options.keep_text and settings is not None and not settings.keep_text:
         raise UsageError(
             "--keep_text is not available for these examples, which do not hold their texts; "
             "tokenize the texts with --keep_text"

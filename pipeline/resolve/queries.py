@@ -39,8 +39,8 @@ def query_rows(
     """
     with translate_errors("--query"):
         location = _checked_location(client, query)
-    name = _name(client, query, options.temp_dataset, output, location)
-    with translate_errors(f"--temp_dataset {name.dataset}"):
+    name = _name(client, query, output, location)
+    with translate_errors("--query"):
         exists = get_table(client, name) is not None
     record = record_of_output(options, output)
     expired = record.query_rows if record and not exists and not options.overwrite else None
@@ -55,9 +55,8 @@ def query_rows(
         if options.dry_run:
             what = "the --query" if options.limit is None else "a query for --limit"
             raise UsageError(f"--dry_run would have to run {what} to plan; leave --dry_run out")
-        with translate_errors(f"--temp_dataset {name.dataset}"):
-            _make_dataset(client, name, location, named=options.temp_dataset is not None)
         with translate_errors("--query"):
+            _make_dataset(client, name, location)
             _run(client, query, name, location)
     return name, None
 
@@ -73,25 +72,17 @@ def _checked_location(client: "Client", query: str) -> str:
     return job.location or "US"
 
 
-def _name(
-    client: "Client", query: str, temp_dataset: str | None, output: str, location: str
-) -> TableName:
-    place = location.lower().replace("-", "_")
-    dataset = temp_dataset or f"{_DATASET}_{place}"
-    if "." not in dataset.replace(":", "."):
-        dataset = f"{client.project}.{dataset}"
+def _name(client: "Client", query: str, output: str, location: str) -> TableName:
+    dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
     digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
-    return table_name(f"{dataset}.query_{digest}", "--temp_dataset")
+    return table_name(f"{dataset}.query_{digest}", "--query")
 
 
-def _make_dataset(client: "Client", name: TableName, location: str, named: bool) -> None:
-    """Creates our own dataset, whose tables expire; a dataset that was named must exist."""
+def _make_dataset(client: "Client", name: TableName, location: str) -> None:
+    """Creates our own dataset, whose tables expire."""
     from google.cloud import bigquery
 
     dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
-    if named:
-        client.get_dataset(dataset.reference, timeout=PATIENCE)
-        return
     dataset.location = location
     dataset.default_table_expiration_ms = _KEPT_DAYS * 24 * 3600 * 1000
     client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)

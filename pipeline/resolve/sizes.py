@@ -11,7 +11,7 @@ from bert_embed.transforms.plan.cut import default_block_bytes
 from bert_embed.transforms.read.lines import first_lines
 from bert_embed.transforms.records.spec import WHOLE_FILES, InputFile
 
-_MOST_PART_DOCS = 65_536
+MOST_PART_DOCS = 65_536
 _MOST_PART_BYTES = 128 << 20  # of vectors: a part is held in memory as a whole
 _SLOW_MODEL = 768  # hidden size from which a block of the largest size would take minutes
 _SLOW_MODEL_BLOCK = 256 << 10
@@ -117,7 +117,7 @@ def estimated_sizes(
     """
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    kept = text_bytes if options.writes_texts else 0
+    kept = text_bytes if options.keep_text else 0
     examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:
         return examples + kept, 0
@@ -129,4 +129,4 @@ def estimated_sizes(
 
 def part_docs(widths: Widths) -> int:
     """Maximum number of documents in a part, which is held in memory as a whole."""
-    return max(1, min(_MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1))))
+    return max(1, min(MOST_PART_DOCS, _MOST_PART_BYTES // (4 * max(widths.document, 1))))

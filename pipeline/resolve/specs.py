@@ -11,21 +11,11 @@ from bert_embed.storage.errors import SettingError
 def resolve_vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
     """The recipe's or the model's own settings, changed by the options."""
     changes = options.vector_changes
-    if options.dense:
-        if not bundle.dense:
-            raise SettingError("dense", f"requires Dense modules, {options.model} has none")
-        changes["dense"] = bundle.dense[-1].out_features
-    elif not _may_be_dense(options):
-        changes["dense"] = 0
+    if "sentence" not in options.granularity or options.pooling == "pooler":
+        changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts
     spec = changed_spec(bundle.defaults, bundle.config, options.recipe, **changes)
     bundle.check(spec)
     return spec
-
-
-def _may_be_dense(options: Options) -> bool:
-    """Whether the model's Dense modules may apply: they take pooled vectors of texts."""
-    pooled = "sentence" in options.granularity and options.pooling != "pooler"
-    return pooled and options.dense is not False
 
 
 def resolve_text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:

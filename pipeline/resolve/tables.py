@@ -23,7 +23,7 @@ from bert_embed.transforms.bigquery.client import (
     translate_errors,
 )
 from bert_embed.transforms.bigquery.read import TableRequest
-from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.spec import InputFile
 
@@ -35,7 +35,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "id_column": ("STRING", *_INTEGERS),
     "text_column": ("STRING",),
     "text_b_column": ("STRING",),
-    "span_columns": _INTEGERS,
+    SPANS: _INTEGERS,
 }
 _LISTED = {
     "STRING": pa.string(),
@@ -168,7 +168,7 @@ def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: 
             )
     extra: dict[str, pa.DataType] = {}
     for name in options.extra_columns or ():
-        check_extra_name(check_column(name, "extra_columns"), options.writes_texts)
+        check_extra_name(check_column(name, "extra_columns"), options.keep_text)
         kind, often = _present(present, "extra_columns", name, shown)
         value_type = (_LISTED if often else _TYPES).get(kind)
         if value_type is None:

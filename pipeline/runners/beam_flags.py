@@ -132,21 +132,7 @@ def pipeline_options(job: RunnerOptions, flags: Sequence[str]) -> PipelineOption
             DEFAULT_RUNNER,
         )
         name = DEFAULT_RUNNER
-    return _JobOptions([*flags, f"--runner={name}"])
-
-
-class _JobOptions(PipelineOptions):
-    """Beam's options with each view built once: Beam asks for some 300 to build one graph."""
-
-    def view_as(self, cls: Any) -> Any:
-        views = self.__dict__.setdefault("_views", {})
-        if cls not in views:
-            views[cls] = super().view_as(cls)
-        return views[cls]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the views, so that a copy has views of its own values."""
-        return {**super().__getstate__(), "_views": {}}
+    return PipelineOptions([*flags, f"--runner={name}"])
 
 
 def has_worker_processes(options: PipelineOptions) -> bool:

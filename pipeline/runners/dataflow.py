@@ -14,7 +14,6 @@ from bert_embed.pipeline.accelerators import (
     ACCELERATORS,
     CPU_DISK_GB,
     CPU_MACHINE_TYPE,
-    FITTED_MACHINE_TYPE,
 )
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
@@ -40,12 +39,6 @@ def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
     chosen = ACCELERATORS.get(job.accelerator or "")
     device = chosen.device if chosen else given.device
     return replace(job, device=device) if device else job
-
-
-def model_hints(job: RunnerOptions) -> dict[str, str]:
-    """Resource hints for the model's steps, with --right_fitting only."""
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    return {"accelerator": chosen.hint} if chosen and job.right_fitting else {}
 
 
 def model_threads(job: RunnerOptions) -> int | None:
@@ -98,11 +91,11 @@ def _workers(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
     if given.image and given["sdk_location"] in (None, "default"):
         yield "--sdk_location=container"
     chosen = ACCELERATORS.get(job.accelerator or "")
-    if chosen and not job.right_fitting:
+    if chosen:
         yield f"--dataflow_service_options={chosen.service_option}"
     if not given["machine_type"] and not given.accelerator_type and not given.prime:
         machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
-        yield f"--machine_type={FITTED_MACHINE_TYPE if job.right_fitting else machine}"
+        yield f"--machine_type={machine}"
     accelerated = chosen is not None or given.accelerator_type is not None
     if not given["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"

@@ -72,7 +72,7 @@ def test_what_hangs_or_kills_is_named_and_left_out(
 ):
     cluster.restart_jobs(False)
     output = tmp_path / "out"
-    command = flags(output, tiny_bundle, corpus, inference_timeout=3)
+    command = flags(output, tiny_bundle, corpus)
     hanging, deadly = block_of(corpus, HANGING), block_of(corpus, DEADLY)
 
     faults = Faults(words={HANGING: "hang"})

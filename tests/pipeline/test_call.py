@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import bert_embed
-from bert_embed.pipeline.progress.shown import Progress
+from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.run import Goal
-from tests.support.command import embed, files, record
+from tests.support.command import embed, files, parts_of, record
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_failed_job_is_an_error_and_leaves_the_callers_process_as_it_was(
 @pytest.mark.slow
 def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
     lines = []
-    with Progress(str(tmp_path), "run", Goal(5, 100, 10), lines.append):
+    with progress_of_run(str(tmp_path), "run", Goal(5, 100, 10), lines.append):
         end = time.monotonic() + 30
         while not lines and time.monotonic() < end:
             time.sleep(0.05)
@@ -163,7 +163,7 @@ def test_lines_on_the_progress_come_while_a_run_works(tmp_path):
 def test_in_a_notebook_one_line_is_written_again_and_again(tmp_path, monkeypatch):
     stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr(sys, "stderr", stream)
-    with Progress(str(tmp_path), "run", Goal(5, 100, 10)):
+    with progress_of_run(str(tmp_path), "run", Goal(5, 100, 10)):
         end = time.monotonic() + 30
         while stream.getvalue().count("\r") < 2 and time.monotonic() < end:
             time.sleep(0.05)
@@ -182,19 +182,19 @@ def test_pieces_of_an_output_can_be_changed(tmp_path, tiny_bundle):
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_an_output_is_read_in_pieces(tmp_path, tiny_bundle, kind):
     (tmp_path / "in.txt").write_text("".join(f"number {number}\n" for number in range(50)))
-    bert_embed.embed(
-        input=tmp_path / "in.txt",
-        output=tmp_path / "out",
-        model=tiny_bundle,
-        output_format=kind,
-        output_dtype="int8",
-        block_docs=30,
-        layers=[1, 2],
-        layer_combine="stack",
-    )
+    with parts_of(30):
+        bert_embed.embed(
+            input=tmp_path / "in.txt",
+            output=tmp_path / "out",
+            model=tiny_bundle,
+            output_format=kind,
+            output_dtype="int8",
+            layers=[1, 2],
+            layer_combine="stack",
+        )
     ids, vectors = bert_embed.read(tmp_path / "out")
     pieces = list(bert_embed.read_batches(tmp_path / "out", rows=20))
-    sizes = [20, 10, 20] if kind == "parquet" else [30, 20]
+    sizes = [20, 10, 20]
     assert [(len(some), each.shape) for some, each in pieces] == [(n, (n, 2, 32)) for n in sizes]
     assert [one for some, _ in pieces for one in some] == ids
     np.testing.assert_array_equal(np.concatenate([each for _, each in pieces]), vectors)

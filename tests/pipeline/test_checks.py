@@ -9,15 +9,11 @@ from tests.support.command import embed
     ("flags", "said"),
     [
         (
-            {"document": "file", "pair_separator": "|"},
-            "--document file conflicts with --pair_separator, which is for lines",
-        ),
-        (
             {"document": "file", "query": "SELECT 1"},
             "--document file is for text files, not for tables",
         ),
         (
-            {"chunk": "sentence", "pair_separator": "|"},
+            {"chunk": "sentence", "text_b_column": "b"},
             "--chunk is for single texts and conflicts with pairs",
         ),
         (

@@ -60,7 +60,7 @@ def test_default_model_matches_the_golden_hidden_states(tmp_path, minilm):
         ({"layers": "-1,0", "layer_combine": "stack"}, (2, 32)),
         ({"pooling": "mean_max", "dim": 40, "normalize": True}, (40,)),
         ({"pooling": "pooler"}, (32,)),
-        ({"pooling": "max", "no_pool_special_tokens": True}, (32,)),
+        ({"pooling": "max"}, (32,)),
         ({"pooling": "cls", "max_seq_length": 5}, (32,)),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else None,
@@ -71,8 +71,6 @@ def test_vector_options_reach_the_files(tmp_path, tiny_bundle, flags, shape):
     asked = {name: value for name, value in flags.items() if name != "max_seq_length"}
     if "layers" in asked:
         asked["layers"] = [int(layer) for layer in asked["layers"].split(",")]
-    if asked.pop("no_pool_special_tokens", False):
-        asked["pool_special_tokens"] = False
     expected = bert_embed.load(tiny_bundle).encode(
         TEXTS, **asked, max_seq_length=flags.get("max_seq_length")
     )
@@ -136,7 +134,7 @@ def test_compression_goes_by_suffix(tmp_path, tiny_bundle):
     expected = rows(tmp_path / "plain")
     for name in ("a.txt.gz", "b.txt.bz2", "c.txt.zst"):
         output = tmp_path / f"out-{name}"
-        assert embed(output, tiny_bundle, tmp_path / name, block_bytes=60, block_docs=7) == 0
+        assert embed(output, tiny_bundle, tmp_path / name, block_bytes=60, part_docs=7) == 0
         found = rows(output)
         assert found["text_hash"] == expected["text_hash"]
         offsets = [each.rsplit(":", 1)[1] for each in found["id"]]

@@ -30,11 +30,13 @@ def text(tmp_path):
         ({"dim": 1000}, "--dim must be between 1 and 32"),
         ({"pooling": "average"}, "--pooling must be one of mean, max"),
         ({"pooling": "pooler", "layers": "1"}, "--pooling pooler reads the last layer"),
-        ({"pooling": "cls", "no_pool_special_tokens": True}, "conflicts with --pooling cls"),
         ({"recipe": "cls", "pooling": "mean"}, "--recipe cls sets --pooling"),
         ({"recipe": "sum-last-four"}, "--recipe sum-last-four requires 4 layers, this model has 2"),
         ({"recipe": "best"}, "--recipe must be one of"),
-        ({"normalize": True, "no_normalize": True}, "not allowed with argument"),
+        (
+            {"normalize": True, "no_normalize": True},
+            "--no_normalize contradicts what was given before",
+        ),
         ({"batch_tokens": 0}, "--batch_tokens must be a whole number of at least 1"),
         ({"max_rejected": "many"}, "--max_rejected must be a number or a share"),
         ({"num_workers": 4}, "--num_workers is for Dataflow and has no effect here; set --thr"),
@@ -75,7 +77,7 @@ def test_missing_flags(tmp_path, text, capsys):
 
 def test_dashes_are_underscores(tmp_path, text, tiny_bundle, capsys):
     words = [f"--input={text}", f"--output={tmp_path}/out", f"--model={tiny_bundle}"]
-    more = ["--max-seq-length", "8", "--no-normalize", "--pool-special-tokens=false", "--dry-run"]
+    more = ["--max-seq-length", "8", "--no-normalize", "--keep-text=false", "--dry-run"]
     assert main(["embed", *words, *more, "--direct-num-workers=1"]) == 0
     assert "texts cut at 8 tokens" in capsys.readouterr().out
     assert main(["embed", *words, "--max-seq-lenght", "8"]) == 2

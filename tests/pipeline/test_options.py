@@ -95,29 +95,31 @@ def test_four_readers_give_the_same_options(tmp_path):
     config = tmp_path / "run.yaml"
     config.write_text(
         "input: [a, b]\noutput: c\nlimit: 7\nlayers: [-1, -2]\nlayer_combine: sum\n"
-        "normalize: true\ndense: false\nextra_columns: [n, 'm:int64']\nskip_blocks: 3\n"
+        "normalize: true\nlong_text: window\nmerge_windows: false\n"
+        "extra_columns: [n, 'm:int64']\nskip_blocks: 3\n"
         "max_rejected: 4\ninput_format: jsonl\n"
     )
     read = parse_embed([f"--config={config}"])
     words = ["--output=c", "--limit=7", "--layers=-1,-2", "--layer_combine=sum"]
     words += ["--extra_columns=n,m:int64", "--skip_blocks=3", "--max_rejected=4"]
-    words += ["--input_format=jsonl"]
-    switches = ["--normalize", "--no_dense"]
+    words += ["--input_format=jsonl", "--long_text=window"]
+    switches = ["--normalize", "--no_merge_windows"]
     assert parse_embed(["--input=a", "--input=b", *switches, *words]) == read
-    launched = ["--input=gs://a,gs://b", "--normalize=true", "--dense=false", *words]
+    launched = ["--input=gs://a,gs://b", "--normalize=true", "--merge_windows=false", *words]
     assert template_options(launched) == parse_embed(
         ["--input=gs://a", "--input=gs://b", *switches, *words]
     )
     called = {"input": [Path("a"), "b"], "output": Path("c"), "limit": np.int64(7)}
     called |= {"layers": np.array([-1, -2]), "layer_combine": "sum", "normalize": np.bool_(True)}
-    called |= {"dense": False, "extra_columns": ["n", "m:int64"], "skip_blocks": [3, 3]}
+    called |= {"long_text": "window", "merge_windows": False}
+    called |= {"extra_columns": ["n", "m:int64"], "skip_blocks": [3, 3]}
     assert options_of_call(called | {"max_rejected": 4, "input_format": "jsonl"}) == read
     assert options_of_call({"config": config}) == read
     assert parse_embed([f"--config={config}", "--limit=2"]).limit == 2
 
 
 def test_empty_lists_are_as_if_not_given():
-    empty = {"skip_blocks": [], "extra_columns": [], "span_columns": [], "skip_existing": ()}
+    empty = {"skip_blocks": [], "extra_columns": [], "skip_existing": ()}
     assert options_of_call({"input": "a", "output": "b", **empty}) == Options(
         input=("a",), output="b"
     )
@@ -180,14 +182,13 @@ def test_a_run_with_relative_places_is_repaired_from_another_folder(
     (here / "in.txt").write_text("the bank\n")
     (here / "model").symlink_to(tiny_bundle)
     monkeypatch.chdir(here)
-    assert embed(Path("out"), "model", "in.txt", metrics_file="run.prom") == 0
+    assert embed(Path("out"), "model", "in.txt", tfrecord_output="kept") == 0
     options = record(here / "out")["options"]
     assert options["model"] == str(here / "model") == record(here / "out")["model"]["name"]
     data_files(here / "out")[0].unlink()
-    (here / "run.prom").unlink()
     monkeypatch.chdir(there)
     assert main(["verify", str(here / "out"), "--repair"]) == 0
     assert reports(here / "out")
-    assert (here / "run.prom").exists()
+    assert list(here.glob("kept/examples/*"))
     assert main(["search", str(here / "out"), "bank"]) == 0
     assert list(there.iterdir()) == []

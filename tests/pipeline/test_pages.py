@@ -16,17 +16,20 @@ def test_the_page_of_options_is_the_generated_one():
 
 
 def test_every_flag_takes_effect_from_the_command_line_and_from_yaml(tmp_path):
-    parents = {"merge_windows": ["--long_text=window"], "right_fitting": ["--accelerator=l4"]}
+    parents = {"merge_windows": ["--long_text=window"]}
     for name in sorted(name for name, flag in FLAGS.items() if flag.is_switch):
         given = ["--input=a", "--output=b", "--skip_existing=c", "--runner=DataflowRunner"]
         given += parents.get(name, [])
-        for word, value in ((f"--{name}", True), (f"--no_{name}", False), (f"--{name}=true", True)):
+        for word, value in (
+            (f"--{name}", True),
+            (f"--{name}=false", False),
+            (f"--{name}=true", True),
+        ):
             assert getattr(parse_embed([*given, word]), name) is value
-        assert getattr(parse_embed([*given, f"--{name}=false"]), name) is False
         (tmp_path / "run.yaml").write_text(f"{name}: true\n")
         config = [*given, f"--config={tmp_path / 'run.yaml'}"]
         assert getattr(parse_embed(config), name) is True
-        assert getattr(parse_embed([*config, f"--no_{name}"]), name) is False
+        assert getattr(parse_embed([*config, f"--{name}=false"]), name) is False
 
 
 def test_a_switch_takes_no_other_value(capsys):
@@ -60,9 +63,9 @@ def as_pattern(key):
 
 def test_run_json_has_the_documented_keys_and_no_others(tmp_path, tiny_bundle):
     (tmp_path / "in.jsonl").write_text('{"text": "one", "n": "1"}\n\n{"text": "two three"}\n')
-    names = {"check_ids": True, "extra_columns": "n"}
+    names = {"extra_columns": "n"}
     assert embed(tmp_path / "a", tiny_bundle, tmp_path / "in.jsonl", **names) == 0
-    names |= {"skip_existing": tmp_path / "a", "list_removed": True}
+    names |= {"skip_existing": tmp_path / "a"}
     (tmp_path / "in.jsonl").write_text('{"text": "one", "n": "1"}\n\n{"text": "more"}\n')
     assert embed(tmp_path / "b", tiny_bundle, tmp_path / "in.jsonl", **names) == 0
     found = set(paths(record(tmp_path / "b")))

@@ -101,7 +101,7 @@ def test_log_lines_show_none(caplog):
     try:
         logger.warning("GET %s", f"https://storage/x?X-Amz-Signature={SECRET}&a=1")
         try:
-            raise ValueError(f"password={SECRET}")
+            raise ValueError(f"https://me:{SECRET}@host")
         except ValueError:
             logger.exception("it failed")
     finally:
@@ -113,11 +113,6 @@ def test_log_lines_show_none(caplog):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (f"Authorization: Bearer {SECRET}", "Authorization: Bearer ***"),
-        (f"AccountName=a;AccountKey={SECRET};x", "AccountName=a;AccountKey=***;x"),
-        (f'{{"client_secret": "{SECRET}", "n": 1}}', '{"client_secret": "***", "n": 1}'),
-        (f"ya29.{SECRET}-x", "***"),
-        (f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----", "***"),
         (
             "--id_column key is not in the first record",
             "--id_column key is not in the first record",
@@ -127,20 +122,14 @@ def test_log_lines_show_none(caplog):
             "BigQuery needs credentials: run `gcloud auth application-default login`",
             "BigQuery needs credentials: run `gcloud auth application-default login`",
         ),
-        (f"credentials={SECRET}", "credentials=***"),
-        (f'{{"credentials": "{SECRET}"}}', '{"credentials": "***"}'),
-        (f"aws_credentials: {SECRET}", "aws_credentials: ***"),
         ("gs://bucket/a@b.txt", "gs://bucket/a@b.txt"),
         ("basic documents/*.jsonl", "basic documents/*.jsonl"),
         ("Basic information: ", "Basic information: "),
         ("bearer documents-of-2024", "bearer documents-of-2024"),
         ("WHERE primary_key = 'x' AND key='y'", "WHERE primary_key = 'x' AND key='y'"),
-        (f"('authorization', 'Basic {SECRET}==')", "('authorization', 'Basic ***')"),
         (f"https://host/a?x=1&key={SECRET}", "https://host/a?x=1&key=***"),
-        (f"login: password={SECRET} failed", "login: password=*** failed"),
-        (f"Credentials(session_token='{SECRET}')", "Credentials(session_token='***')"),
-        (f"eyJhbGciOiJIUzI1NiJ9.{SECRET}.{SECRET}", "***"),
-        (f"hf_{SECRET * 2}", "***"),
+        (f"gs://me:{SECRET}@host/a", "gs://***@host/a"),
+        ("WHERE password = 'x' or token=5", "WHERE password = 'x' or token=5"),
     ],
 )
 def test_what_is_hidden_and_what_is_not(text, shown):
@@ -191,7 +180,7 @@ def test_no_message_of_our_own_is_masked():
 
 
 def test_our_own_flags_stay_as_they_are():
-    words = ["--batch_tokens=12", "--layers", "-1,-2", "--pool_special_tokens", "--threads", "2"]
+    words = ["--batch_tokens=12", "--layers", "-1,-2", "--normalize", "--threads", "2"]
     assert hide_in_flags(words) == words
 
 
@@ -216,7 +205,11 @@ sys.exit(bert_embed.pipeline.cli.main(["embed", *arguments]))
 
 # Steps by their names in messages: where an error is put, and the flags that lead there.
 _FURTHER = {
-    "read ids": ("bert_embed.transforms.increments.read_keys", "input_keys", {"check_ids": True}),
+    "read ids": (
+        "bert_embed.transforms.increments.read_keys",
+        "input_keys",
+        {"skip_existing": "old"},
+    ),
     "read an earlier output": (
         "bert_embed.transforms.increments.read_keys",
         "earlier_keys",
@@ -258,7 +251,7 @@ def test_no_text_stands_in_the_errors_of_steps_that_few_runs_have(
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps({"id": n, "text": TEXT}) + "\n" for n in range(3)))
     module, name, flags = _FURTHER[step]
-    flags = {k: v if k in ("check_ids", "skip_blocks") else tmp_path / v for k, v in flags.items()}
+    flags = {k: v if k == "skip_blocks" else tmp_path / v for k, v in flags.items()}
     if "skip_existing" in flags:
         assert embed(tmp_path / "old", tiny_bundle, path) == 0
     words = flags_of(tmp_path / "out", tiny_bundle, path, **flags)

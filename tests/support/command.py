@@ -4,20 +4,34 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from bert_embed.pipeline.cli import main
+from bert_embed.pipeline.resolve import sizes
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def embed(output: Path, model: str, *inputs: Path | str, **flags: Any) -> int:
-    """`embed` in this process; returns the exit code."""
-    return main(["embed", *flags_of(output, model, *inputs, **flags)])
+def embed(
+    output: Path, model: str, *inputs: Path | str, part_docs: int | None = None, **flags: Any
+) -> int:
+    """`embed` in this process, with at most so many documents a part; returns the exit code."""
+    with parts_of(part_docs):
+        return main(["embed", *flags_of(output, model, *inputs, **flags)])
+
+
+@contextmanager
+def parts_of(documents: int | None) -> Iterator[None]:
+    """Makes runs of this process cut parts of so many documents at most."""
+    with mock.patch.object(sizes, "MOST_PART_DOCS", documents or sizes.MOST_PART_DOCS):
+        yield
 
 
 def flags_of(output: Path, model: str, *inputs: Path | str, **flags: Any) -> list[str]:

@@ -21,14 +21,6 @@ def some_texts(count, seed=0):
     return {f"d{n}": " ".join(row) for n, row in enumerate(chosen)}
 
 
-def removed_ids(output):
-    return [
-        json.loads(line)["id"]
-        for path in sorted(output.glob("removed/part-*.jsonl"))
-        for line in path.read_text("utf-8").splitlines()
-    ]
-
-
 def counts(output):
     found = record(output)["counts"]
     return tuple(found[name] for name in ("records", "embedded", "skipped", "rejected"))

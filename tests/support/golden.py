@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_embed.pipeline.cli import main
+from tests.support.command import parts_of
 from tests.support.models.tiny import WORDS, write_tiny_huggingface
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
@@ -21,7 +22,8 @@ MODEL, TEXTS = GOLDEN / "model", GOLDEN / "texts.jsonl"
 PLACE = Path("/tmp/bert_embed_golden")
 _TIME = 1_700_000_000
 _DOCUMENTS = 20
-_CUT = ["--block_bytes=1000", "--block_docs=4", "--no_report"]
+_CUT = ["--block_bytes=1000", "--no_report"]
+PART_DOCS = 4
 RUNS = {
     "parquet": ["--granularity=sentence,word", "--extra_columns=tag", "--normalize", *_CUT],
     "jsonl": ["--output_format=jsonl", "--chunk=tokens", "--chunk_tokens=16", *_CUT],
@@ -56,7 +58,8 @@ def _write() -> None:
     assert main(["model", "import", str(PLACE / "model"), str(PLACE / "bundle")]) == 0
     for name in RUNS:
         output = PLACE / name
-        assert main(["embed", f"--output={output}", *flags(name, str(PLACE / "bundle"))]) == 0
+        with parts_of(PART_DOCS):
+            assert main(["embed", f"--output={output}", *flags(name, str(PLACE / "bundle"))]) == 0
         shutil.copytree(output, GOLDEN / name)
     shutil.rmtree(PLACE)
 

@@ -30,7 +30,7 @@ def whole_record(vectors: dict[str, Any], documents: int = 0, **keys: Any) -> di
     """
     counts = dict.fromkeys(("rejected", "skipped", "blank_lines", "truncated", "parts_reused"), 0)
     inputs = dict.fromkeys(("format", "paths", "id_column", "text_b_column", "span_columns"))
-    inputs |= dict.fromkeys(("pair_separator", "extra_columns", "limit", "skip_existing"))
+    inputs |= dict.fromkeys(("extra_columns", "limit", "skip_existing"))
     return {
         "format": 2,
         "status": "done",

@@ -103,7 +103,7 @@ class ReadTable(Step):
     """Reads those documents of a table that are not finished; begins a pipeline.
 
     Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, `planned`, one
-    PlannedWork, and what else `compare` gives.
+    PlannedWork.
 
     Attributes:
         request: What to read.
@@ -111,7 +111,7 @@ class ReadTable(Step):
         run: Fingerprint of the run.
         part_docs: A part is closed at so many documents.
         examples: Folder where the run keeps its examples, None if it keeps none.
-        compare: Adds to the BlockSpecs of the blocks, in the `specs` of a dict, which of their
+        compare: Adds to the BlockSpecs of the blocks which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
 
@@ -132,7 +132,6 @@ class ReadTable(Step):
         )
         # A block without rows has a report, too.
         specs = request | "Blocks" >> beam.FlatMap(_specs)
-        compared = {}
         if self.compare is not None:
             passed_as_block(DocumentBlock)
             whole = (rows, specs | "Key blocks" >> beam.Map(_keyed, self.request))
@@ -140,8 +139,7 @@ class ReadTable(Step):
             documents = whole | "Documents" >> beam.FlatMap(
                 _whole_blocks, self.request, self.part_docs
             )
-            compared = self.compare(specs, documents)
-            specs = compared.pop("specs")
+            specs = self.compare(specs, documents)
         # Not CoGroupByKey, which shows its elements in messages.
         blocks = (
             (rows, specs | "Key" >> beam.Map(_keyed, self.request))
@@ -161,7 +159,7 @@ class ReadTable(Step):
             blocks, folder, self.run, read, DocumentBlock, _spec_of
         )
         planned = request | "Planned" >> beam.Map(_planned)
-        return {"documents": documents, "finished": finished, "planned": planned, **compared}
+        return {"documents": documents, "finished": finished, "planned": planned}
 
 
 def _spec_of(block: _BlockRows) -> BlockSpec:

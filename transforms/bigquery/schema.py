@@ -41,15 +41,6 @@ _TYPES = (
     (pa.types.is_binary, "BYTES"),
     (pa.types.is_large_binary, "BYTES"),
 )
-# The default columns of apache_beam.ml.rag.ingestion.bigquery.
-RAG_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("embedding", pa.list_(pa.float32())),
-        ("content", pa.string()),
-        ("metadata", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
-    ]
-)
 Field = dict[str, Any]  # as in BigQuery's REST API
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bert_embed.formats.output_files import BEAM_RAG, KINDS
+from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.run_record import RunTables
 from bert_embed.storage.errors import InputError
@@ -25,7 +25,6 @@ from bert_embed.transforms.bigquery.client import (
 )
 from bert_embed.transforms.bigquery.earlier_table import described_settings
 from bert_embed.transforms.bigquery.schema import (
-    RAG_SCHEMA,
     Field,
     mismatch,
     table_schema,
@@ -100,14 +99,7 @@ class KindTable:
     @property
     def columns(self) -> pa.Schema:
         """The columns of a file, without extra columns."""
-        if self.is_rag:
-            return RAG_SCHEMA
         return vector_schema(self.kind, self.load.pieces, self.load.texts)
-
-    @property
-    def is_rag(self) -> bool:
-        """Whether the rows have the columns of Beam's RAG package."""
-        return self.load.vectors.get("table_schema") == BEAM_RAG
 
     @property
     def job_name(self) -> str:
@@ -175,8 +167,7 @@ class KindTable:
         name, flag = self.name, f"--output_table {self.name}"
         with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
             _ = self.location  # asks the service
-        more = () if extra is None or self.is_rag else extra
-        fields = table_schema(pa.schema([*self.columns, *more]))
+        fields = table_schema(pa.schema([*self.columns, *(extra or ())]))
         table = get_table(self.client, name)
         if table is None:
             return

@@ -7,7 +7,6 @@ from bert_embed.transforms.examples.encode import example_bytes
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.redact import RedactErrors
-from bert_embed.transforms.write.tfrecord import compressed, suffix
 
 
 @dataclass(frozen=True)
@@ -17,24 +16,22 @@ class ExampleFiles:
     Attributes:
         folder: Local or gs://.
         tokenizer: Fingerprint of the tokenizer, stored in each example.
-        compression: `gzip` or `none`.
     """
 
     folder: str
     tokenizer: str
-    compression: str = "none"
 
     def write(self, block: TokenBlock) -> dict[str, OutputFile]:
         """Writes a block's file and returns its name and facts; none without documents."""
         if not len(block):
             return {}
         windows = block.layout.windows
-        data = compressed(example_bytes(block, self.tokenizer).tobytes(), self.compression)
+        data = example_bytes(block, self.tokenizer).tobytes()
         return OutputFolder(self.folder).write(
             EXAMPLES,
             block.part.block,
             block.part.number,
-            suffix(self.compression),
+            ".tfrecord",
             lambda file: file.write(data),
             len(block) if windows is None else len(windows.document),
         )

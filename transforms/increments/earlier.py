@@ -118,17 +118,7 @@ def earlier_keys(file: EarlierFile) -> Iterator[EarlierKeys]:
         again = (hashes[1:] == hashes[:-1]) & (text_hash[1:] == text_hash[:-1])
         first = np.append(True, ~again)[: len(hashes)]
         output = np.full(len(hashes), file.output, np.int32)
-        number = np.full(len(hashes), file.number, np.int32)
-        yield EarlierKeys(hashes, text_hash, output, number).take(first)
-
-
-def ids_among(file: EarlierFile, id_hash: np.ndarray) -> list[str]:
-    """The ids in a file with one of these hashes, uint64 `[ids]`; each once, in order."""
-    found: dict[str, None] = {}
-    for ids, _ in id_columns(file):
-        rows = np.flatnonzero(np.isin(id_hashes(ids), id_hash))
-        found.update(dict.fromkeys(ids.take(pa.array(rows)).to_pylist()))
-    return list(found)
+        yield EarlierKeys(hashes, text_hash, output).take(first)
 
 
 def id_columns(file: EarlierFile) -> Iterator[tuple[pa.StringArray, np.ndarray]]:

@@ -21,7 +21,6 @@ from bert_embed.transforms.increments.keys import (
     EarlierKeys,
     InputKeys,
     in_buckets,
-    rejected_places,
 )
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
@@ -45,8 +44,6 @@ class KeySettings:
     Attributes:
         earlier: Outputs whose documents are skipped; a later one replaces the rows that an earlier
             one has of the same id.
-        check_ids: Whether to count ids that occur more than once.
-        list_removed: Whether to list documents that only the earlier outputs have.
         buckets: How many groups of ids are compared, each by itself.
         folder: Of the run's output.
         run: Fingerprint of the run.
@@ -56,8 +53,6 @@ class KeySettings:
     """
 
     earlier: tuple[EarlierOutput, ...]
-    check_ids: bool
-    list_removed: bool
     buckets: int
     folder: OutputFolder
     run: str
@@ -73,11 +68,6 @@ class KeySettings:
         if self.reading is not None:
             return example_blocks(spec, self.reading, self.part_docs, self.block_bytes, done)
         return document_blocks(spec, self.columns, self.part_docs, self.block_bytes, done)
-
-    @property
-    def needs_every_key(self) -> bool:
-        """Whether keys of finished parts are needed, too."""
-        return self.check_ids or self.list_removed
 
 
 class _HeldKeys(beam.DoFn):
@@ -116,9 +106,8 @@ class ReadKeys(_HeldKeys):
 
     def process(self, spec: BlockSpec) -> Iterator[Keyed]:
         ours = self._settings
-        done = () if ours.needs_every_key else spec.done
         with RedactErrors("read ids"):
-            for block in ours.blocks(spec, done):
+            for block in ours.blocks(spec, spec.done):
                 yield from self._hold(input_keys(block))
 
 
@@ -132,24 +121,14 @@ class KeysOf(_HeldKeys):
 
 
 def input_keys(block: DocumentBlock | TokenBlock) -> InputKeys:
-    """The keys of a part's documents, and of those rejected records whose id is known."""
-    rejected = rejected_ids(block)
-    rows = len(block)
-    hashes = np.append(id_hashes(block.ids), id_hashes(rejected))
+    """The keys of a part's documents."""
     texts = block.text_hash if isinstance(block, TokenBlock) else text_hashes(hashed_texts(block))
     return InputKeys(
-        id_hash=hashes,
-        text_hash=np.append(texts, np.zeros(len(rejected), np.int64)),
-        block=np.full(len(hashes), block.part.block, np.int64),
-        place=np.append(
-            places(block.part.number, rows), rejected_places(block.part.number, len(rejected))
-        ),
+        id_hash=id_hashes(block.ids),
+        text_hash=texts,
+        block=np.full(len(block), block.part.block, np.int64),
+        place=places(block.part.number, len(block)),
     )
-
-
-def rejected_ids(block: DocumentBlock | TokenBlock) -> list[str]:
-    """The ids of those of a part's rejected records that have one."""
-    return [each.id for each in block.part.rejected if each.id is not None]
 
 
 class ReadEarlier(_HeldKeys):

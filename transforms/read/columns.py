@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bert_embed.storage.errors import InputError, SettingError
+from bert_embed.storage.errors import InputError
 
-_DEFAULTS = {"text_column": ("text",), "id_column": ("id",), "span_columns": ("start", "stop")}
+SPANS = "granularity span column"  # how messages name a column that the granularity requires
+_DEFAULTS = {"text_column": "text", "id_column": "id"}
 _FOREIGN = ";\t|"  # what other programs separate columns by
 _MOST_NAMED = 30  # columns that a message lists
 
@@ -24,8 +25,6 @@ class Columns:
         spans: Names of the fields with the starts and the stops of spans, in code points of the
             text, or in words where the text is a list of these: a whole number each, or a list of
             them each; None: no spans are requested.
-        pair_separator: What separates the two texts of a line of plain text; None: a line is
-            one text.
         extra: Names and types of the fields that are passed through to the output; None: none.
         id_type: Type of the ids in Parquet files and JSON lines: "string", or the integer type of
             the one column that they come from.
@@ -35,18 +34,13 @@ class Columns:
     id: str | None = None
     text_b: str | None = None
     spans: tuple[str, str] | None = None
-    pair_separator: str | None = None
     extra: pa.Schema | None = None
     id_type: str = "string"
-
-    def __post_init__(self) -> None:
-        if self.pair_separator == "":
-            raise SettingError("pair_separator", "must not be empty")
 
     @property
     def has_pairs(self) -> bool:
         """Whether a document may have a second text."""
-        return self.text_b is not None or self.pair_separator is not None
+        return self.text_b is not None
 
     @property
     def requested(self) -> list[tuple[str, str]]:
@@ -56,7 +50,7 @@ class Columns:
             ("id_column", self.id),
             ("text_b_column", self.text_b),
         ]
-        pairs += [("span_columns", name) for name in self.spans or ()]
+        pairs += [(SPANS, name) for name in self.spans or ()]
         pairs += [("extra_columns", name) for name in (self.extra.names if self.extra else ())]
         return [(flag, name) for flag, name in pairs if name is not None]
 
@@ -75,7 +69,7 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     'id_column key is not a column of in.csv, which has Keys, text; did you mean Keys?'
     """
     names = list(map(str, existing))
-    default = "the default " if name in _DEFAULTS.get(flag, ()) else ""
+    default = "the default " if name == _DEFAULTS.get(flag) else ""
     listed = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
     by_lower = {column.lower(): column for column in names}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
@@ -89,5 +83,6 @@ def no_column(flag: str, name: str, place: str, existing: Iterable[str]) -> Inpu
     elif default:
         hint = f"; name the right one with {flag}"
     return InputError(
-        f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}", flag
+        f"{default}{flag} {name} is {place}, which has {listed or 'none'}{hint}",
+        flag.partition(" ")[0],
     )

@@ -1,4 +1,4 @@
-"""Parses plain text: each line is a document, or a pair; its id is the place of the line."""
+"""Parses plain text: each line is a document; its id is the place of the line."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -59,45 +59,17 @@ def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
 
 
 def parse_text(lines: Lines, columns: Columns) -> Documents:
-    """Parses lines, or pairs; those that are blank or not UTF-8 are rejected."""
-    found, offsets = line_texts(lines)
+    """Parses lines; those that are blank or not UTF-8 are rejected."""
+    texts, offsets = line_texts(lines)
     places = positions(lines.path, offsets)
-    texts, texts_b = found, None
-    suspects = _suspects(lines, offsets, found)
-    if columns.pair_separator is not None:
-        texts, texts_b = split_pairs(found, columns.pair_separator)
-        suspects = range(len(found))
-    bad = [row for row in suspects if _is_bad(texts[row])]
+    bad = [row for row in _suspects(lines, offsets, texts) if _is_bad(texts[row])]
     if not bad:
-        return Documents(places, cast("list[str]", texts), places, [], texts_b)
-    rejected = [_rejected(places[row].as_py(), found[row]) for row in bad]
-    rows = np.delete(np.arange(len(found)), bad)
+        return Documents(places, cast("list[str]", texts), places, [])
+    rejected = [_rejected(places[row].as_py(), texts[row]) for row in bad]
+    rows = np.delete(np.arange(len(texts)), bad)
     ids = places.take(pa.array(rows))
     good = cast("list[str]", [texts[row] for row in rows])
-    if texts_b is not None:
-        texts_b = [texts_b[row] for row in rows]
-    return Documents(ids, good, ids, rejected, texts_b)
-
-
-def split_pairs(
-    found: Sequence[str | bytes], separator: str
-) -> tuple[list[str | bytes], list[str]]:
-    """Strips each line and splits it at its last separator, as `extract_features.py` does.
-
-    >>> split_pairs(["a ||| b", "a ||| b ||| c ", "a |||"], " ||| ")
-    (['a', 'a ||| b', 'a |||'], ['b', 'c', ''])
-    """
-    texts: list[str | bytes] = []
-    texts_b: list[str] = []
-    for line in found:
-        if isinstance(line, bytes):
-            texts.append(line)
-            texts_b.append("")
-            continue
-        text, between, text_b = line.strip().rpartition(separator)
-        texts.append(text if between else text_b)
-        texts_b.append(text_b if between else "")
-    return texts, texts_b
+    return Documents(ids, good, ids, rejected)
 
 
 def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:

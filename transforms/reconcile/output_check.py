@@ -14,7 +14,6 @@ from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.activity import activity
 from bert_embed.transforms.output_folder import (
-    REMOVED,
     RUN_FILE,
     OutputFile,
     OutputFolder,
@@ -52,7 +51,7 @@ class Problem:
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     """The verdict with the problems that a listing of the output shows, once all is written."""
     with activity("checking the output"):
-        found = written_files(folder)
+        found = folder.data_files()
     if listing_hash(found) == verdict.totals.listing:
         return verdict
     reports = {(each.block, each.part): each for each in _reports(folder, run) if each is not None}
@@ -62,12 +61,6 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
     return replace(verdict, problems=(*verdict.problems, *lines))
-
-
-def written_files(folder: OutputFolder) -> dict[str, int]:
-    """Names and sizes of the files that reports name: all except lists of removed documents."""
-    found = folder.data_files()
-    return {name: size for name, size in found.items() if not name.startswith(f"{REMOVED}/")}
 
 
 def _reports(folder: OutputFolder, run: str) -> Iterator[BlockReport | None]:
@@ -119,7 +112,7 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
             yield Problem(report_name(*part), "is damaged, or the report of another run", part)
         else:
             reports[part] = report
-    found = written_files(folder)
+    found = folder.data_files()
     wrong = list(listing_problems(reports, found))
     yield from wrong
     yield from (Problem(name, "does not belong there") for name in folder.other_files())

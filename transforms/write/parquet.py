@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_embed.formats.number_types import output_dtype, stored_type
-from bert_embed.formats.output_files import BEAM_RAG, KINDS
+from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.beam_rag import rag_table
 from bert_embed.transforms.write.columns import TABLES
 
 _NUMBERS = "embedding.list.element"
@@ -44,10 +43,7 @@ def write_loadable(
     An id is a string that is never null, from any column; a missing vector is an empty list,
     because no array of BigQuery is null.
     """
-    if metadata.get("table_schema") == BEAM_RAG:
-        table = rag_table(block)
-    else:
-        table = with_empty_lists(TABLES[granularity](block, "float32"))
+    table = with_empty_lists(TABLES[granularity](block, "float32"))
     fields = [field.with_nullable(field.name != "id") for field in table.schema]
     _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)
 

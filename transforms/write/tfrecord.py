@@ -1,6 +1,5 @@
 """Writes vectors of texts as tf.train.Examples in TFRecord files, one a row."""
 
-import gzip
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -10,18 +9,6 @@ from bert_embed.formats.tf_example import Bytes, Feature, Floats, each, encode_r
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.columns import sentence_table
-
-_LEVEL = 4  # of gzip: half the time of the default, 3% more bytes
-
-
-def suffix(compression: str) -> str:
-    """How a TFRecord file's name ends."""
-    return ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
-
-
-def compressed(data: bytes, compression: str) -> bytes:
-    """The bytes as they are stored; without a time, so that equal bytes stay equal."""
-    return gzip.compress(data, _LEVEL, mtime=0) if compression == "gzip" else data
 
 
 def write_tfrecord(
@@ -39,8 +26,7 @@ def write_tfrecord(
     table = sentence_table(block, dtype).combine_chunks()
     columns = {name: table[name].chunk(0) for name in table.column_names}
     features = {name: _feature(name, column, dtype) for name, column in columns.items()}
-    data = encode_records(features).tobytes()
-    file.write(compressed(data, metadata.get("compression", "none")))
+    file.write(encode_records(features).tobytes())
 
 
 def _feature(name: str, column: pa.Array, dtype: str) -> Feature:

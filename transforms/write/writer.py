@@ -24,7 +24,7 @@ from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.redact import RedactErrors
 from bert_embed.transforms.write.jsonl import write_jsonl
 from bert_embed.transforms.write.parquet import write_loadable, write_parquet
-from bert_embed.transforms.write.tfrecord import suffix, write_tfrecord
+from bert_embed.transforms.write.tfrecord import write_tfrecord
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,6 @@ def vector_files(
 ) -> Files:
     """Writes a file for each kind of a block's vectors; none for a block without documents."""
     ending = f".{_SUFFIXES.get(output_format, output_format)}"
-    if output_format == "tfrecord":
-        ending = suffix(metadata.get("compression", "none"))
     files: Files = {}
     for granularity in block.granularities if len(block) else ():
         kind, rows = KINDS[granularity], len(block)

@@ -4,25 +4,22 @@ https://cloud.google.com/vertex-ai/docs/vector-search/setup/format-structure has
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_files import POSITION, Rows
-from bert_embed.pipeline.console import warn
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
 from bert_embed.pipeline.export.source import Source
-from bert_embed.storage.files import join, list_files, open_raw, write_whole
+from bert_embed.storage.files import join, write_whole
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.output_folder import REMOVED
 from bert_embed.transforms.write.jsonl import json_values
 
 _MOST_OBJECTS = 5000  # directly under the root
 _MEGABYTES = 32  # of the vectors of a file, which are about three times as many in JSON
-_DELETE = "delete/removed.txt"
 # Beside the root: in it, every name that ends with .json is taken for data.
 _JOURNAL = ".export.json"
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -30,14 +27,13 @@ _PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
 
 
 class VertexTarget:
-    """Files of JSON lines, and the list of ids to delete."""
+    """Files of JSON lines."""
 
     def __init__(self, source: Source) -> None:
         dest = source.options.dest
         self.rows = max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
         self.journal = dest + _JOURNAL
         self._dest = dest
-        self._removed = _removed_files(source)
         options = source.options
         self._restricts = _columns(source, "restricts", options.restricts, _is_token)
         self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
@@ -45,17 +41,14 @@ class VertexTarget:
         self._part = next((name for name in _PARTS if name in source.schema.names), None)
 
     def names(self, number: int, count: int) -> tuple[str, ...]:
-        """The file of vectors; the last one comes with the list of removed ids, one a line."""
-        removed = (_DELETE,) if self._removed and number == count - 1 else ()
-        return (f"vectors_{number:04d}.json", *removed)
+        """The one file."""
+        return (f"vectors_{number:04d}.json",)
 
     def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes one file, and the list with the last."""
-        vectors, *removed = self.names(number, count)
+        """Writes one file."""
+        (name,) = self.names(number, count)
         lines = (line for batch in batches for line in self._lines(batch))
-        write_whole(join(self._dest, vectors), lambda file: file.writelines(lines))
-        for name in removed:
-            write_whole(join(self._dest, name), self._write_removed)
+        write_whole(join(self._dest, name), lambda file: file.writelines(lines))
 
     def _lines(self, batch: Rows) -> Iterator[bytes]:
         parts = () if self._part is None else (self._part,)
@@ -85,17 +78,6 @@ class VertexTarget:
         }
         return point | {name: value for name, value in optional.items() if value}
 
-    def _write_removed(self, file: BinaryIO) -> None:
-        for path in self._removed:
-            with open_raw(path) as lines:
-                for line in lines:
-                    name = str(orjson.loads(line)["id"])
-                    if len(name.splitlines()) != 1:
-                        raise UsageError(
-                            f"{path} lists an id with a line break, which delete/ cannot hold"
-                        )
-                    file.write(name.encode() + b"\n")
-
 
 def export(source: Source) -> bool:
     """Exports to a batch root; False if it was there already.
@@ -111,33 +93,15 @@ def export(source: Source) -> bool:
 def _refuse_equal_ids(source: Source) -> None:
     """Refuses an output in which an id stands twice; Vector Search would keep one of the two.
 
-    Every run counts its equal ids; `--check_ids` also says how many ids they are. A count that was
-    estimated may be of none.
+    Every run counts its equal ids. A count that was estimated may be of none.
     """
-    doubled, equal = source.record.duplicate_ids, source.record.numbers.equal_ids
-    if doubled and doubled.ids:
-        what = f"{counted(doubled.ids, 'id')} more than once"
-    elif equal and equal.exact and equal.surplus:
-        what = f"{counted(equal.surplus, 'document')} whose id another one has"
-    else:
+    equal = source.record.numbers.equal_ids
+    if equal is None or not equal.exact or not equal.surplus:
         return
     raise UsageError(
-        f"{source.options.source} has {what}, Vector Search takes each id once: embed with another "
-        "--id_column"
+        f"{source.options.source} has {counted(equal.surplus, 'document')} whose id another one "
+        "has, Vector Search takes each id once: embed with another --id_column"
     )
-
-
-def _removed_files(source: Source) -> list[str]:
-    """The files of `removed/`; none, with a note, where rows are not documents."""
-    if not source.record.removed:
-        return []
-    if any(name in source.schema.names for name in _PARTS):
-        warn(
-            "note: delete/ is not written: removed/ lists documents, and which of their "
-            f"{source.schema.names[1]}s an index has is not known"
-        )
-        return []
-    return [file.path for file in list_files(join(source.options.source, REMOVED))]
 
 
 def _columns(

@@ -54,7 +54,7 @@ function helps(share, what) {
 
 /** What a reader should know first: [whether it is fine, a sentence]. */
 function notes() {
-  const { counts, tokens, unknown, equal_texts: equal, duplicate_ids: doubled, vectors } = content;
+  const { counts, tokens, unknown, equal_texts: equal, vectors } = content;
   const made = [];
   const add = (healthy, text) => made.push([healthy, text]);
   if (!counts.records) add(false, "The input held no records.");
@@ -84,13 +84,6 @@ function notes() {
       true,
       `${equal.exact ? "" : "About "}${whole(equal.surplus)} documents have the text of an earlier one; the command dedup finds equal and similar ones.`,
     );
-  if (doubled)
-    add(
-      !doubled.ids,
-      doubled.ids ? `${whole(doubled.ids)} ids occur more than once.` : "No id occurs twice.",
-    );
-  if (content.removed)
-    add(true, `${whole(content.removed)} documents of the earlier outputs are no longer in the input.`);
   if (vectors) {
     const odd = vectors.findings.filter((finding) => !finding.healthy).map((finding) => finding.name);
     add(

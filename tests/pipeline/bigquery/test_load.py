@@ -10,7 +10,7 @@ import pytest
 import bert_embed
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, record, rows
-from tests.support.loads import count, interrupted, load
+from tests.support.loads import count, load
 
 _NUMBERS = itertools.count()
 INTO = {"output_format": "bigquery", "output_table": "test-project:d.t"}
@@ -89,47 +89,6 @@ def test_without_an_output_folder_the_same_command_finds_its_run(
     assert len(bert_embed.read(folder)[0]) == 4
 
 
-def test_rows_have_the_columns_of_beams_rag_package(
-    bigquery, dataset, tiny_bundle, tmp_path, capsys
-):
-    path = tmp_path / "in.jsonl"
-    lines = [
-        {"id": "a", "text": "The bank. A river!", "day": 3, "tags": None},
-        {"id": "b", "text": "Seven stars.", "day": None, "tags": ["x", "y"]},
-    ]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    table = f"test-project.{dataset}.rag"
-    fields = "id STRING, embedding ARRAY<FLOAT64>, content STRING"
-    pairs = "metadata ARRAY<STRUCT<key STRING, value STRING>>"
-    bigquery.rows(f"CREATE TABLE `{table}` ({fields}, {pairs})")
-    flags = {"table_schema": "beam_rag", "chunk": "sentence", "extra_columns": "day:int64"}
-    output, target = tmp_path / "out", f"test-project:{dataset}.rag"
-    assert load(output, tiny_bundle, path, target, **flags) == 0
-    names = "id, embedding, content, metadata"
-    found = bigquery.rows(f"SELECT {names} FROM `{table}` ORDER BY id")
-    assert [(row[0], row[2]) for row in found] == [
-        ("a:0", "The bank."),
-        ("a:1", "A river!"),
-        ("b:0", "Seven stars."),
-    ]
-    ids, vectors = bert_embed.read(output)
-    assert ids == ["a:0", "a:1", "b:0"]
-    np.testing.assert_array_equal(np.array([row[1] for row in found], np.float32), vectors)
-    metadata = [{each["key"]: each["value"] for each in row[3]} for row in found]
-    hashes = [each.pop("text_hash") for each in metadata]
-    assert hashes[0] == hashes[1] != hashes[2]
-    assert metadata == [
-        {"document": "a", "chunk": "0", "start": "0", "stop": "9", "day": "3"},
-        {"document": "a", "chunk": "1", "start": "10", "stop": "18", "day": "3"},
-        {"document": "b", "chunk": "0", "start": "0", "stop": "12"},
-    ]
-    interrupted(output)
-    assert load(output, tiny_bundle, path, target, **flags) == 0
-    assert count(bigquery, dataset, "rag") == 3
-    assert load(tmp_path / "b", tiny_bundle, path, target, **flags, skip_existing=output) == 2
-    assert "no column text_hash to compare" in capsys.readouterr().err
-
-
 def test_a_rerun_loads_nothing_twice(bigquery, dataset, corpus, tiny_bundle, tmp_path):
     output, table = tmp_path / "out", f"test-project:{dataset}.v"
     assert load(output, tiny_bundle, corpus, table) == 0
@@ -189,7 +148,7 @@ def test_append_truncate_and_fail(bigquery, dataset, corpus, tiny_bundle, tmp_pa
     assert f"--output_table {table} has 4 rows already" in error
     assert "--write_disposition is fail" in error
     assert not (tmp_path / "2").exists()
-    assert load(tmp_path / "3", tiny_bundle, corpus, table, block_docs=1) == 0  # another run
+    assert load(tmp_path / "3", tiny_bundle, corpus, table, part_docs=1) == 0  # another run
     assert count(bigquery, dataset) == 8
     assert (
         load(tmp_path / "4", tiny_bundle, corpus, table, write_disposition="truncate", dim=4) == 0
@@ -218,7 +177,7 @@ def test_several_jobs_go_through_a_table_beside(
         gcs.client.create_bucket(f"bucket-{dataset}")
         output = f"gs://bucket-{dataset}/out"
     started = len(bigquery.jobs)
-    flags = {"block_docs": 1, "write_disposition": disposition}
+    flags = {"part_docs": 1, "write_disposition": disposition}
     assert load(output, tiny_bundle, corpus, f"test-project:{dataset}.v", **flags) == 0
     assert [kind for kind, _ in bigquery.jobs[started:]] == ["load", "load", "copy"]
     found = bigquery.rows(f"SELECT id FROM `test-project.{dataset}.v` ORDER BY id")
@@ -305,10 +264,6 @@ def test_a_failed_load_is_told_and_continued(
             "is not a table",
         ),
         ({"output_format": "bigquery", "output_table": "d.t"}, "is not a table"),
-        (
-            {**INTO, "table_schema": "beam_rag", "granularity": "token"},
-            "--table_schema beam_rag is for vectors of sentences alone",
-        ),
         (
             {
                 "output_format": "bigquery",

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.support.command import embed, files, record, rejected, rows, vectors
-from tests.support.days import removed_ids
 from tests.support.rounding import assert_near
 
 _NUMBERS = itertools.count()
@@ -52,8 +51,8 @@ def test_a_table_gives_the_vectors_that_a_file_gives(table, tiny_bundle, tmp_pat
 @pytest.mark.parametrize("form", ["test-project:{}", "test-project.{}", "bq://test-project.{}"])
 def test_blocks_are_the_same_every_time_and_sorted(table, form, tiny_bundle, tmp_path):
     name = form.format(table.partition(".")[2])
-    assert embed(tmp_path / "a", tiny_bundle, shown(table), **SMALL, block_docs=3) == 0
-    assert embed(tmp_path / "b", tiny_bundle, name, **SMALL, block_docs=3) == 0
+    assert embed(tmp_path / "a", tiny_bundle, shown(table), **SMALL, part_docs=3) == 0
+    assert embed(tmp_path / "b", tiny_bundle, name, **SMALL, part_docs=3) == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
     for block in range(4):
         found = []
@@ -179,19 +178,18 @@ def test_a_limit_reads_so_many_rows_and_the_same_again(
 
 
 def test_rows_that_an_earlier_output_has_are_skipped(bigquery, table, tiny_bundle, tmp_path):
-    flags = {"block_bytes": 300, "block_docs": 5}
+    flags = {"block_bytes": 300, "part_docs": 5}
     assert embed(tmp_path / "one", tiny_bundle, shown(table), **flags) == 0
     before = rows(tmp_path / "one")["id"]
     bigquery.rows(f"DELETE FROM `{table}` WHERE n = 3")
     bigquery.rows(f"UPDATE `{table}` SET text = 'another river' WHERE n = 5")
     bigquery.rows(f"INSERT INTO `{table}` (id, text, n) VALUES ('new', 'a new bank', 1000)")
-    more = flags | {"skip_existing": tmp_path / "one", "list_removed": True}
+    more = flags | {"skip_existing": tmp_path / "one"}
     assert embed(tmp_path / "two", tiny_bundle, shown(table), **more) == 0
     assert sorted(rows(tmp_path / "two")["id"]) == ["k05", "new"]
     counts = record(tmp_path / "two")["counts"]
     found = (counts["records"], counts["embedded"], counts["skipped"])
     assert found == (len(before), 2, len(before) - 2)
-    assert removed_ids(tmp_path / "two") == ["k03"]
     assert embed(tmp_path / "two", tiny_bundle, shown(table), **more) == 0
 
 
@@ -239,16 +237,6 @@ def test_a_dry_run_of_a_query_makes_nothing(bigquery, table, tiny_bundle, tmp_pa
     assert "_bert_embed_us" not in datasets
 
 
-def test_a_query_goes_to_the_dataset_that_was_named(bigquery, table, tiny_bundle, tmp_path):
-    dataset = f"scratch_{next(_NUMBERS)}"
-    bigquery.client.create_dataset(f"test-project.{dataset}")
-    flags = {"query": f"SELECT * FROM `{table}`", "temp_dataset": dataset}
-    assert embed(tmp_path / "out", tiny_bundle, **flags, project="test-project") == 0
-    found = [each.table_id for each in bigquery.client.list_tables(f"test-project.{dataset}")]
-    assert len(found) == 1
-    assert found[0].startswith("query_")
-
-
 def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
     into = table.rpartition(".")[0] + ".vectors"
     flags = {"output_format": "bigquery", "output_table": shown(into), **SMALL}
@@ -275,10 +263,6 @@ def test_a_table_in_and_a_table_out(bigquery, table, tiny_bundle, tmp_path):
         ({"input": "a b", "input_format": "bigquery"}, "--input 'a b' is not a table"),
         ({"query": "SELECT 1"}, "--query requires --project"),
         ({"query": "SELEKT 1", "project": "test-project"}, "--query: "),
-        (
-            {"query": "SELECT 1", "project": "test-project", "temp_dataset": "x`y"},
-            "--temp_dataset 'test-project.x`y.query_",
-        ),
     ],
 )
 def test_what_cannot_work_is_said_before_any_work(
@@ -295,14 +279,11 @@ def test_what_cannot_work_is_said_before_any_work(
     ("inputs", "flags", "said"),
     [
         (["test-project:d.t"], {"query": "SELECT 1"}, "--query conflicts with --input"),
-        (["test-project:d.t"], {"temp_dataset": "d"}, "--temp_dataset is for the rows of a query"),
         (
             ["test-project:d.t", "test-project:d.u"],
             {},
             "--input takes one BigQuery table and nothing beside it",
         ),
-        (["test-project:d.t"], {"pair_separator": "|"}, "for tables use --text_b_column"),
-        (["test-project:d.t"], {"check_ids": True}, "--check_ids is not available for BigQuery"),
     ],
 )
 def test_what_contradicts_a_table_is_said_without_asking_bigquery(

@@ -135,7 +135,7 @@ def test_several_jobs_load_an_emptied_table_again(
     if where == "gs":
         gcs.client.create_bucket(f"bucket-{dataset}")
         output = f"gs://bucket-{dataset}/out"
-    table, flags = f"test-project:{dataset}.v", {"block_docs": 1}
+    table, flags = f"test-project:{dataset}.v", {"part_docs": 1}
     assert load(output, tiny_bundle, corpus, table, **flags) == 0
     bigquery.rows(f"DELETE FROM `test-project.{dataset}.v` WHERE TRUE")
     assert load(output, tiny_bundle, corpus, table, overwrite=True, **flags) == 0

@@ -125,7 +125,7 @@ def small(tmp_path_factory, tiny_bundle):
     (folder / "in" / "c.csv").write_text("text\n" + "\n".join(texts[150:250]) + "\n")
     data = gzip.compress("\n".join(texts[250:]).encode())
     (folder / "in" / "d.txt.gz").write_bytes(data)
-    flags = {"max_seq_length": MOST, "check_ids": True}
+    flags = {"max_seq_length": MOST}
     assert embed(folder / "out", tiny_bundle, folder / "in", **flags) == 0
     return folder
 

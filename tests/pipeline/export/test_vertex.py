@@ -45,12 +45,11 @@ def check_point(point, width):
 
 
 def read_root(files, width):
-    """All datapoints by id, and the ids to delete, of a root by its files' names."""
+    """All datapoints by id, of a root by its files' names."""
     data = {name: content for name, content in files.items() if "/" not in name}
     assert 0 < len(data) <= 5000
     assert all(name.endswith(".json") for name in data)
-    assert {name.partition("/")[0] for name in files if name not in data} <= {"delete"}
-    assert all(name.count("/") <= 1 for name in files)
+    assert len(data) == len(files)
     points, count = {}, 0
     for name in sorted(data):
         assert not data[name].startswith(b"\x1f\x8b")  # gzip
@@ -60,38 +59,18 @@ def read_root(files, width):
             points[point["id"]] = point
             count += 1
     assert len(points) == count  # each id once
-    deleted = [
-        line
-        for name, content in files.items()
-        if name.startswith("delete/")
-        for line in content.decode("utf-8").split("\n")[:-1]
-    ]
-    assert all(deleted)
-    assert not points.keys() & set(deleted)
-    return points, deleted
-
-
-def with_removed(folder, *ids):
-    """Lists ids that only an earlier output has, as `--list_removed` does."""
-    (folder / "removed").mkdir()
-    lines = "".join(json.dumps({"id": each, "output": "earlier"}) + "\n" for each in ids)
-    (folder / "removed" / "part-0000000-00000.jsonl").write_text(lines, "utf-8")
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(record | {"removed": len(ids)}))
+    return points
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = finished_run(tmp_path_factory.mktemp("vertex") / "run", [2000, 500])
-    with_removed(folder, "gone/1", "gone ü")
-    return folder
+    return finished_run(tmp_path_factory.mktemp("vertex") / "run", [2000, 500])
 
 
-def test_a_root_holds_all_points_and_the_ids_to_delete(run, tmp_path):
+def test_a_root_holds_all_points(run, tmp_path):
     flags = {**COLUMNS, "embedding_metadata": "text,day"}
     assert export(run, tmp_path / "root", "vertex", **flags) == 0
-    points, deleted = read_root(contents(tmp_path / "root"), 12)
-    assert deleted == ["gone/1", "gone ü"]
+    points = read_root(contents(tmp_path / "root"), 12)
     ids, vectors = bert_embed.read(run)
     assert list(points) == ids
     found = np.array([point["embedding"] for point in points.values()], np.float32)
@@ -119,20 +98,18 @@ def test_a_root_holds_all_points_and_the_ids_to_delete(run, tmp_path):
 def test_numbers_of_every_type_are_written_as_floats(tmp_path, dtype):
     source = finished_run(tmp_path / "run", [20], dtype=dtype, kept=False)
     assert export(source, tmp_path / "root", "vertex") == 0
-    points, _ = read_root(contents(tmp_path / "root"), 12)
+    points = read_root(contents(tmp_path / "root"), 12)
     found = np.array([point["embedding"] for point in points.values()], np.float32)
     np.testing.assert_array_equal(found, bert_embed.read(source)[1])
     assert all(set(point) == {"id", "embedding"} for point in points.values())
 
 
-def test_chunks_have_ids_of_their_own_and_crowd_by_document(tmp_path, capsys):
+def test_chunks_have_ids_of_their_own_and_crowd_by_document(tmp_path):
     source = finished_run(tmp_path / "run", [20], chunks=True)
-    with_removed(source, "gone")
     assert export(source, tmp_path / "root", "vertex") == 0
-    points, deleted = read_root(contents(tmp_path / "root"), 12)
-    assert (len(points), deleted) == (40, [])
+    points = read_root(contents(tmp_path / "root"), 12)
+    assert len(points) == 40
     assert points["d/3#1"]["crowding_tag"] == "d/3"
-    assert "note: delete/ is not written: removed/ lists documents" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rows", [1, 10**8, 10**10])
@@ -166,17 +143,3 @@ def test_equal_ids_that_a_run_counted_are_refused(tmp_path, tiny_bundle, capsys)
     assert export(tmp_path / "out", tmp_path / "root", "vertex") == 2
     assert "has 1 document whose id another one has" in capsys.readouterr().err
     assert not (tmp_path / "root").exists()
-
-
-def test_ids_that_the_rules_forbid_are_refused(tmp_path, capsys):
-    found = {"ids": 2, "surplus": 2, "examples": []}  # as --check_ids has it
-    twice = finished_run(tmp_path / "twice", [3], duplicate_ids=found)
-    assert export(twice, tmp_path / "root", "vertex") == 2
-    assert "has 2 ids more than once" in capsys.readouterr().err
-    once = finished_run(tmp_path / "once", [3], duplicate_ids=found | {"ids": 0, "surplus": 0})
-    assert export(once, tmp_path / "once_root", "vertex") == 0
-    broken = finished_run(tmp_path / "broken", [3])
-    with_removed(broken, "two\nlines")
-    assert export(broken, tmp_path / "root", "vertex") == 2
-    assert "lists an id with a line break" in capsys.readouterr().err
-    assert not (tmp_path / "root" / "delete" / "removed.txt").exists()

@@ -81,7 +81,7 @@ EVERY = "sentence,token,word,span"
     [
         ({}, {}),
         ({}, {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}),
-        ({"granularity": EVERY}, {"granularity": EVERY, "word_pooling": "first"}),
+        ({"granularity": EVERY}, {"granularity": EVERY}),
         ({"max_seq_length": 9, "granularity": "word,span"}, {"granularity": "span,word"}),
         ({"prompt": "bank: ", "granularity": EVERY}, {"granularity": EVERY}),
         ({"text_b_column": "b", "max_seq_length": 20}, {"granularity": "sentence,token"}),
@@ -103,9 +103,8 @@ def test_vectors_of_examples_are_those_of_the_texts(
     tmp_path, tiny_bundle, mixed, texts, vectors_of
 ):
     """Whole files are equal, byte for byte, to those of the direct way."""
-    compression = "gzip" if texts else "none"
     examples = tmp_path / "examples"
-    assert tokenize(examples, tiny_bundle, mixed, compression=compression, **texts) == 0
+    assert tokenize(examples, tiny_bundle, mixed, **texts) == 0
     assert embed(tmp_path / "out", tiny_bundle, examples, **vectors_of) == 0
     assert embed(tmp_path / "direct", tiny_bundle, mixed, **(texts | vectors_of)) == 0
     wanted = all_files(tmp_path / "direct")
@@ -193,9 +192,7 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examp
         ({"granularity": "word"}, "--granularity word is not available for these examples"),
         ({"granularity": "span"}, "--granularity span is not available for these examples"),
         ({"text_column": "a"}, "--text_column is for texts"),
-        ({"pair_separator": "|"}, "--pair_separator is for texts"),
         ({"tfrecord_output": "x"}, "--tfrecord_output is for texts"),
-        ({"compression": "gzip"}, "--compression is for TFRecord files"),
         ({"output_format": "tfrecord", "granularity": "token"}, "--output_format tfrecord is for"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -284,8 +281,8 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
 
 def test_examples_kept_on_the_way_are_those_of_tokenize(tmp_path, corpus, tiny_bundle, capsys):
     small, kept = {"block_bytes": 8000}, tmp_path / "kept"
-    flags = small | {"tfrecord_output": kept, "compression": "gzip"}
-    assert tokenize(tmp_path / "made", tiny_bundle, corpus, compression="gzip", **small) == 0
+    flags = small | {"tfrecord_output": kept}
+    assert tokenize(tmp_path / "made", tiny_bundle, corpus, **small) == 0
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
     wanted = example_files(tmp_path / "made")
     assert len(wanted) > 3
@@ -313,11 +310,11 @@ def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus
     """An embed run over examples that lost a part computes that part alone."""
     examples, output = tmp_path / "examples", tmp_path / "out"
     assert tokenize(examples, tiny_bundle, corpus, block_bytes=8000) == 0
-    assert embed(output, tiny_bundle, examples, block_docs=100) == 0
+    assert embed(output, tiny_bundle, examples, part_docs=100) == 0
     before = all_files(output)
     gone = list(before)[2]
     (output / gone).unlink()
-    assert embed(output, tiny_bundle, examples, block_docs=100) == 0
+    assert embed(output, tiny_bundle, examples, part_docs=100) == 0
     assert all_files(output) == before
     counts = record(output)["counts"]
     assert counts["embedded"] == counts["records"] == LINES

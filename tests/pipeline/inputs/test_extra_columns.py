@@ -145,7 +145,7 @@ def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tin
 def test_json_lines_have_the_columns_too(tmp_path, tiny_bundle):
     pq.write_table(typed_table(), tmp_path / "in.parquet")
     output = tmp_path / "out"
-    flags = {"extra_columns": ",".join(TYPED), "output_format": "jsonl", "block_docs": 2}
+    flags = {"extra_columns": ",".join(TYPED), "output_format": "jsonl", "part_docs": 2}
     assert embed(output, tiny_bundle, tmp_path / "in.parquet", **flags) == 0
     lines = [line for path in data_files(output) for line in path.open()]
     found = [json.loads(line) for line in lines]

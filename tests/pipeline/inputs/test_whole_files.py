@@ -30,7 +30,7 @@ FILES = {
 
 def test_each_file_is_a_document_with_its_path_as_id(tmp_path, tiny_bundle, monkeypatch):
     folder = write(tmp_path / "in", FILES | {"e.txt": b"bank \xfe\xff"})
-    flags = {"document": "file", "keep_text": True, "check_ids": True}
+    flags = {"document": "file", "keep_text": True}
     monkeypatch.setattr(lines, "MOST_RECORD_BYTES", 1700)
     output = tmp_path / "out"
     assert embed(output, tiny_bundle, folder, **flags, block_bytes=100) == 0

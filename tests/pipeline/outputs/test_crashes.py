@@ -88,9 +88,10 @@ def hang(number, ids):
 
 
 def test_a_hanging_block_is_named_and_can_be_left_out(
-    tmp_path, corpus, poison, tiny_bundle, hanging, capsys
+    tmp_path, corpus, poison, tiny_bundle, hanging, capsys, monkeypatch
 ):
-    flags = {**SMALL, "inference_timeout": 2}
+    monkeypatch.setattr(graph, "INFERENCE_TIMEOUT", 2.0)
+    flags = dict(SMALL)
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 1
     told = capsys.readouterr().err
     assert f"error: the job failed: block {poison}, {corpus}:" in told

@@ -1,7 +1,6 @@
 """What --skip_existing may name: outputs of such vectors, one or many, here or on Cloud Storage."""
 
 import io
-import json
 import shutil
 
 import pytest
@@ -11,7 +10,7 @@ from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.parser import command_of, parse_embed
 from tests.support.command import embed, flags_of, record, rows
-from tests.support.days import counts, removed_ids, write
+from tests.support.days import counts, write
 from tests.support.models.tiny import write_tiny_huggingface
 
 pytestmark = pytest.mark.slow
@@ -98,13 +97,8 @@ def test_another_model_is_refused(tmp_path, days, one, tiny_bundle, capsys):
     [
         ({"skip_existing": "nowhere"}, "--skip_existing nowhere names no output of a run"),
         ({"skip_existing": "no/*/runs"}, "--skip_existing no/*/runs names no output of a run"),
-        ({"list_removed": True}, "--list_removed requires --skip_existing"),
-        (
-            {"list_removed": True, "limit": 3, "skip_existing": "x"},
-            "--list_removed conflicts with --limit",
-        ),
     ],
-    ids=["nowhere", "glob", "alone", "limit"],
+    ids=["nowhere", "glob"],
 )
 def test_what_cannot_be_asked(tmp_path, days, tiny_bundle, capsys, flags, message):
     assert embed(tmp_path / "two", tiny_bundle, days[0], **flags) == 2
@@ -181,7 +175,7 @@ def test_an_earlier_output_that_grew_is_another_run(tmp_path, days, one, tiny_bu
 
 
 def test_the_command_that_continues_names_every_earlier_output():
-    words = ["--input=a", "--output=b", "--skip_existing=c", "--skip_existing=d", "--check_ids"]
+    words = ["--input=a", "--output=b", "--skip_existing=c", "--skip_existing=d"]
     assert command_of(parse_embed(words))[2:] == words
 
 
@@ -196,23 +190,17 @@ def test_earlier_outputs_on_cloud_storage(tmp_path, days, one, tiny_bundle, gcs)
     there = gcs.put_folder(one, "increments", "runs/day1")
     for number, named in enumerate((there, "gs://increments/runs/*", "gs://increments/runs/")):
         output = tmp_path / f"two{number}"
-        flags = {"skip_existing": named, "list_removed": True}
-        assert embed(output, tiny_bundle, day2, **flags) == 0
+        assert embed(output, tiny_bundle, day2, skip_existing=named) == 0
         assert counts(output) == (60, 3, 56, 1)
-        assert sorted(removed_ids(output)) == ["d59", "d7"]
 
 
-def test_a_run_on_cloud_storage_lists_what_vanished_there(days, tiny_bundle, gcs, capsys):
+def test_a_run_on_cloud_storage_skips_what_is_there(days, tiny_bundle, gcs, capsys):
     day1, day2 = days
     gcs.client.bucket("increments-out").create()
-    flags = {"skip_existing": "gs://increments-out/runs/*", "list_removed": True}
+    flags = {"skip_existing": "gs://increments-out/runs/*"}
     assert embed("gs://increments-out/runs/1", tiny_bundle, day1) == 0
     assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
     assert "60 records: 3 embedded, 56 skipped, 1 rejected" in capsys.readouterr().out
-    name = "runs/2/removed/part-0000000-00000.jsonl"
-    lines = gcs.client.bucket("increments-out").blob(name).download_as_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert found == [{"id": each, "output": "gs://increments-out/runs/1"} for each in ("d7", "d59")]
     assert embed("gs://increments-out/runs/2", tiny_bundle, day2, **flags) == 0
     assert "nothing to do" in capsys.readouterr().out
 

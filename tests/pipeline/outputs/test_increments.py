@@ -8,7 +8,7 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from tests.support.command import embed, files, flags_of, record, rows, stray
-from tests.support.days import counts, removed_ids, some_texts, write
+from tests.support.days import counts, some_texts, write
 from tests.support.held import Hold
 from tests.support.rounding import assert_near
 
@@ -32,11 +32,9 @@ def test_new_and_changed_documents_alone_are_embedded(tmp_path, days, tiny_bundl
     day1, day2 = days
     flags = flags | {"block_bytes": 700}
     assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0
-    incremental = flags | {"skip_existing": tmp_path / "one", "list_removed": True}
+    incremental = flags | {"skip_existing": tmp_path / "one"}
     assert embed(tmp_path / "two", tiny_bundle, day2, **incremental) == 0
     assert counts(tmp_path / "two") == (60, 3, 56, 1)
-    assert record(tmp_path / "two")["removed"] == 2
-    assert sorted(removed_ids(tmp_path / "two")) == ["d59", "d7"]
     if not flags.keys() & {"output_format", "granularity"}:
         assert list(dict.fromkeys(rows(tmp_path / "two")["id"])) == ["d3", "new1", "new2"]
 
@@ -47,15 +45,13 @@ def test_examples_are_compared_with_outputs_of_texts(tmp_path, days, tiny_bundle
     assert embed(tmp_path / "one", tiny_bundle, day1, **flags) == 0
     words = flags_of(tmp_path / "examples", tiny_bundle, day2, **flags)
     assert main(["tokenize", *words]) == 0
-    earlier = {"skip_existing": tmp_path / "one", "list_removed": True, "block_docs": 7}
+    earlier = {"skip_existing": tmp_path / "one", "part_docs": 7}
     assert embed(tmp_path / "two", tiny_bundle, tmp_path / "examples", **earlier) == 0
     assert counts(tmp_path / "two") == (59, 3, 56, 0)
     assert rows(tmp_path / "two")["id"] == ["d3", "new1", "new2"]
-    assert sorted(removed_ids(tmp_path / "two")) == ["d40", "d59", "d7"]
-    again = {"skip_existing": tmp_path, "check_ids": True}
+    again = {"skip_existing": tmp_path}
     assert embed(tmp_path / "three", tiny_bundle, tmp_path / "examples", **again) == 0
     assert counts(tmp_path / "three") == (59, 0, 59, 0)
-    assert record(tmp_path / "three")["duplicate_ids"]["ids"] == 0
 
 
 def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, one, tiny_bundle):
@@ -68,19 +64,15 @@ def test_the_vectors_are_those_of_a_whole_run(tmp_path, days, one, tiny_bundle):
         assert_near(vector, whole["embedding"][at])
 
 
-def test_each_occurrence_of_an_id_is_judged_by_its_text(tmp_path, tiny_bundle, capsys):
+def test_each_occurrence_of_an_id_is_judged_by_its_text(tmp_path, tiny_bundle):
     day1 = write(tmp_path / "1.jsonl", {}, [("a", "red"), ("a", "bank"), ("b", "river")])
     texts = [("a", "bank"), ("a", "red"), ("a", "red"), ("a", "vault"), ("b", "river"), ("c", "of")]
     day2 = write(tmp_path / "2.jsonl", {}, texts)
     assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    flags = {"skip_existing": tmp_path / "one", "check_ids": True, "block_bytes": 60}
+    flags = {"skip_existing": tmp_path / "one", "block_bytes": 60}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
     assert counts(tmp_path / "two") == (6, 2, 4, 0)
     assert rows(tmp_path / "two")["id"] == ["a", "c"]
-    found = record(tmp_path / "two")["duplicate_ids"]
-    assert found == {"ids": 1, "surplus": 3, "examples": ["a"]}
-    said = capsys.readouterr().out
-    assert "1 id occurs more than once, 3 records too many, rejected ones included: a" in said
 
 
 def test_a_file_that_grew_keeps_the_ids_of_its_old_lines(tmp_path, tiny_bundle):
@@ -105,11 +97,10 @@ def test_read_through_files_are_joined_by_reader_and_part(tmp_path, tiny_bundle,
     day2 = tmp_path / f"day2{suffix}"
     day2.write_bytes(pack(plain))
     assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    flags = {"block_bytes": 3000, "block_docs": 50, "skip_existing": tmp_path / "one"}
-    assert embed(tmp_path / "two", tiny_bundle, day2, check_ids=True, **flags) == 0
+    flags = {"block_bytes": 3000, "part_docs": 50, "skip_existing": tmp_path / "one"}
+    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
     assert counts(tmp_path / "two") == (900, 1, 899, 0)
     assert rows(tmp_path / "two")["id"] == ["d8"]
-    assert record(tmp_path / "two")["duplicate_ids"] == {"ids": 0, "surplus": 0, "examples": []}
 
 
 def test_nothing_new_is_a_run_without_vectors(tmp_path, days, one, tiny_bundle, capsys):
@@ -148,8 +139,7 @@ def test_killed_and_continued(tmp_path, tiny_bundle):
     half = {name: text for n, (name, text) in enumerate(texts.items()) if n % 2}
     day1, day2 = write(tmp_path / "1.jsonl", half), write(tmp_path / "2.jsonl", texts)
     assert embed(tmp_path / "one", tiny_bundle, day1) == 0
-    flags = {"skip_existing": tmp_path / "one", "block_bytes": 2000, "check_ids": True}
-    flags["list_removed"] = True
+    flags = {"skip_existing": tmp_path / "one", "block_bytes": 2000}
     assert embed(tmp_path / "whole", tiny_bundle, day2, **flags) == 0
     output = tmp_path / "out"
     hold = Hold(tmp_path / "hold", 5)
@@ -161,32 +151,7 @@ def test_killed_and_continued(tmp_path, tiny_bundle):
     assert counts(output) == (600, 300, 300, 0)
     assert record(output)["counts"]["parts_reused"] == 5
     assert files(output) == files(tmp_path / "whole")
-    assert record(output)["removed"] == 0
     assert stray(output) == []
-
-
-def test_a_finished_run_can_be_asked_of_its_ids_afterwards(tmp_path, tiny_bundle, capsys):
-    texts = [("a", "red"), ("b", "bank"), ("a", "red"), ("c", "of"), ("b", "of")]
-    source = write(tmp_path / "in.jsonl", {}, texts)
-    assert embed(tmp_path / "out", tiny_bundle, source) == 0
-    assert "duplicate_ids" not in record(tmp_path / "out")
-    before = files(tmp_path / "out")
-    assert embed(tmp_path / "out", tiny_bundle, source, check_ids=True) == 0
-    found = record(tmp_path / "out")
-    assert found["duplicate_ids"] == {"ids": 2, "surplus": 2, "examples": ["a", "b"]}
-    assert found["counts"]["parts_reused"] == found["counts"]["parts"]
-    assert files(tmp_path / "out") == before
-    assert "warning: 2 ids occur more than once" in capsys.readouterr().out
-
-
-def test_lists_of_vanished_documents_go_with_the_run(tmp_path, days, one, tiny_bundle):
-    _, day2 = days
-    flags = {"skip_existing": one, "list_removed": True}
-    assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
-    assert len(removed_ids(tmp_path / "two")) == 2
-    assert embed(tmp_path / "two", tiny_bundle, day2, overwrite=True, dim=3) == 0
-    assert removed_ids(tmp_path / "two") == []
-    assert len(rows(tmp_path / "one")["id"]) == 60
 
 
 def test_equal_texts_of_a_block_run_once(tmp_path, tiny_bundle):
@@ -211,9 +176,8 @@ def test_many_buckets_find_the_same(tmp_path, tiny_bundle, monkeypatch):
     gone = {f"gone{n}": "red" for n in range(9)}
     day1, day2 = write(tmp_path / "1.jsonl", texts | gone), tmp_path / "2.jsonl"
     write(day2, texts | changed | {"new": "bank"})
-    assert embed(tmp_path / "one", tiny_bundle, day1, block_docs=100) == 0
-    flags = {"skip_existing": tmp_path / "one", "list_removed": True, "block_bytes": 900}
+    assert embed(tmp_path / "one", tiny_bundle, day1, part_docs=100) == 0
+    flags = {"skip_existing": tmp_path / "one", "block_bytes": 900}
     assert embed(tmp_path / "two", tiny_bundle, day2, **flags) == 0
     assert counts(tmp_path / "two") == (401, 41, 360, 0)
     assert rows(tmp_path / "two")["id"] == [*changed, "new"]
-    assert sorted(removed_ids(tmp_path / "two")) == sorted(gone)

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.progress.watch import WatchedRun, snapshot_of
+from bert_embed.pipeline.progress.watch import WatchedRun
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, flags_of, record, reports, start
@@ -186,12 +186,12 @@ def test_a_store_is_asked_for_each_report_once(unfinished, gcs, monkeypatch):
     with behind(gcs, monkeypatch) as proxy:
         run = WatchedRun(url)
         run.look()
-        first = snapshot_of(run)
+        first = run.snapshot()
         proxy.forget()
         run.look()
-        assert snapshot_of(run).view.documents == first.view.documents
+        assert run.snapshot().progress.documents == first.progress.documents
         counts = proxy.counts()
-    assert first.view.documents == sums(unfinished)["embedded"]
+    assert first.progress.documents == sums(unfinished)["embedded"]
     assert first.state == "running"
     assert counts["read"] == 1  # run.json
     assert counts["list"] <= 2

@@ -62,7 +62,7 @@ def test_vectors_are_read_as_they_are_stored(flags, corpus, tiny_bundle, tmp_pat
 def test_a_run_into_a_table_has_its_page(bigquery, corpus, tiny_bundle, tmp_path):
     bigquery.client.create_dataset("test-project.reports")
     table, output = "test-project:reports.v", tmp_path / "out"
-    assert load(output, tiny_bundle, corpus, table, table_schema="beam_rag") == 0
+    assert load(output, tiny_bundle, corpus, table, keep_text=True) == 0
     page = content(output)
     assert page["run"]["tables"] == ["test-project.reports.v"]
     assert page["documents"]["ids"] == [f"d{n}" for n in range(len(TEXTS))]

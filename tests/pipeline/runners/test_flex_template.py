@@ -41,7 +41,8 @@ def launched(tmp_path, flags):
 
 
 def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
-    flags = "--precision int8 --max_rejected=1% --normalize --no_dense --keep_text=true --limit 10"
+    flags = "--precision int8 --max_rejected=1% --normalize --no_merge_windows --keep_text=true "
+    flags += "--long_text window --limit 10"
     words, parameters = launched(tmp_path, flags)
     image = "us-central1-docker.pkg.dev/acme/images/bert-embed-cpu-template:7"
     template = words[words.index("--template-file-gcs-location") + 1]
@@ -53,7 +54,8 @@ def test_a_template_is_launched_with_its_own_image_and_parameters(tmp_path):
         "precision": "int8",
         "max_rejected": "1%",
         "normalize": "true",
-        "dense": "false",
+        "merge_windows": "false",
+        "long_text": "window",
         "keep_text": "true",
         "limit": "10",
     }
@@ -85,8 +87,8 @@ def test_what_gcloud_takes_itself_is_given_to_it(tmp_path):
 
 
 def test_jobs_of_two_outputs_have_two_names(tmp_path):
-    first, parameters = launched(tmp_path, "--pair_separator=;|~ --prompt a;b")
-    assert (parameters["pair_separator"], parameters["prompt"]) == (";|~", "a;b")
+    first, parameters = launched(tmp_path, "--text_column=;|~ --prompt a;b")
+    assert (parameters["text_column"], parameters["prompt"]) == (";|~", "a;b")
     _, [second], _ = printed(tmp_path, ("OUTPUT=", "OUTPUT=gs://acme-texts/b"), do="launch")
     assert re.fullmatch(r"bert-embed-[0-9a-f]{8}-20\d{6}", first[4])
     assert first[4] != second[4]
@@ -185,7 +187,7 @@ def test_every_switch_of_the_template_takes_a_value():
     assert {each["name"] for each in switches} == {
         name for name, flag in FLAGS.items() if flag.is_switch and name != "dry_run"
     }
-    parents = {"merge_windows": "--long_text=window", "right_fitting": "--accelerator=l4"}
+    parents = {"merge_windows": "--long_text=window"}
     for each in switches:
         words = ["--input=a", "--output=b", "--runner=DataflowRunner", "--skip_existing=c"]
         words += [parents[each["name"]]] if each["name"] in parents else []

@@ -12,7 +12,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from bert_embed.pipeline.graph import build
 from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs import claim
 from bert_embed.pipeline.outputs.outcome import summary
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.transforms.distinct import distinct, joined
@@ -30,7 +30,7 @@ def graph(source, output, bundle, **asked):
     """The pipeline as it would be handed to a runner."""
     run = prepare(Options(input=(str(source),), output=str(output), model=bundle, **asked))
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    build(pipeline, run, run_record.start(run))
+    build(pipeline, run, claim.start(run))
     return pipeline.to_runner_api()
 
 
@@ -74,13 +74,17 @@ def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, mo
     grouping, waiting = gathering(graph(one_file, tmp_path / "out", tiny_bundle, **asked))
     assert grouping == {
         "Plan/Spread/ReshufflePerKey/GroupByKey",  # of where to read, dealt out to all workers
-        "Reconcile/Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
+        "Plan/SpreadBegun/ReshufflePerKey/GroupByKey",  # of what earlier attempts have begun
+        "Sum/CombinePerKey/GroupByKey",  # of sums of reports, one a bundle
     }
-    assert waiting == {"Reconcile/Sum/InjectDefault", "Reconcile/Check"}
+    assert waiting == {"Sum/InjectDefault", "Reconcile"}
 
 
 def test_what_is_asked_of_the_keys_gathers_by_bucket(tmp_path, one_file, tiny_bundle):
-    grouping, _ = gathering(graph(one_file, tmp_path / "out", tiny_bundle, check_ids=True))
+    assert embed(tmp_path / "earlier", tiny_bundle, one_file) == 0
+    grouping, _ = gathering(
+        graph(one_file, tmp_path / "out", tiny_bundle, skip_existing=tmp_path / "earlier")
+    )
     assert any(name.startswith("Keys/") for name in grouping), "else this test sees nothing"
 
 

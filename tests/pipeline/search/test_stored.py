@@ -130,7 +130,8 @@ def test_documents_of_one_id_keep_their_own_texts(tmp_path):
 
 
 def test_the_second_text_of_a_pair_is_not_shown(tmp_path):
-    (tmp_path / "in.txt").write_text("Bake the bread. || In the oven.\nSail away. || At dawn.\n")
-    arguments = {"pair_separator": " || "}
-    assert embed(tmp_path / "out", "minilm", tmp_path / "in.txt", **arguments) == 0
+    rows = [("Bake the bread.", "In the oven."), ("Sail away.", "At dawn.")]
+    lines = [json.dumps({"text": text, "b": text_b}) for text, text_b in rows]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    assert embed(tmp_path / "out", "minilm", tmp_path / "in.jsonl", text_b_column="b") == 0
     assert search(str(tmp_path / "out"), ["baking"], k=1)[0][0].text == "Bake the bread."

@@ -95,7 +95,7 @@ def test_a_chunk_that_is_pooled_late_is_the_span_in_its_document(tmp_path, tiny_
 def test_chunks_are_continued_verified_searched_and_not_embedded_again(
     tmp_path, tiny_bundle, corpus, capsys
 ):
-    output, flags = tmp_path / "out", {"chunk": "sentence", "block_bytes": 60, "block_docs": 1}
+    output, flags = tmp_path / "out", {"chunk": "sentence", "block_bytes": 60, "part_docs": 1}
     assert embed(output, tiny_bundle, corpus, **flags) == 0
     before = {path: path.read_bytes() for path in data_files(output, "chunks")}
     whole = places(output)

@@ -26,19 +26,18 @@ def write_json(path, *records):
 
 
 def test_tokens_as_extract_features_writes_them(tmp_path, encoder):
-    """Pairs are cut at the last bar."""
+    """A bar in plain text is part of it."""
     lines = ["the bank", "", "  a ||| b ||| money  ", "river of"]
     (tmp_path / "in.txt").write_text("\n".join(lines))
     flags = {"granularity": "token", "layers": "-1,-2", "layer_combine": "stack"}
-    flags |= {"output_format": "jsonl", "pair_separator": " ||| "}
+    flags |= {"output_format": "jsonl"}
     assert embed(tmp_path / "out", encoder.bundle.path, tmp_path / "in.txt", **flags) == 0
     (path,) = tmp_path.glob("out/tokens/part-*.jsonl")
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [list(each) for each in found] == [["features", "id"]] * 3
     assert [each["id"] for each in found] == [f"{tmp_path}/in.txt:{at}" for at in (0, 10, 32)]
     wanted = encoder.encode_tokens(
-        ["the bank", "a ||| b", "river of"],
-        ["", "money", ""],
+        ["the bank", "  a ||| b ||| money  ", "river of"],
         layers=[-1, -2],
         layer_combine="concat",
     )
@@ -224,23 +223,16 @@ def test_a_document_of_a_hundred_thousand_words(tmp_path, encoder):
         ({"granularity": "token", "pooling": "cls"}, "--pooling is for vectors of sentences"),
         ({"granularity": "token", "dim": 33}, "--dim must be between 1 and 32"),
         ({"granularity": "span"}, "--granularity span reads JSON lines"),
-        ({"span_columns": "a,b"}, "--span_columns requires --granularity span"),
-        ({"granularity": "span", "span_columns": "a"}, "--span_columns must be two names"),
-        ({"granularity": "word", "pair_separator": "|"}, "word and span are for single texts"),
-        ({"word_pooling": "median"}, "--word_pooling must be one of"),
-        ({"word_pooling": "max"}, "--word_pooling requires --granularity word or span"),
+        ({"granularity": "word", "text_b_column": "b"}, "word and span are for single texts"),
         ({"stride": 3}, "--stride requires --long_text window"),
         ({"no_merge_windows": True}, "--no_merge_windows requires --long_text window"),
-        ({"granularity": "token", "no_dense": True}, "--no_dense is for vectors of sentences"),
         ({"pooling": "cls,cls"}, "--pooling must name each once, got cls,cls"),
         ({"long_text": "window", "stride": 62}, "--stride must be at least 0 and below 62"),
-        ({"long_text": "window", "pair_separator": "|"}, "window is for single texts"),
-        ({"pair_separator": ""}, "--pair_separator is empty"),
+        ({"long_text": "window", "text_b_column": "b"}, "window is for single texts"),
         ({"text_b_column": "b"}, "--text_b_column is for JSON lines"),
         ({"prompt": "name:query"}, "--prompt"),
         ({"prompt": "find"}, "--prompt 'find' would run into the first word of a text"),
         ({"prompt": "a " * 62}, "--prompt has 62 tokens, which leaves no room"),
-        ({"dense": True}, "--dense requires Dense modules"),
         ({"pooling": "mean,pooler"}, "--pooling pooler cannot be joined with others"),
         ({"output_dtype": "int4"}, "--output_dtype must be one of"),
         (
@@ -285,8 +277,7 @@ def test_pairs_and_spans_of_records_without_them(tmp_path, tiny_bundle, capsys):
     source = write_json(tmp_path / "in.jsonl", {"id": 1, "text": "a"})
     for flags, message in (
         ({"text_b_column": "b"}, "--text_b_column b is not in the first record"),
-        ({"granularity": "span"}, "--span_columns start is not in the first record"),
-        ({"pair_separator": "|"}, "--pair_separator is for plain text"),
+        ({"granularity": "span"}, "--granularity span column start is not in the first record"),
     ):
         assert embed(tmp_path / "out", tiny_bundle, source, **flags) == 2
         assert message in capsys.readouterr().err

@@ -11,5 +11,7 @@ from tests.support.flink.handlers import Faults, FaultyHandler
 
 if __name__ == "__main__":
     faults = Faults(**json.loads(os.environ["FAULTS"]))
+    if "hang" in faults.words.values():
+        graph.INFERENCE_TIMEOUT = 3.0
     graph.BertModelHandler = functools.partial(FaultyHandler, faults)
     sys.exit(main())

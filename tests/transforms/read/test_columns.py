@@ -1,17 +1,13 @@
 """Columns: pairs, lists of words and spans, each from the fields or the line that hold it."""
 
 import json
-import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import input_files
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.reader import document_blocks
-from bert_embed.transforms.read.text import split_pairs
 
 
 def read(folder, columns, block_bytes=1 << 20):
@@ -34,46 +30,6 @@ def reasons(block):
     return [(each.id, each.reason) for each in block.part.rejected]
 
 
-@given(st.lists(st.text(alphabet="ab| \t\x85\u3000", max_size=25)))
-@example(["a ||| b", "a ||| b ||| c", "a ||| ", " ||| b", "a ||| ||| b", " a ||| b "])
-def test_pairs_are_split_as_the_reference_splits_them(lines):
-    texts, texts_b = split_pairs(lines, " ||| ")
-    for line, text, text_b in zip(lines, texts, texts_b, strict=True):
-        found = re.match(r"^(.*) \|\|\| (.*)$", line.strip())
-        assert (text, text_b) == (found.groups() if found else (line.strip(), ""))
-
-
-def test_pairs_of_plain_text(tmp_path):
-    lines = ["one ||| two\r", "", " alone ", "a ||| b ||| c", "|||", "ü ||| ö"]
-    data = "\n".join(lines).encode() + b"\n\xff ||| b\n"
-    (tmp_path / "in.txt").write_bytes(data)
-    (block,) = read(tmp_path, Columns(pair_separator=" ||| "))
-    assert block.texts == ["one", "alone", "a ||| b", "|||", "ü"]
-    assert block.texts_b == ["two", "", "c", "", "ö"]
-    path = f"{tmp_path}/in.txt"
-    assert block.ids.to_pylist() == [f"{path}:{at}" for at in (0, 14, 22, 36, 40)]
-    assert block.sources == block.ids
-    assert reasons(block) == [(f"{path}:13", "empty text"), (f"{path}:50", "invalid UTF-8")]
-    assert (block.words, block.spans) == (None, None)
-
-
-def test_a_pair_without_its_first_text_counts_as_rejected(tmp_path):
-    """It is no blank line: --max_rejected must count it."""
-    (tmp_path / "in.txt").write_text("a;b\n;b\n \na;\n")
-    (block,) = read(tmp_path, Columns(pair_separator=";"))
-    assert (block.texts, block.texts_b) == (["a", "a"], ["b", ""])
-    found = [(each.record, each.reason, each.blank) for each in block.part.rejected]
-    assert found == [(";b", "empty text", False), (" ", "empty text", True)]
-
-
-def test_text_without_a_separator_asked_for_is_one_text(tmp_path):
-    (tmp_path / "in.txt").write_text(" one ||| two\n")
-    (block,) = read(tmp_path, Columns())
-    assert (block.texts, block.texts_b) == ([" one ||| two"], None)
-    with pytest.raises(ValueError, match="pair_separator must not be empty"):
-        Columns(pair_separator="")
-
-
 def test_pairs_of_json_lines(tmp_path):
     records = [
         {"id": 1, "q": "one", "a": "two"},
@@ -85,7 +41,7 @@ def test_pairs_of_json_lines(tmp_path):
         {"id": 7, "q": "one ||| two", "a": " kept as it is "},
         {"id": 8, "a": "two"},
     ]
-    columns = Columns("q", "id", text_b="a", pair_separator=" ||| ")
+    columns = Columns("q", "id", text_b="a")
     block = read_records(tmp_path, records, columns)
     assert block.ids.to_pylist() == ["1", "2", "3", "4", "7"]
     assert block.texts == ["one"] * 4 + ["one ||| two"]
@@ -103,8 +59,6 @@ def test_files_of_both_kinds_in_a_run_with_pairs(tmp_path):
     (tmp_path / "b.txt").write_text("three ||| four\n")
     by_field = read(tmp_path, Columns(text_b="b"))
     assert [each.texts_b for each in by_field] == [["two"], [""]]
-    by_separator = read(tmp_path, Columns(pair_separator=" ||| "))
-    assert [each.texts_b for each in by_separator] == [[""], ["four"]]
 
 
 def test_lists_of_words(tmp_path):

@@ -169,7 +169,7 @@ class Counted:
 def decompressed_by(output, *arguments):
     """Bytes that a run decompresses of its input."""
     Counted.bytes = 0
-    assert embed(output, *arguments, block_bytes=1 << 11, block_docs=100) == 0
+    assert embed(output, *arguments, block_bytes=1 << 11, part_docs=100) == 0
     return Counted.bytes
 
 
@@ -214,7 +214,7 @@ def test_a_run_of_sixteen_readers_is_continued(tmp_path, tiny_bundle, lost):
     """An older version had each reader of a file mark its end."""
     path, output = tmp_path / "in.txt.gz", tmp_path / "out"
     path.write_bytes(gzip.compress(LINES[:20_000]))
-    flags = {"block_bytes": 1 << 11, "block_docs": 100}
+    flags = {"block_bytes": 1 << 11, "part_docs": 100}
     assert embed(output, tiny_bundle, path, **flags) == 0
     wanted, counted = files(output), record(output)["counts"]
     mark = json.loads(reports(output)[-1].read_bytes())

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from bert_embed.storage.errors import SettingError
-from bert_embed.transforms.read.columns import Columns, no_column
+from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.columnar import is_list
 
@@ -22,7 +22,7 @@ _REQUIRED = {
     "text_b_column": "must be a string",
     "id_column": "must be a string or an integer (pandas makes integers with nulls double, write "
     "them as Int64)",
-    "span_columns": "must be an integer, or a list of integers",
+    SPANS: "must be an integer, or a list of integers",
     "extra_columns": f"a column has one type in all files of a run, and {CAN_BE}",
 }
 
@@ -76,4 +76,4 @@ def _is_readable(flag: str, name: str, kind: pa.DataType, columns: Columns) -> b
         assert columns.extra is not None
         return plain_type(kind) == columns.extra.field(name).type
     listed = kind.value_type if is_list(kind) and flag != "text_b_column" else kind
-    return pa.types.is_integer(listed) if flag == "span_columns" else is_text(listed)
+    return pa.types.is_integer(listed) if flag == SPANS else is_text(listed)

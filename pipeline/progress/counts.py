@@ -1,0 +1,228 @@
+"""Sums the block records of a run while it works, and says how far it is; none is read twice."""
+
+import math
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bert_embed.run_record import Goal
+from bert_embed.storage.plurals import counted
+from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.report import SUMMED, BlockReport, parse_report
+
+_MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
+_LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
+_PART_BITS = 20  # of the number that stands for a block's part
+_ALMOST = 0.99  # what an estimate is shown as at most, before the last block ended
+_TELLING = 0.05  # share of the input from which the rest is estimated by what was read
+
+
+class Speed:
+    """How fast an attempt works, from the times at which its parts were finished.
+
+    Parts come in lumps, often several at once. So speeds are taken from one end of a part to
+    another, never to this moment: they do not fall between two parts.
+    """
+
+    def __init__(self) -> None:
+        self._began, self._last, self._work = math.inf, 0.0, 0.0
+        self._tokens = 0
+        self._ended: deque[tuple[float, int]] = deque()  # when the last parts did, their tokens
+
+    def add(self, when: float, seconds: float, tokens: int, work: float) -> None:
+        """Adds a part that ended at `when`, after the others, and took so many seconds."""
+        self._began = min(self._began, when - seconds)
+        self._last = max(self._last, when)
+        self._tokens += tokens
+        self._work += work
+        self._ended.append((when, tokens))
+        while len(self._ended) > _FEWEST + 1 and self._ended[1][0] <= when - _LATELY:
+            self._ended.popleft()
+
+    def overall(self) -> float:
+        """Tokens a second since the first part of this attempt began; 0.0 before one ended."""
+        return self._tokens / self._elapsed() if self._last else 0.0
+
+    def lately(self) -> float:
+        """Tokens a second of the last minute with parts; overall before there are enough."""
+        first = self._ended[0] if len(self._ended) > _FEWEST else (self._last, 0)
+        if first[0] == self._last:
+            return self.overall()
+        return (sum(tokens for _, tokens in self._ended) - first[1]) / (self._last - first[0])
+
+    def seconds_left(self, work: float) -> float | None:
+        """Seconds from the last part's end until so much work is done; None before there is one."""
+        return work * self._elapsed() / self._work if self._work else None
+
+    def _elapsed(self) -> float:
+        return max(self._last - self._began, 0.001)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is at one moment.
+
+    Attributes:
+        phase: What it does where no block ends, such as "planning"; None while blocks end.
+        share: Of the work that is done, 0.0 to 1.0.
+        estimated: Whether `share` rests on the plan's estimate of the records, not on bytes read.
+        records, documents, skipped, tokens: So far; those of earlier attempts too.
+        documents_estimated: How many there will be.
+        rejected: So far, by reason.
+        padding: Share of padding in what the model computed.
+        tokens_per_second, tokens_per_second_lately: Of this attempt, and of its last minute.
+        seconds_left: Until the last block ends; None if nothing tells.
+        elapsed: Seconds since this attempt began.
+        blocks_done, blocks: Blocks, and of a large file that is read through each of its readers.
+    """
+
+    phase: str | None
+    share: float
+    estimated: bool
+    records: int
+    documents: int
+    documents_estimated: int
+    skipped: int
+    rejected: dict[str, int]
+    tokens: int
+    padding: float
+    tokens_per_second: float
+    tokens_per_second_lately: float
+    seconds_left: float | None
+    elapsed: float
+    blocks_done: int
+    blocks: int
+
+    def __str__(self) -> str:
+        """The progress on one line."""
+        share = f"{'about ' if self.estimated else ''}{int(100 * self.share)}%"
+        if self.phase is not None:
+            return f"{share} · {self.phase} · {clock(self.elapsed)}"
+        left = self.seconds_left
+        return (
+            f"{share} · {self.documents:,} of about "
+            f"{counted(self.documents_estimated, 'document')} · "
+            f"{self.tokens_per_second_lately:,.0f} tokens/s · padding {100 * self.padding:.1f}% · "
+            f"{sum(self.rejected.values()):,} rejected"
+            f"{f' · {clock(left)} left' if left is not None and self.share < 1 else ''}"
+        )
+
+
+class Counts:
+    """What the block records of a run add up to so far.
+
+    Attributes:
+        goal: What the run has to do.
+        began: When this attempt began, in seconds since 1970.
+        seconds: Sums by stage, over all workers and attempts.
+        durations: Seconds of the last parts.
+        blocks: Readers that reported their last part.
+        latest: When a part of a block was finished last; of the last blocks only.
+        last_end: When the last part of all was finished; 0.0 before.
+    """
+
+    def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
+        """Sums from nothing the block records of the run with this fingerprint."""
+        self._folder, self._run = OutputFolder(output), run
+        self.goal, self.began = goal, began
+        self._read: set[int] = set()
+        self._sums: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        self.durations: deque[float] = deque(maxlen=_MOST_LATEST)
+        self.blocks = self._covered = 0
+        self._speed = Speed()
+        self.latest: dict[int, float] = {}
+        self.last_end = 0.0
+
+    def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Adds the block records that appeared since the last look, until `stopped`.
+
+        A damaged one is looked at again: its part is computed again.
+
+        Raises:
+            OSError: A store does not answer.
+        """
+        new: list[tuple[float, BlockReport]] = []
+        is_read = lambda block, part: (block << _PART_BITS | part) in self._read  # noqa: E731
+        for block, part, written, data in self._folder.new_reports(is_read):
+            report = parse_report(data, self._run)
+            if report is not None and (report.block, report.part) == (block, part):
+                self._read.add(block << _PART_BITS | part)
+                new.append((written, report))
+            if stopped():
+                break
+        for written, report in sorted(new, key=lambda ended: ended[0]):
+            self._add(report, written)
+
+    def _add(self, report: BlockReport, written: float) -> None:
+        covered, seconds = sum(report.covered.values()), sum(report.seconds.values())
+        self._sums.update({name: getattr(report, name) for name in SUMMED})
+        self._rejected.update(report.rejected)
+        self.seconds.update(report.seconds)
+        self._covered += covered
+        self.blocks += report.last
+        self.durations.append(seconds)
+        self.last_end = max(self.last_end, written)
+        self.latest.pop(report.block, None)
+        self.latest[report.block] = written
+        if len(self.latest) > _MOST_LATEST:
+            self.latest.pop(next(iter(self.latest)))
+        if written >= self.began:
+            work = report.records if self.goal.covers is None else covered
+            self._speed.add(written, seconds, report.tokens, work)
+
+    def median_seconds(self) -> float | None:
+        """The median of the last parts' durations; None before one ended."""
+        return statistics.median(self.durations) if self.durations else None
+
+    def progress(self, activity: str | None, now: float | None = None) -> Progress:
+        """How far the run is.
+
+        Args:
+            activity: What the run does while no block ends, if that is known.
+            now: This moment, None for the clock's.
+        """
+        goal, sums = self.goal, self._sums
+        whole = goal.records if goal.covers is None else goal.covers
+        done = sums["records"] if goal.covers is None else self._covered
+        over = self.blocks >= goal.readers
+        most = _ALMOST if goal.covers is None else 1.0
+        share = 1.0 if over else min(done / max(whole, 1), most)
+        records, padded = sums["records"], sums["padded_tokens"]
+        if over or share < _TELLING:
+            expected = records if over else max(goal.records, records)
+        else:
+            expected = round(records / share)
+        left = max(whole * (1 - share), 0.0)
+        return Progress(
+            phase=activity if over or not records else None,
+            share=share,
+            estimated=goal.covers is None and not over,
+            records=records,
+            documents=sums["embedded"],
+            documents_estimated=expected - sums["skipped"] - sum(self._rejected.values()),
+            skipped=sums["skipped"],
+            rejected=dict(sorted(self._rejected.items())),
+            tokens=sums["tokens"],
+            padding=1 - sums["computed_tokens"] / padded if padded else 0.0,
+            tokens_per_second=self._speed.overall(),
+            tokens_per_second_lately=self._speed.lately(),
+            seconds_left=0.0 if over else self._speed.seconds_left(left),
+            elapsed=max((time.time() if now is None else now) - self.began, 0.0),
+            blocks_done=self.blocks,
+            blocks=goal.readers,
+        )
+
+
+def clock(seconds: float) -> str:
+    """A duration as people write it.
+
+    >>> clock(59.6), clock(3725)
+    ('1:00', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

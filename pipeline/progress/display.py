@@ -1,0 +1,122 @@
+"""Shows how far the job is that this command started, again and again until it ends."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from bert_embed.pipeline.console import rewrite, visible
+from bert_embed.pipeline.progress.counts import Counts
+from bert_embed.run_record import Goal
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import is_remote
+from bert_embed.transforms.activity import current_activity
+
+_logger = logging.getLogger(__name__)
+_LIVE_SECONDS, _FIRST_SECONDS, _LOG_SECONDS = 0.5, 2.0, 30.0
+_REMOTE_SECONDS = 10.0  # a store is listed at each look
+_LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are listed in a second
+
+
+@contextmanager
+def progress_of_run(
+    output: str, run: str, goal: Goal, tell: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Shows how far a run is, from its block records: a runner returns only at the end.
+
+    Args:
+        output: Folder of the run.
+        run: Its fingerprint.
+        goal: What it has to do.
+        tell: As in `shown_progress`.
+    """
+    counts = Counts(output, run, goal, time.time())
+
+    def line(stopped: Callable[[], bool]) -> str:
+        with suppress(OSError, InputError):  # the next look may find the store again
+            counts.look(stopped)
+        return str(counts.progress(current_activity() or "starting"))
+
+    with shown_progress(output, line, tell):
+        yield
+
+
+@contextmanager
+def shown_progress(
+    output: str,
+    line: Callable[[Callable[[], bool]], str],
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Shows a line on the progress of a job as long as the context lasts.
+
+    On a terminal and in a notebook one line is written again and again; elsewhere a line is logged
+    now and then.
+
+    Args:
+        output: Folder of the job.
+        line: Looks how far the job is; it may stop looking once its argument says so.
+        tell: Takes a line now and then, often at the beginning, instead of people.
+    """
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(
+    output: str,
+    line: Callable[[Callable[[], bool]], str],
+    tell: Callable[[str], None] | None,
+    stop: threading.Event,
+) -> None:
+    looked = 0.0
+    with _display(output, tell) as (show, pauses):
+        while not stop.wait(max(next(pauses), _LOOKING * looked)):
+            started = time.monotonic()
+            shown = line(stop.is_set)
+            looked = time.monotonic() - started
+            show(shown)
+
+
+@contextmanager
+def _display(
+    output: str, tell: Callable[[str], None] | None
+) -> Iterator[tuple[Callable[[str], object], Iterator[float]]]:
+    """What takes the lines, and the pauses between them."""
+    least = _REMOTE_SECONDS if is_remote(output) else _LIVE_SECONDS
+    if tell is not None:
+        yield tell, _pauses(_FIRST_SECONDS, _LOG_SECONDS)
+    elif in_notebook():
+        with rewrite() as show:
+            yield show, _pauses(least, least)
+    elif not sys.stderr.isatty():
+        yield (lambda line: _logger.warning("%s", line)), _pauses(_LOG_SECONDS, _LOG_SECONDS)
+    else:
+        with Live(Text(""), console=Console(stderr=True), transient=True) as live:
+            yield (lambda line: live.update(one_line(line))), _pauses(least, least)
+
+
+def in_notebook() -> bool:
+    """Whether stderr is the output of a notebook's cell."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
+
+
+def one_line(line: str) -> Text:
+    """A line for a terminal, cut where it is too long."""
+    return Text(visible(line), no_wrap=True, overflow="ellipsis")
+
+
+def _pauses(first: float, most: float) -> Iterator[float]:
+    while True:
+        yield first
+        first = min(1.5 * first, most)
