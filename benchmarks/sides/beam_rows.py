@@ -20,7 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.export import save
-from bert_embed.graph.load import load_encoder, load_tokenizer
+from bert_embed.graph.load import load_encoder
+from bert_embed.tokenization.tokenizer import load_tokenizer
 
 _LENGTH = 128
 

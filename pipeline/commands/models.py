@@ -96,7 +96,7 @@ def _import(given: argparse.Namespace) -> int:
     config = bundle.config
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {_tokenizer(bundle)}, "
+        f"{config.hidden_act}, {_casing(bundle)}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
@@ -223,6 +223,12 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
 def _tokenizer(bundle: Bundle) -> str:
     settings = bundle.tokenizer_settings
     if "kind" in settings:
+        return _casing(bundle)
+    return f"WordPiece, {_casing(bundle)}, words of up to {settings['max_word_chars']} characters"
+
+
+def _casing(bundle: Bundle) -> str:
+    settings = bundle.tokenizer_settings
+    if "kind" in settings:
         return f"{settings['kind']} of {bundle.tokenizer_file}"
-    casing = "lower case" if settings["lower_case"] else "cased"
-    return f"WordPiece, {casing}, words of up to {settings['max_word_chars']} characters"
+    return "lower case" if settings["lower_case"] else "cased"

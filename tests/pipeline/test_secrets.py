@@ -215,7 +215,7 @@ _FURTHER = {
         "earlier_keys",
         {"skip_existing": "old"},
     ),
-    "skip blocks": ("bert_embed.transforms.increments.skip_blocks", "take", {"skip_blocks": 0}),
+    "skip blocks": ("bert_embed.transforms.records.skip", "take", {"skip_blocks": 0}),
     "keep": ("bert_embed.transforms.examples.write", "example_bytes", {"tfrecord_output": "kept"}),
 }
 

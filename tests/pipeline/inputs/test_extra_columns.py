@@ -87,7 +87,7 @@ def test_polars_and_duckdb_read_the_same_types(tmp_path, tiny_bundle):
 
 
 def test_columns_of_text_formats_have_the_types_that_are_asked_for(tmp_path, tiny_bundle):
-    asked = "name:str,n:INTEGER,x:double,ok:boolean,at:timestamp,day:date"
+    asked = "name:string,n:INT64,x:float64,ok:bool,at:timestamp,day:date"
     good = {"name": "a", "n": -3, "x": 2, "ok": True, "at": "2024-05-06T07:08:09.5+02:00"}
     lines = [
         good | {"id": 1, "text": "one", "day": "2024-05-06"},

@@ -87,7 +87,6 @@ def test_ctrl_c_ends_at_once(tmp_path, long_corpus, tiny_bundle, runner):
     workers = [each for each in descendants(job.pid) if WORKER in command_line(each)]
     assert len(workers) == (2 if "multi_processing" in "".join(runner) else 0)
     job.send_signal(signal.SIGINT)
-    hold.go()
     _, errors = job.communicate(timeout=60)
     assert job.returncode == 130
     assert "Traceback" not in errors

@@ -209,7 +209,8 @@ def test_an_object_replaced_while_it_is_read_fails_by_name(
     proxied.fault = replace_late
     assert embed(f"gs://{name}/out", tiny_bundle, f"gs://{name}/new.{suffix}", **SMALL) == 1
     message = capsys.readouterr().err
-    assert_one_sentence(message, f"gs://{name}/new.{suffix} was replaced or removed", "--overwrite")
+    assert_one_sentence(message, f"gs://{name}/new.{suffix} was replaced or removed")
+    assert "run again with --overwrite, or into another --output" in message
     assert "the same command continues" not in message
     assert record(output)["status"] == "failed"
     proxied.fault = lambda method, path: None

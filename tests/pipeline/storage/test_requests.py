@@ -46,8 +46,9 @@ def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp
         for method, path in proxied.paths
         if method == "GET" and "blocks%2F0" in path
     )
-    # Each report once; the missing one is asked for by the stage that computes it.
+    # Each report once; the missing one by the stage that computes it, and before it is written.
     assert len(reports) == PARTS
+    assert reports.pop("0000020-00000.json") == 2
     assert set(reports.values()) == {1}
     counts = proxied.counts()
     assert counts["read"] <= PARTS + 10
