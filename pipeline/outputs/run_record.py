@@ -52,9 +52,9 @@ def record_of_output(options: Options, output: str) -> RunRecord | None:
     try:
         return read_record(output)
     except InputError as error:
-        raise UsageError(
-            f"--output {options.output} cannot be used: {error}; choose another folder"
-        ) from error
+        # A missing package is named with its installation, which no other folder spares.
+        advice = "" if isinstance(error.__cause__, ImportError) else "; choose another folder"
+        raise UsageError(f"--output {options.output} cannot be used: {error}{advice}") from error
 
 
 def first_record(run: EmbedRun) -> RunRecord:

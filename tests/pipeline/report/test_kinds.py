@@ -28,7 +28,7 @@ STORED = {
     "jsonl of bits": {"output_dtype": "ubinary", "output_format": "jsonl"},
     "jsonl of int8": {"output_dtype": "int8", "output_format": "jsonl"},
     "bfloat16": {"output_dtype": "bfloat16", "keep_text": True},
-    "tfrecord": {"output_format": "tfrecord", "compression": "gzip", "keep_text": True},
+    "tfrecord": {"output_format": "tfrecord", "keep_text": True},
     "tfrecord of bfloat16": {"output_format": "tfrecord", "output_dtype": "bfloat16"},
     "a stack": {"layers": "-1,-2", "layer_combine": "stack"},
     "one number": {"dim": 1, "keep_text": True},
