@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.files import VOCABULARY
-from bert_embed.config import BertConfig
 from bert_embed.importers.json_files import object_in, optional_object, read_object
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
@@ -40,7 +40,7 @@ _PARTS = {
 
 
 def read_tokenizer(
-    folder: Path, config: BertConfig, lowered: bool
+    folder: Path, config: EncoderConfig, lowered: bool
 ) -> tuple[TextTokenizer, int | None]:
     """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
 
@@ -56,7 +56,7 @@ def read_tokenizer(
     return tokenizer, _max_length(folder / _SLOW, slow, config)
 
 
-def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int | None:
+def _max_length(path: Path, slow: Mapping[str, Any], config: EncoderConfig) -> int | None:
     length = slow.get("model_max_length")
     if length is None:
         return None
@@ -69,7 +69,7 @@ def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int 
 
 
 def _json_tokenizer(
-    folder: Path, slow: Mapping[str, Any], config: BertConfig, lowered: bool
+    folder: Path, slow: Mapping[str, Any], config: EncoderConfig, lowered: bool
 ) -> TextTokenizer:
     """Returns the tokenizer of a tokenizer.json that is not WordPiece's."""
     path = folder / _FAST
@@ -105,7 +105,7 @@ def _word_piece(
     folder: Path,
     slow: Mapping[str, Any],
     fast: Mapping[str, Any],
-    config: BertConfig,
+    config: EncoderConfig,
     values: Mapping[str, Any],
     lowered: bool,
 ) -> TextTokenizer:
@@ -190,7 +190,7 @@ def _refuse_other_parts(path: Path, fast: Mapping[str, Any], special: str) -> No
         )
 
 
-def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> list[str]:
+def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) -> list[str]:
     """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
     path = folder / _FAST
     numbers = object_in(path, object_in(path, fast, "model"), "vocab")
@@ -219,7 +219,7 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     return entries
 
 
-def _listed(path: Path, config: BertConfig, numbers: Mapping[str, int]) -> list[str]:
+def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> list[str]:
     size = config.vocab_size
     if len(numbers) != size or set(numbers.values()) != set(range(size)):
         raise InputError(
@@ -231,7 +231,7 @@ def _listed(path: Path, config: BertConfig, numbers: Mapping[str, int]) -> list[
     return sorted(numbers, key=lambda entry: numbers[entry])
 
 
-def read_vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
+def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
     """Reads the entries, in the order of their ids.
 
     Args:
