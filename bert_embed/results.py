@@ -166,7 +166,7 @@ def check_complete(folder: _Folder, partial: bool = False) -> None:
 
 
 def vector_files(
-    folder: _Folder, granularity: str = "sentence", partial: bool = False, first: str = ""
+    folder: _Folder, granularity: str = "sentence", partial: bool = False
 ) -> Iterator[Path]:
     """Yields the files of one kind of vectors of a run, in the input's order.
 
@@ -177,7 +177,6 @@ def vector_files(
         folder: Output folder of a run.
         granularity: `sentence`, `token`, `word` or `span`.
         partial: Whether to read the finished parts of an incomplete run.
-        first: Name of the file to begin with, as in `run.json` and reports.
 
     Raises:
         InputError: The run is not complete, or its files are not those that it wrote.
@@ -186,10 +185,9 @@ def vector_files(
     record = read_run(folder)
     for kind in vector_kinds(granularity):
         for name, size in _vectors_of_kind(folder, kind, record).items():
-            if by_number(name) >= by_number(first):
-                with _local_file(folder, name, size) as path:
-                    if record is None or _is_written(folder, record, name, path):
-                        yield path
+            with _local_file(folder, name, size) as path:
+                if record is None or _is_written(folder, record, name, path):
+                    yield path
 
 
 def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:

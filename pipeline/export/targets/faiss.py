@@ -74,7 +74,7 @@ class FaissTarget:
 
     def _sample(self, share: float) -> np.ndarray:
         first, sample = 0, []
-        for batch, _ in self._source.batches():
+        for batch in self._source.batches():
             rows = np.arange(first, first + len(batch))
             sample.append(self._vectors(batch)[in_sample(rows, share, _SEED)])
             first += len(batch)
