@@ -30,11 +30,7 @@ class Assigner:
     """
 
     def __init__(self, centroids: np.ndarray, reach: float = 0.0, n_nearest: int = 1) -> None:
-        """Prepares centroids.
-
-        Args:
-            centroids: float32 `[clusters, width]`, of unit length; none for no vectors.
-        """
+        """Prepares centroids, float32 `[clusters, width]` of unit length; none for no vectors."""
         self._centroids = centroids
         self._reach, self._others = reach, max(0, min(n_nearest, len(centroids)) - 1)
         self._margin = rounding(centroids.shape[1])

@@ -39,13 +39,7 @@ def sample_share(vectors: int, n_clusters: int) -> float:
 
 
 def in_sample(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns which rows are in the sample, bool `[rows]`; only their numbers and the seed count.
-
-    Args:
-        rows: int64 `[rows]`, the numbers of rows.
-        share: Of all rows.
-        seed: Chooses the sample.
-    """
+    """Returns which rows are in a sample, bool `[rows]`; only numbers and seed decide."""
     if share >= 1:
         return np.ones(len(rows), bool)
     # splitmix64, which turns a count into bits that look random

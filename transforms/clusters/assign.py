@@ -10,7 +10,7 @@ import xxhash
 
 from bert_embed.clusters.assign import Assigned, Assigner
 from bert_embed.clusters.keep import rank_keys
-from bert_embed.transforms.clusters.copies import Copies, sorted_copies
+from bert_embed.transforms.clusters.copies import CopyWriter
 from bert_embed.transforms.clusters.job import (
     ClusterJob,
     FileReport,
@@ -24,7 +24,7 @@ from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:
     """Writes the clusters of a file's vectors, then copies if duplicates are searched."""
     clusters = assigner.clusters
-    columns, copies = _Columns(), _CopyWriter(job, file, clusters)
+    columns, copies = _Columns(), CopyWriter(job, file.number, clusters)
     inertia, beyond = 0.0, 0
     for batch in vector_rows(job, file):
         fine = np.flatnonzero(batch.conditions == FINE)
@@ -33,7 +33,8 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
         inertia += float(assigned.distance.sum(dtype=np.float64))
         beyond += int(assigned.beyond.sum())
         if job.threshold is not None:
-            copies.add(_copies(job, batch, fine, assigned))
+            places = np.column_stack([assigned.cluster, assigned.visits])
+            copies.add(_members(job, batch, fine, assigned.distance), places)
     table = columns.table(job.vectors.get("id_type", "string"))
     path = job.folder.clusters(file.name)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
@@ -54,7 +55,10 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
     return report
 
 
-def _copies(job: ClusterJob, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> Copies:
+def _members(
+    job: ClusterJob, batch: VectorRows, fine: np.ndarray, distances: np.ndarray
+) -> np.ndarray:
+    """`job.copy_type` `[fine]`: the vectors that have a direction, as they are compared."""
     chances = np.empty(0)
     if job.which_to_keep == "random":
         hashes = [
@@ -62,9 +66,10 @@ def _copies(job: ClusterJob, batch: VectorRows, fine: np.ndarray, assigned: Assi
             for row in fine.tolist()
         ]
         chances = np.array(hashes, np.uint64) / 2.0**64
-    keys = rank_keys(job.which_to_keep, assigned.distance, chances)
-    places = np.column_stack([assigned.cluster, assigned.visits])
-    return Copies(batch.rows[fine], keys, batch.vectors[fine], places)
+    members = np.empty(len(fine), job.copy_type)
+    members["row"], members["vector"] = batch.rows[fine], batch.vectors[fine]
+    members["key"] = rank_keys(job.which_to_keep, distances, chances)
+    return members
 
 
 @dataclass
@@ -98,37 +103,3 @@ class _Columns:
                 "distance": np.concatenate([none[1], *self.distances]),
             }
         )
-
-
-class _CopyWriter:
-    """Writes copies whenever as many are there as a step may hold."""
-
-    def __init__(self, job: ClusterJob, file: VectorFile, clusters: int) -> None:
-        self._job, self._file, self._clusters = job, file, clusters
-        self._held: list[Copies] = []
-        self._count = 0
-        self._counts: list[np.ndarray] = []
-
-    def add(self, copies: Copies) -> None:
-        self._held.append(copies)
-        self._count += len(copies.rows)
-        if self._count >= self._job.copy_rows:
-            self._write()
-
-    def finish(self) -> np.ndarray:
-        """Writes the last; returns int64 `[segments, clusters]`, the copies of each segment."""
-        if self._count:
-            self._write()
-        counts = np.array(self._counts, np.int64)
-        return counts.reshape(len(self._counts), self._clusters)
-
-    def _write(self) -> None:
-        names = ("rows", "keys", "vectors", "clusters")
-        columns = [np.concatenate([getattr(batch, name) for batch in self._held]) for name in names]
-        copies = Copies(*columns)
-        folder = self._job.folder
-        path = folder.copies(self._file.number, len(self._counts))
-        folder.write(path, sorted_copies(copies, self._job.copy_type))
-        placed = copies.clusters[copies.clusters >= 0]
-        self._counts.append(np.bincount(placed, minlength=self._clusters))
-        self._held, self._count = [], 0

@@ -9,16 +9,22 @@ import apache_beam as beam
 import numpy as np
 
 from bert_embed.clusters.assign import Assigner
+from bert_embed.run_record import now
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.assign import assign_file
 from bert_embed.transforms.clusters.centroids import load_centroids, write_centroids, write_sample
-from bert_embed.transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
+from bert_embed.transforms.clusters.duplicates import (
+    ranges_of,
+    remove_duplicates,
+    write_duplicates,
+    write_pairs,
+)
 from bert_embed.transforms.clusters.job import ClusterJob, FileReport, VectorFile
-from bert_embed.transforms.clusters.pairs import ranges_of, write_pairs
 from bert_embed.transforms.clusters.record import (
     ClusterCounts,
     ClusterRecord,
     read_cluster_record,
+    written_files,
 )
 from bert_embed.transforms.records.report import ReconcileError
 from bert_embed.transforms.records.step import Step
@@ -100,27 +106,40 @@ def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) ->
     if before is not None and before.run == record.run and before.is_done:
         return before  # this step is repeated
     reports = sorted(reports, key=lambda report: report.number)
-    several = [report.sizes for report in reports]
-    sizes = np.sum(several, axis=0) if several else np.empty(0, np.int64)
-    counts = _counts(reports, sizes)
+    sizes = np.sum([report.sizes for report in reports], axis=0) if reports else np.empty(0, int)
+    counts = _counts(job, reports, sizes)
     if job.threshold is not None:
-        removal = remove_duplicates(job, reports)
-        same_id = write_duplicates(job, reports, removal.decided)
-        counts = _with_removed(counts, reports, removal, same_id)
-    _check(job, counts, sizes)
-    record = record.finished(counts, tuple(sizes.tolist()), job.folder.written())
+        counts = _with_duplicates(job, counts, reports)
+    record = replace(
+        record,
+        status="done",
+        ended=now(),
+        counts=counts,
+        sizes=tuple(sizes.tolist()),
+        written=written_files(job.folder),
+    )
     data = record.to_json()
     job.folder.write(job.folder.record, lambda out: out.write(data))
     job.folder.remove_work()
     return record
 
 
-def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
+def _counts(job: ClusterJob, reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
+    """What came out of the clusters; ReconcileError if a vector is missing."""
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
     totals = {name: sum(getattr(report, name) for report in reports) for name in summed}
-    clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
+    rows, clustered, inertia = totals["rows"], totals["clustered"], round(totals["inertia"], 6)
+    if rows != job.rows:
+        raise ReconcileError(
+            f"{job.source} holds {counted(job.rows, 'vector')}, but {rows:,} were read"
+        )
+    if int(sizes.sum()) != clustered:
+        raise ReconcileError(
+            f"{counted(clustered, 'vector has', 'vectors have')} a direction, but "
+            f"{int(sizes.sum()):,} are in a cluster"
+        )
     return ClusterCounts(
-        vectors=totals["rows"],
+        vectors=rows,
         clustered=clustered,
         zero=totals["zero"],
         not_finite=totals["not_finite"],
@@ -132,9 +151,11 @@ def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
     )
 
 
-def _with_removed(
-    counts: ClusterCounts, reports: list[FileReport], removal: Removal, same_id: int
+def _with_duplicates(
+    job: ClusterJob, counts: ClusterCounts, reports: list[FileReport]
 ) -> ClusterCounts:
+    """Decides and writes which documents are removed; returns the counts with theirs."""
+    removal = remove_duplicates(job, reports)
     removed = len(removal.decided.removed)
     return replace(
         counts,
@@ -144,17 +165,5 @@ def _with_removed(
         compared=int(sum(report.copies.sum() for report in reports)),
         beyond=sum(report.beyond for report in reports),
         searches=removal.searches,
-        same_id=same_id,
+        same_id=write_duplicates(job, reports, removal.decided),
     )
-
-
-def _check(job: ClusterJob, counts: ClusterCounts, sizes: np.ndarray) -> None:
-    if counts.vectors != job.rows:
-        raise ReconcileError(
-            f"{job.source} holds {counted(job.rows, 'vector')}, but {counts.vectors:,} were read"
-        )
-    if int(sizes.sum()) != counts.clustered:
-        raise ReconcileError(
-            f"{counted(counts.clustered, 'vector has', 'vectors have')} a direction, but "
-            f"{int(sizes.sum()):,} are in a cluster"
-        )
