@@ -77,11 +77,7 @@ def ids_among(folder: str, settings: dict[str, Any], ids: set[str]) -> set[str]:
 
 
 class _Scan:
-    """Finds the hits of one file after the other, and keeps the best.
-
-    Attributes:
-        best: The hits of each query so far, best first.
-    """
+    """Finds the hits of one file after the other, and keeps the best of each query, best first."""
 
     def __init__(
         self, folder: str, settings: dict[str, Any], queries: np.ndarray, k: int, check_pages: bool

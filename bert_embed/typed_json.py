@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -24,11 +24,7 @@ _NAMES: dict[Any, str] = {
 
 
 def json_object(data: bytes, path: str) -> dict[str, Any]:
-    """Returns the object that a file holds.
-
-    Raises:
-        InputError: It holds something else, or is cut.
-    """
+    """Returns the object that a file holds; InputError if it holds something else, or is cut."""
     try:
         values = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -114,16 +110,12 @@ def _name(hint: Any) -> str:
 
 def to_json(record: Any) -> dict[str, Any]:
     """Returns a dataclass as an object of JSON, without the fields that have their defaults."""
-    kind: Any = type(record)
-    return {
-        name: _plain(getattr(record, name))
-        for name, (_, required) in _fields(kind).items()
-        if required or getattr(record, name) != _default(kind, name)
-    }
+    values = ((field, getattr(record, field.name)) for field in fields(record))
+    return {field.name: _plain(value) for field, value in values if value != _default(field)}
 
 
-def _default(kind: Any, name: str) -> Any:
-    (field,) = (one for one in fields(kind) if one.name == name)
+def _default(field: Field) -> Any:
+    """The default of a field; what no value equals if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 

@@ -57,11 +57,7 @@ def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema)
 
 
 def write_files(target: FileTarget, source: Source) -> bool:
-    """Writes the files of a target that are not there yet; False if the export was complete.
-
-    Raises:
-        UsageError: DEST holds something else.
-    """
+    """Writes the files of a target that are not there yet; False if the export was complete."""
     dest = source.options.dest
     count = -(-source.rows // target.rows)
     numbered = [target.names(number, count) for number in range(count)]

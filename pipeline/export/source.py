@@ -22,28 +22,18 @@ from bert_embed.storage.errors import InputError
 
 @dataclass(frozen=True)
 class Source:
-    """The vectors of one granularity of a run.
-
-    Attributes:
-        options: What is asked for.
-        record: The run's record.
-        settings: What the run says of its vectors.
-        dtype: The number type that other programs get: float32 of bfloat16, which few of them
-            read, and of int8, whose vectors have a scale each; float16 and ubinary as they are.
-        width: Numbers of a vector.
-        rows: How many rows there are.
-        schema: Their columns.
-        files: Names of the files that count, as an unfinished run may write more; None for all.
-    """
+    """The vectors of one granularity of a run."""
 
     options: ExportOptions
     record: RunRecord
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # what the run says of its vectors
+    # The number type that other programs get: float32 of bfloat16, which few of them read, and of
+    # int8, whose vectors have a scale each; float16 and ubinary as they are
     dtype: str
-    width: int
+    width: int  # numbers of a vector
     rows: int
     schema: pa.Schema
-    files: frozenset[str] | None
+    files: frozenset[str] | None  # those that count of an unfinished run; None for all
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -96,13 +86,7 @@ class Cutter:
 
 
 def open_source(options: ExportOptions) -> Source:
-    """Finds the vectors that are to be exported.
-
-    Raises:
-        UsageError: The folder is not the output of a run, or has no such vectors, or their shape
-            is one that no target takes.
-        InputError: The run is not complete, or a file is damaged.
-    """
+    """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     folder = options.source
     record = read_run(folder)
     if record is None:

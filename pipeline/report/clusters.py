@@ -25,11 +25,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def clusters(places: np.ndarray) -> np.ndarray:
-    """int64 `[rows]`: the cluster of each row, the largest cluster first; the same every time.
-
-    Args:
-        places: float32 `[rows, directions]`.
-    """
+    """int64 `[rows]`: the clusters of float32 `[rows, directions]`, the largest is 0."""
     if len(places) < _FEWEST_ROWS:
         return np.zeros(len(places), np.int64)
     count = min(_MOST, max(2, round(math.sqrt(len(places) / 8))))
@@ -59,12 +55,7 @@ def describe(
 ) -> list[dict[str, Any]]:
     """For each cluster its size, the rows nearest to its middle, and its words if texts are given.
 
-    Where most texts are in a script that the model does not read, words say nothing: `unread`
-    names the script.
-
-    Args:
-        places: float32 `[rows, directions]`.
-        of: int64 `[rows]`, their clusters.
+    Where most texts are in a script that the model does not read, `unread` names it instead.
     """
     words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
     everywhere = Counter(word for some in words for word in some)

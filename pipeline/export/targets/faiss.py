@@ -111,10 +111,5 @@ def _number_of_lists(source: Source) -> int:
 
 
 def export(source: Source) -> bool:
-    """Exports to a faiss index; False if it was there already.
-
-    Raises:
-        InputError: faiss is not installed.
-        UsageError: The index does not fit into memory, or the folder holds something else.
-    """
+    """Exports to a faiss index; False if it was there already."""
     return write_files(FaissTarget(source), source)

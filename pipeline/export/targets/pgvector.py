@@ -127,13 +127,7 @@ class _Export:
 
 
 def export(source: Source) -> bool:
-    """Exports to a table; False if it was there already.
-
-    Raises:
-        UsageError: psycopg is not installed, the server refuses, or the table is another one.
-        InputError: An id is there twice, or a text cannot be stored.
-        StorageError: The server does not answer, or fails.
-    """
+    """Exports to a table; False if it was there already."""
     options = source.options
     _check_size(source)
     _check_address(source)

@@ -80,21 +80,13 @@ class VertexTarget:
 
 
 def export(source: Source) -> bool:
-    """Exports to a batch root; False if it was there already.
-
-    Raises:
-        UsageError: A column is missing or has a type that the field cannot hold, or ids are there
-            twice.
-    """
+    """Exports to a batch root; False if it was there already."""
     _refuse_equal_ids(source)
     return write_files(VertexTarget(source), source)
 
 
 def _refuse_equal_ids(source: Source) -> None:
-    """Refuses an output in which an id stands twice; Vector Search would keep one of the two.
-
-    Every run counts its equal ids. A count that was estimated may be of none.
-    """
+    """Refuses an output in which an id stands twice: Vector Search would keep one of the two."""
     equal = source.record.numbers.equal_ids
     if equal is None or not equal.exact or not equal.surplus:
         return
