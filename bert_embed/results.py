@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.formats.output_files import (
+    BLOCK_RECORDS,
     KINDS,
-    REPORT_FOLDER,
     RUN_FILE,
+    block_record_name,
     by_number,
     holds_vectors,
     parse_name,
-    report_name,
     vector_kinds,
 )
 from bert_embed.formats.result_files import (
@@ -90,7 +90,7 @@ def read_batches(
     rows = whole_number("rows", rows, least=1)
     settings = granular_settings(folder, "sentence")
     files = vector_files(folder, partial=partial)
-    return _read_batches(files, settings, rows, not has_reports(folder))
+    return _read_batches(files, settings, rows, not has_block_records(folder))
 
 
 def _read_batches(
@@ -147,8 +147,8 @@ def vector_files(
 ) -> Iterator[Path]:
     """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
 
-    Each file is compared with the report of its part. A file of Cloud Storage is a local copy that
-    exists until the next one is requested. A folder without `run.json` is read unchecked.
+    Each file is compared with the block record of its part. A file of Cloud Storage is a local
+    copy that exists until the next one is requested. A folder without `run.json` is read unchecked.
     """
     record, files = _run_and_files(folder, granularity, partial)
     return _checked_files(folder, record, files)
@@ -231,34 +231,34 @@ def _vectors_of_kind(folder: _Folder, kind: str, record: RunRecord | None) -> _F
 
 def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
     """Returns whether a file is finished; files of a run in progress may not be."""
-    file = _reported(folder, record, name)
+    file = _recorded(folder, record, name)
     if file is None:
         if not record.is_done:
             return False
-        if not has_reports(folder):
+        if not has_block_records(folder):
             return True
-        raise InputError(_damage(path, "no report of its run names it"))
+        raise InputError(_damage(path, "no block record of its run names it"))
     if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
         raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
     return True
 
 
-def _reported(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
-    """Returns the entry of a file in the report of its part; None if there is none."""
+def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
+    """Returns the entry of a file in the block record of its part; None if there is none."""
     parsed = parse_name(name)
     assert parsed is not None
-    data = _read_bytes(folder, report_name(parsed.block, parsed.part))
+    data = _read_bytes(folder, block_record_name(parsed.block, parsed.part))
     try:
-        report = json.loads(data or b"{}")
-        file = report["files"][name] if report["run"] == record.run else None
+        block_record = json.loads(data or b"{}")
+        file = block_record["files"][name] if block_record["run"] == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-def has_reports(folder: _Folder) -> bool:
-    """Returns whether a run's folder has reports, with which its files are compared."""
-    place = join(os.fspath(folder), REPORT_FOLDER)
+def has_block_records(folder: _Folder) -> bool:
+    """Returns whether a run's folder has block records, with which its files are compared."""
+    place = join(os.fspath(folder), BLOCK_RECORDS)
     with store_errors():
         return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)
 

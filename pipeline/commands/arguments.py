@@ -49,7 +49,7 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parse_verify(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line of `verify`: `output` and `repair`; UsageError if it is wrong."""
-    parser = Parser("verify", "Compares every file of an output with the report of its run.")
+    parser = Parser("verify", "Compares every file of an output with the block record of its part.")
     parser.add_argument("output", metavar="DIR", help="a run's output")
     parser.add_argument(
         "--repair", action="store_true", help="compute missing and damaged parts again"

@@ -19,8 +19,8 @@ from bert_embed.run_record import (
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.reconcile.totals import Totals
+from bert_embed.transforms.records.block_record import EQUAL_BINS, LENGTH_BIN, length_end
 from bert_embed.transforms.records.rejected import BLANK_LINE
-from bert_embed.transforms.records.report import EQUAL_BINS, LENGTH_BIN, length_end
 
 _MOST_FILES = 5  # with most [UNK] that a record lists
 
@@ -89,7 +89,7 @@ def with_faster_speed(present: RunRecord, result: Result) -> Result:
 
 
 def summary(totals: Totals, elapsed: float) -> Result:
-    """The numbers of a run, from the sum of its reports.
+    """The numbers of a run, from the sum of its block records.
 
     Rates count what this attempt computed, over its whole time, start-up included; they are None
     if earlier attempts had computed everything.
@@ -107,7 +107,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
             skipped=counts["skipped"],
             blank_lines=counts["blank"],
             truncated=counts["truncated"],
-            parts=counts["reports"],
+            parts=counts["block_records"],
             parts_reused=counts["reused"],
         ),
         written=_written(totals),

@@ -75,10 +75,12 @@ def test_what_hangs_or_kills_is_named_and_left_out(
     command = flags(output, tiny_bundle, corpus)
     hanging, deadly = block_of(corpus, HANGING), block_of(corpus, DEADLY)
 
-    faults = Faults(words={HANGING: "hang"})
+    # Both hang at first: by the time that one is missed, another worker may have done the other.
+    faults = Faults(words={HANGING: "hang", DEADLY: "hang"})
     first = cluster.embed(*command, faults=faults)
     assert first.returncode == 1
-    assert f"error: the job failed: block {hanging}, {corpus}:" in first.stderr
+    named = [f"error: the job failed: block {n}, {corpus}:" for n in (hanging, deadly)]
+    assert any(error in first.stderr for error in named), first.stderr
     assert "the model hangs, no call came to an end in 3 s" in first.stderr
     done = reports(output)
 

@@ -12,8 +12,8 @@ from bert_embed.clusters.assign import Assigned, Assigner
 from bert_embed.clusters.keep import rank_keys
 from bert_embed.transforms.clusters.copies import CopyWriter
 from bert_embed.transforms.clusters.job import (
+    AssignedFile,
     ClusterJob,
-    FileReport,
     VectorFile,
     VectorRows,
     vector_rows,
@@ -21,7 +21,7 @@ from bert_embed.transforms.clusters.job import (
 from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 
 
-def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:
+def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> AssignedFile:
     """Writes the clusters of a file's vectors, then copies if duplicates are searched."""
     clusters = assigner.clusters
     columns, copies = _Columns(), CopyWriter(job, file.number, clusters)
@@ -40,7 +40,7 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
     cluster = table["cluster"].to_numpy()
-    report = FileReport(
+    assigned_file = AssignedFile(
         number=file.number,
         name=file.name,
         rows=len(cluster),
@@ -51,8 +51,8 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileRe
         sizes=np.bincount(cluster[cluster >= 0], minlength=clusters),
         copies=copies.finish(),
     )
-    report.save(job.folder)
-    return report
+    assigned_file.save(job.folder)
+    return assigned_file
 
 
 def _members(

@@ -14,18 +14,20 @@ from bert_embed.clusters.neighbours import PAIR, NearPairs, find_pairs
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
 from bert_embed.transforms.clusters.folder import ClusterFolder
-from bert_embed.transforms.clusters.job import ClusterJob, FileReport, place_of
+from bert_embed.transforms.clusters.job import AssignedFile, ClusterJob, place_of
 
 
-def ranges_of(job: ClusterJob, reports: Sequence[FileReport]) -> list[ClusterRange]:
-    """The ranges of clusters to search, the same from the same reports in any order."""
-    ordered = sorted(reports, key=lambda report: report.number)
+def ranges_of(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> list[ClusterRange]:
+    """The ranges of clusters to search, whatever the order of the files."""
+    ordered = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
     files = [
-        (report.number, segment) for report in ordered for segment in range(len(report.copies))
+        (assigned_file.number, segment)
+        for assigned_file in ordered
+        for segment in range(len(assigned_file.copies))
     ]
     if not files:
         return []
-    counts = np.concatenate([report.copies for report in ordered])
+    counts = np.concatenate([assigned_file.copies for assigned_file in ordered])
     return list(cluster_ranges(files, counts, job.copy_rows))
 
 
@@ -69,13 +71,13 @@ class Removal:
     searches: int  # how often pairs were searched
 
 
-def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal:
+def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> Removal:
     """Decides, from the pairs that `write_pairs` wrote, which rows are removed.
 
     Where a vector has more neighbours than were listed, and none of the listed is kept, the next
     ones are searched, among those that are not removed.
     """
-    ranges = {clusters.number: clusters for clusters in ranges_of(job, reports)}
+    ranges = {clusters.number: clusters for clusters in ranges_of(job, assigned_files)}
     written = {number: _written_pairs(job.folder, number) for number in ranges}
     pairs = np.concatenate([np.empty(0, PAIR), *(near.pairs for near in written.values())])
     full = {number: near.full for number, near in written.items()}
@@ -93,13 +95,15 @@ def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal
                 full[number] = near.full
 
 
-def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: Decided) -> int:
+def write_duplicates(
+    job: ClusterJob, assigned_files: Sequence[AssignedFile], decided: Decided
+) -> int:
     """Writes id, kept_id and score of each removed document, a file for each one of vectors.
 
     Returns how many of them have the id of the one that is kept.
     """
     same = 0
-    names = {report.number: report.name for report in reports}
+    names = {assigned_file.number: assigned_file.name for assigned_file in assigned_files}
     shown, at = np.unique(decided.kept, return_inverse=True)
     kept_ids = _ids_of(job, names, shown)
     files, _ = place_of(decided.removed)

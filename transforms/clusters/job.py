@@ -11,7 +11,7 @@ from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE, member_type
 from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.result_files import row_batches
-from bert_embed.results import has_reports, open_vectors
+from bert_embed.results import has_block_records, open_vectors
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.vectors import conditions
@@ -75,7 +75,7 @@ class ClusterJob:
 
 
 @dataclass(frozen=True)
-class FileReport:
+class AssignedFile:
     """What became of a file of vectors."""
 
     number: int  # of the file
@@ -101,7 +101,7 @@ class FileReport:
         folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
 
     @classmethod
-    def load(cls, folder: ClusterFolder, number: int) -> "FileReport | None":
+    def load(cls, folder: ClusterFolder, number: int) -> "AssignedFile | None":
         """What `save` wrote; None if the file is not assigned yet."""
         if size_of(folder.assigned(number)) is None:
             return None
@@ -124,7 +124,7 @@ class VectorRows:
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
     """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
     first = file.number << _FILE_BITS
-    check_pages = not has_reports(job.source)
+    check_pages = not has_block_records(job.source)
     with open_vectors(job.source, file.name) as path:
         for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
             ids = batch.columns["id"].to_pylist()

@@ -9,8 +9,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 from bert_embed.transforms.records.finished import begun_blocks, finished_blocks
-from bert_embed.transforms.records.report import BlockReport, report_bytes
 from bert_embed.transforms.records.spec import BlockSpec, Slice
 from tests.support.plans import plan_of
 
@@ -18,12 +18,12 @@ RUN = "a" * 32
 
 
 def finished(folder, blocks):
-    """A folder with the reports of so many blocks, which have no further files."""
+    """A folder with the block records of so many blocks, which have no further files."""
     (folder / "_state" / "blocks").mkdir(parents=True)
     for number in range(blocks):
-        report = BlockReport(number, 0, True, 0, {0: 10}, None)
+        record = BlockRecord(number, 0, True, 0, {0: 10}, None)
         path = folder / "_state" / "blocks" / f"{number:07d}-00000.json"
-        path.write_bytes(report_bytes(report, RUN))
+        path.write_bytes(block_record_bytes(record, RUN))
     return OutputFolder(str(folder))
 
 
@@ -34,9 +34,9 @@ def specs(count):
 def test_only_whole_blocks_of_this_run_are_finished(tmp_path):
     output = finished(tmp_path, 6)
     (tmp_path / "_state" / "blocks" / "0000002-00000.json").write_bytes(b"{")
-    other = report_bytes(BlockReport(3, 0, True, 0, {}, None), "b" * 32)
+    other = block_record_bytes(BlockRecord(3, 0, True, 0, {}, None), "b" * 32)
     (tmp_path / "_state" / "blocks" / "0000003-00000.json").write_bytes(other)
-    started = report_bytes(BlockReport(4, 0, False, 0, {}, None), RUN)
+    started = block_record_bytes(BlockRecord(4, 0, False, 0, {}, None), RUN)
     (tmp_path / "_state" / "blocks" / "0000004-00000.json").write_bytes(started)
     *fresh, begun = begun_blocks(output, specs(8))
     assert [spec.number for spec in fresh] == [6, 7]
@@ -67,8 +67,8 @@ def test_a_part_whose_examples_lie_in_another_folder_is_finished(tmp_path):
     source.write_text("one\ntwo\n")
     folder = OutputFolder(str(output), kept)
     written = folder.write("examples", 0, 0, ".tfrecord", lambda file: file.write(b"data"), 2)
-    report = BlockReport(0, 0, True, 2, {0: 8}, None, embedded=2, files=written)
-    folder.write_report(0, 0, report_bytes(report, RUN))
+    record = BlockRecord(0, 0, True, 2, {0: 8}, None, embedded=2, files=written)
+    folder.write_block_record(0, 0, block_record_bytes(record, RUN))
     assert (tmp_path / "kept" / "examples" / "part-0000000-00000.tfrecord").exists()
     for examples, count in ((kept, 1), (None, 0)):
         planned = plan_of(output, source, 1 << 20, run=RUN, examples=examples)
