@@ -49,13 +49,13 @@ def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, abo
     Raises:
         InputError: A key is missing or has another type; the message names file and key.
     """
-    found = {}
+    arguments = {}
     for name, (hint, required) in _fields(kind).items():
         if name in values:
-            found[name] = _value(hint, values[name], path, f"{above}{name}")
+            arguments[name] = _value(hint, values[name], path, f"{above}{name}")
         elif required:
             raise InputError(f"{path} is damaged: it has no {above}{name}")
-    return kind(**found)
+    return kind(**arguments)
 
 
 @cache
@@ -80,7 +80,7 @@ def _value(hint: Any, value: Any, path: str, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
-        (hint,) = (one for one in inner if one is not type(None))
+        (hint,) = (kind for kind in inner if kind is not type(None))
         return _value(hint, value, path, key)
     if origin is tuple and isinstance(value, list):
         return tuple(_value(inner[0], item, path, f"{key}[{at}]") for at, item in enumerate(value))

@@ -39,11 +39,11 @@ def pair_cosines(
     """Returns the cosines of pairs of rows of two matrices, float64 `[pairs]`, at most 1."""
     scores = np.empty(len(left_rows))
     for at in range(0, len(left_rows), _ROWS):
-        some = slice(at, at + _ROWS)
-        first = left[left_rows[some]].astype(np.float64)
-        second = right[right_rows[some]].astype(np.float64)
+        pairs = slice(at, at + _ROWS)
+        first = left[left_rows[pairs]].astype(np.float64)
+        second = right[right_rows[pairs]].astype(np.float64)
         products = (first * second).sum(axis=1)
-        scores[some] = products / (_lengths(first) * _lengths(second))
+        scores[pairs] = products / (_lengths(first) * _lengths(second))
     return np.minimum(scores, 1.0)
 
 

@@ -45,7 +45,7 @@ class Bytes:
 Feature = Ints | Floats | Bytes
 
 
-def each(values: Any) -> Ints:
+def one_int(values: Any) -> Ints:
     """Returns a feature of one whole number for each record, `[records]`."""
     numbers = np.asarray(values).astype(np.int64)
     return Ints(numbers, np.arange(len(numbers) + 1))
@@ -209,13 +209,13 @@ def _put_varints(out: np.ndarray, at: np.ndarray, numbers: np.ndarray, sizes: np
     left = np.asarray(numbers, np.int64).view(np.uint64)
     place = 1
     while True:
-        more = np.flatnonzero(sizes > place)
+        longer = np.flatnonzero(sizes > place)
         low = left.astype(np.uint8) & np.uint8(0x7F)
-        low[more] |= 0x80
+        low[longer] |= 0x80
         out[at] = low
-        if len(more) == 0:
+        if len(longer) == 0:
             return
-        at, sizes, left = at[more] + 1, sizes[more], left[more] >> np.uint64(7)
+        at, sizes, left = at[longer] + 1, sizes[longer], left[longer] >> np.uint64(7)
         place += 1
 
 

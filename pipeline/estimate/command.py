@@ -64,8 +64,8 @@ class Estimate:
     assumptions: list[str]
 
 
-def run_estimate(options: Options, own: argparse.Namespace) -> int:
-    """Runs `estimate` with the options of `embed` and its own."""
+def run_estimate(options: Options, flags: argparse.Namespace) -> int:
+    """Runs `estimate` with the options of `embed` and its own flags."""
     options = with_dates(options)
     if options.query is not None or (options.reads_table and options.limit is not None):
         raise UsageError(
@@ -79,8 +79,8 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
         run = planned_run(options, absolute(options.output or nowhere), job)
         with RedactErrors("read the sample"):
             sample = sample_of(run)
-    estimate = _estimate(run, sample, own.price_per_hour, own.seconds)
-    if own.json:
+    estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
+    if flags.json:
         say(orjson.dumps(asdict(estimate)).decode())
     else:
         say(*lines_of(estimate))

@@ -57,7 +57,9 @@ def figures_of(sample: Sample, limit: int | None) -> Figures:
         totals, variances, known = totals + total, variances + variance, known and tells
         size += stratum.size
         read += min(stratum.size, sum(piece.size for piece in measured))
-        text_bytes += sum(_weight(stratum, measured, one) * one.text_bytes for one in measured)
+        text_bytes += sum(
+            _weight(stratum, measured, piece) * piece.text_bytes for piece in measured
+        )
     if limit is not None and totals[1] > limit:
         totals, variances = totals * limit / totals[1], variances * (limit / totals[1]) ** 2
     errors = [_SIGMAS * math.sqrt(variance) if known else None for variance in variances.tolist()]
@@ -89,7 +91,7 @@ def _weight(stratum: Stratum, measured: list[Measured], piece: Measured) -> floa
     """How many pieces of the whole a measured one stands for."""
     if stratum.exact or not piece.size:
         return 1.0
-    return stratum.size * piece.times / (piece.size * sum(one.times for one in measured))
+    return stratum.size * piece.times / (piece.size * sum(other.times for other in measured))
 
 
 def _stratum_totals(

@@ -4,7 +4,7 @@ import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
@@ -233,8 +233,8 @@ def sample_of(run: EmbedRun) -> Sample:
         return _table_sample(run, reader)
     strata = []
     for stratum in strata_of(run.listing.files):
-        measured = [one for piece in stratum.pieces for one in reader.measured(piece)]
-        strata.append((stratum, measured))
+        measured = chain.from_iterable(map(reader.measured, stratum.pieces))
+        strata.append((stratum, list(measured)))
     return Sample(strata, reader.speed_blocks(), reader.seconds)
 
 

@@ -15,7 +15,7 @@ _PROGRAMS = (  # one program, in this order
 _WIDTHS = (240, 160, 110, 70, 40, 20)  # letters of a text and of an id, as long as the page allows
 _LONGEST_ID = 100
 # What could end the element that holds JSON, or a line of a program.
-_ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+_ESCAPED = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
 
 def page(content: dict[str, Any]) -> bytes:

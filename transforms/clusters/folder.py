@@ -119,7 +119,7 @@ class ClusterFolder:
         sweep_temporary(join(self.path, STATE))
 
     def remove_work(self) -> None:
-        """Removes samples, copies, pairs and what was assigned, which only an unfinished job needs."""
+        """Removes what only an unfinished job needs: samples, copies, pairs, counts of files."""
         for kind in _WORK:
             folder = join(self.path, kind)
             remove([join(folder, name) for name in names_in(folder)])

@@ -5,7 +5,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.tf_example import Bytes, Feature, Floats, each, encode_records
+from bert_embed.formats.tf_example import Bytes, Feature, Floats, encode_records, one_int
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.write.columns import sentence_table
@@ -35,7 +35,7 @@ def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
     if name == "scale":
         return Floats(column.to_numpy()[:, None])
     if name != "embedding":
-        return each(column.to_numpy(zero_copy_only=False))
+        return one_int(column.to_numpy(zero_copy_only=False))
     numbers = column.values.to_numpy().reshape(len(column), column.type.list_size)
     if dtype == "float32":
         return Floats(numbers)

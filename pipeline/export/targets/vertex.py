@@ -136,5 +136,9 @@ def _tokens(value: Any) -> list[str]:
     >>> _tokens(["a", None]), _tokens(True), _tokens(None)
     (['a'], ['true'], [])
     """
-    values = [one for one in (value if isinstance(value, list) else [value]) if one is not None]
-    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
+    tokens = value if isinstance(value, list) else [value]
+    return [
+        str(token).lower() if isinstance(token, bool) else str(token)
+        for token in tokens
+        if token is not None
+    ]
