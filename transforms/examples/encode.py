@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bert_embed.rows.layout import Layout, Units
 
 
-def example_bytes(block: TokenBlock, tokenizer: str) -> np.ndarray:
-    """The bytes, uint8, of a TFRecord file with a block; equal blocks give equal bytes."""
+def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
+    """A TFRecord file with a block; equal blocks give equal bytes."""
     return encode_records(example_features(block, tokenizer))
 
 

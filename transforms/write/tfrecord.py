@@ -26,7 +26,7 @@ def write_tfrecord(
     table = sentence_table(block, dtype).combine_chunks()
     columns = {name: table[name].chunk(0) for name in table.column_names}
     features = {name: _feature(name, column, dtype) for name, column in columns.items()}
-    file.write(encode_records(features).tobytes())
+    file.write(encode_records(features))
 
 
 def _feature(name: str, column: pa.Array, dtype: str) -> Feature:

@@ -89,7 +89,7 @@ def test_tensorflow_reads_the_files(tmp_path):
 
 @given(st.lists(st.lists(INT64, max_size=30), max_size=20), st.integers(1, 50))
 def test_what_was_written_is_read_whatever_the_pieces(rows, size):
-    data = bytes(encode_records({"a": ints(rows)}))
+    data = encode_records({"a": ints(rows)})
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     found = [record.data for some in unframed(pieces) for record in some]
     columns, readable = decode_records(found, {"a": int, "b": bytes})
