@@ -1,7 +1,7 @@
 """Writes numbered files into a folder whose journal says of which export they are."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import orjson
 import pyarrow as pa
@@ -27,19 +27,6 @@ _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _MOST_ROWS = 100_000
 
 
-class FileTarget(Protocol):
-    """A target of numbered files with so many `rows` each, and the path of their journal."""
-
-    rows: int
-    journal: str
-
-    def names(self, number: int, count: int) -> tuple[str, ...]:
-        """Names of the files with one number, of so many numbers."""
-
-    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes the files with one number, each whole or not at all."""
-
-
 def rows_of_files(width: int, megabytes: int) -> int:
     """Returns how many vectors a file gets for a size of float32 numbers.
 
@@ -56,29 +43,43 @@ def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema)
             writer.write_table(table)
 
 
-def write_files(target: FileTarget, source: Source) -> bool:
-    """Writes the files of a target that are not there yet; False if the export was complete."""
+def write_files(
+    source: Source,
+    rows: int,
+    names: Callable[[int, int], tuple[str, ...]],
+    write: Callable[[Sequence[str], int, Iterator[Rows]], None],
+    journal: str | None = None,
+) -> bool:
+    """Writes the numbered files that are not there yet; False if the export was complete.
+
+    Args:
+        source: What to export.
+        rows: How many the files with one number hold.
+        names: Gives the names of the files with one number, of so many numbers.
+        write: Writes such files, by path, from so many rows, each whole or not at all.
+        journal: Path of what says which export this is; None for `export.json` in DEST.
+    """
     dest = source.options.dest
-    count = -(-source.rows // target.rows)
-    numbered = [target.names(number, count) for number in range(count)]
-    names = {name for names_of_number in numbered for name in names_of_number}
+    journal = journal or join(dest, JOURNAL)
+    count = -(-source.rows // rows)
+    numbered = [names(number, count) for number in range(count)]
+    wanted = {name for names_of_number in numbered for name in names_of_number}
     present = _files_below(dest)
-    is_claimed = _is_claimed(dest, target.journal, source, names, present)
-    if is_claimed and names <= present:
+    is_claimed = _is_claimed(dest, journal, source, wanted, present)
+    if is_claimed and wanted <= present:
         return False
     if not is_remote(dest):
-        for folder in sorted({dest, *(join(dest, name).rpartition("/")[0] for name in names)}):
-            make_folder(folder)
-            sweep_temporary(folder)
+        make_folder(dest)
+        sweep_temporary(dest)
     if not is_claimed:
-        journal = {"format": _FORMAT, "export": _export(source)}
-        write_bytes(target.journal, orjson.dumps(journal, option=_OPTIONS))
+        content = {"format": _FORMAT, "export": _export(source)}
+        write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
     cutter = Cutter(source)
     for number, names_of_number in enumerate(numbered):
-        rows = min(target.rows, source.rows - number * target.rows)
-        batches = cutter.take(rows)
+        in_files = min(rows, source.rows - number * rows)
+        batches = cutter.take(in_files)
         if not present.issuperset(names_of_number):
-            target.write(number, count, rows, batches)
+            write([join(dest, name) for name in names_of_number], in_files, batches)
         for _ in batches:  # of files that are there: read, not written
             pass
     return True

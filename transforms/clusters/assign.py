@@ -1,6 +1,5 @@
 """Assigns the vectors of a run to clusters and writes which cluster each document is in."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from bert_embed.clusters.assign import Assigned, Assigner
+from bert_embed.clusters.assign import Assigner
 from bert_embed.clusters.keep import rank_keys
 from bert_embed.transforms.clusters.copies import CopyWriter
 from bert_embed.transforms.clusters.job import (
@@ -23,19 +22,25 @@ from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 
 def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> AssignedFile:
     """Writes the clusters of a file's vectors, then copies if duplicates are searched."""
-    clusters = assigner.clusters
-    columns, copies = _Columns(), CopyWriter(job, file.number, clusters)
-    inertia, beyond = 0.0, 0
+    copies = CopyWriter(job, file.number, assigner.clusters)
+    id_type = pa.type_for_alias(job.vectors.get("id_type", "string"))
+    tables = [_cluster_table([], np.empty(0, np.int32), np.empty(0, np.float32), id_type)]
+    inertia, beyond, conditions = 0.0, 0, np.zeros(3, int)
     for batch in vector_rows(job, file):
         fine = np.flatnonzero(batch.conditions == FINE)
         assigned = assigner(batch.vectors[fine])
-        columns.add(batch, fine, assigned)
+        # -1 and NaN for a vector without a direction
+        cluster = np.full(len(batch.ids), -1, np.int32)
+        distance = np.full(len(batch.ids), np.nan, np.float32)
+        cluster[fine], distance[fine] = assigned.cluster, assigned.distance
+        tables.append(_cluster_table(batch.ids, cluster, distance, id_type))
+        conditions += np.bincount(batch.conditions, minlength=3)
         inertia += float(assigned.distance.sum(dtype=np.float64))
         beyond += int(assigned.beyond.sum())
         if job.threshold is not None:
             places = np.column_stack([assigned.cluster, assigned.visits])
             copies.add(_members(job, batch, fine, assigned.distance), places)
-    table = columns.table(job.vectors.get("id_type", "string"))
+    table = pa.concat_tables(tables).combine_chunks()
     path = job.folder.clusters(file.name)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
@@ -44,15 +49,22 @@ def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> Assign
         number=file.number,
         name=file.name,
         rows=len(cluster),
-        zero=columns.zero,
-        not_finite=columns.not_finite,
+        zero=int(conditions[ZERO]),
+        not_finite=int(conditions[NOT_FINITE]),
         inertia=inertia,
         beyond=beyond,
-        sizes=np.bincount(cluster[cluster >= 0], minlength=clusters),
+        sizes=np.bincount(cluster[cluster >= 0], minlength=assigner.clusters),
         copies=copies.finish(),
     )
     assigned_file.save(job.folder)
     return assigned_file
+
+
+def _cluster_table(
+    ids: list[Any], cluster: np.ndarray, distance: np.ndarray, id_type: pa.DataType
+) -> pa.Table:
+    columns = {"id": pa.array(ids, id_type), "cluster": cluster, "distance": distance}
+    return pa.table(columns)
 
 
 def _members(
@@ -70,36 +82,3 @@ def _members(
     members["row"], members["vector"] = batch.rows[fine], batch.vectors[fine]
     members["key"] = rank_keys(job.which_to_keep, distances, chances)
     return members
-
-
-@dataclass
-class _Columns:
-    """The columns of a file of `clusters/`, from its batches."""
-
-    zero: int = 0
-    not_finite: int = 0
-    ids: list[Any] = field(default_factory=list)
-    clusters: list[np.ndarray] = field(default_factory=list)
-    distances: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> None:
-        """Adds a batch, with the clusters of its vectors that have a direction."""
-        cluster = np.full(len(batch.ids), -1, np.int32)
-        distance = np.full(len(batch.ids), np.nan, np.float32)
-        cluster[fine], distance[fine] = assigned.cluster, assigned.distance
-        self.zero += int((batch.conditions == ZERO).sum())
-        self.not_finite += int((batch.conditions == NOT_FINITE).sum())
-        self.ids += batch.ids
-        self.clusters.append(cluster)
-        self.distances.append(distance)
-
-    def table(self, id_type: str) -> pa.Table:
-        """id, cluster, distance: -1 and NaN for a vector without a direction."""
-        none = np.empty(0, np.int32), np.empty(0, np.float32)
-        return pa.table(
-            {
-                "id": pa.array(self.ids, pa.type_for_alias(id_type)),
-                "cluster": np.concatenate([none[0], *self.clusters]),
-                "distance": np.concatenate([none[1], *self.distances]),
-            }
-        )
