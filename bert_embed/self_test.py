@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import LITERT, file_sha256
-from bert_embed.config import BertConfig
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.litert import LiteRTModel
 from bert_embed.fingerprints import model_fingerprint
@@ -116,7 +116,7 @@ def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.nd
 
 
 def _probe_rows(
-    config: BertConfig, tokenizer: "TextTokenizer"
+    config: EncoderConfig, tokenizer: "TextTokenizer"
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids, types and mask, int32 `[rows, length]` each."""
     first, second = ([pair[place] for pair in _SENTENCES] for place in (0, 1))

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.architectures.families import config_from_dict
 from bert_embed.arguments import one_text
 from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.config import DenseModule
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 
@@ -51,7 +53,7 @@ class Bundle:
 
     path: str
     fingerprint: str
-    config: BertConfig
+    config: EncoderConfig
     max_seq_length: int
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     defaults: VectorSpec = field(default_factory=VectorSpec)
@@ -181,7 +183,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
         bundle = Bundle(
             path=folder,
             **{name: metadata[name] for name in _PLAIN},
-            config=BertConfig.from_dict(metadata["config"]),
+            config=config_from_dict(metadata["config"]),
             tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.arguments import known_names, one_text, switch
-from bert_embed.config import BertConfig
 from bert_embed.recipes import recipe_spec
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import SettingError
@@ -109,7 +109,7 @@ class CallSettings:
 
 
 def changed_spec(
-    spec: VectorSpec, config: BertConfig, recipe: str | None = None, **changes: Any
+    spec: VectorSpec, config: EncoderConfig, recipe: str | None = None, **changes: Any
 ) -> VectorSpec:
     """Returns `spec`, or that of a recipe, with some fields changed; None changes nothing.
 
