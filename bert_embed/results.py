@@ -29,7 +29,7 @@ from bert_embed.formats.result_files import (
     read_units,
     row_batches,
 )
-from bert_embed.run_record import RunRecord, Written, check_settings, parse_record
+from bert_embed.run_record import RunRecord, Written, check_settings, read_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, names_in, read_bytes
@@ -290,12 +290,9 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
 
 
 def vector_settings(folder: _Folder) -> dict[str, Any]:
-    """Returns what a run says of its vectors: model fingerprint, layers, pooling, shape and so on.
+    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
 
-    They come from `run.json`, or from the metadata of a Parquet file where there is no `run.json`.
-
-    Raises:
-        InputError: The folder is not the output of a run, or holds no vectors.
+    It comes from `run.json`, or from the metadata of a Parquet file where there is none.
     """
     record = read_run(folder)
     if record is not None:
@@ -318,15 +315,11 @@ def vector_settings(folder: _Folder) -> dict[str, Any]:
 
 
 def read_run(folder: _Folder) -> RunRecord | None:
-    """Returns the run's record, `run.json`, or None if there is none.
-
-    Raises:
-        InputError: `embed` and `tokenize` did not write the folder, or its record is damaged.
-    """
+    """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
     if os.path.isfile(folder):
         raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
     try:
-        data = _read_bytes(folder, RUN_FILE)
+        with store_errors():
+            return read_record(os.fspath(folder))
     except NotADirectoryError as error:
         raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
-    return None if data is None else parse_record(data, join(os.fspath(folder), RUN_FILE))

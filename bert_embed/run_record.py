@@ -335,12 +335,7 @@ def run_folders(path: str) -> list[str]:
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:
-    """Returns the record that a run.json holds.
-
-    Raises:
-        InputError: `embed` and `tokenize` did not write the file, a newer version did, or it is
-            damaged: then the message names the key.
-    """
+    """Returns the record that a run.json holds; InputError if it is none, or damaged."""
     values = json_object(data, path)
     folder = path.removesuffix(f"/{RUN_FILE}")
     command = values.get("command")

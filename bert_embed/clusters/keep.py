@@ -35,11 +35,8 @@ def decide(pairs: np.ndarray, full: np.ndarray) -> Decided:
     """Removes each vector that is near a kept one which ranks before it, in the order of ranks.
 
     So no two kept vectors are a pair, and each removed one is near the one that is kept instead:
-    of several the first by rank.
-
-    Args:
-        pairs: `PAIR` `[pairs]`, as `find_pairs` finds them, from any number of clusters.
-        full: int64, rows that may have further neighbours.
+    of several the first by rank. `pairs` are `PAIR` `[pairs]` of any number of clusters; `full`,
+    int64, are rows that may have further neighbours.
     """
     rows, first = np.unique(np.concatenate([pairs["row"], pairs["other"]]), return_index=True)
     keys = np.concatenate([pairs["key"], pairs["other_key"]])[first]

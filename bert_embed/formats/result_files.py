@@ -148,16 +148,7 @@ def row_batches(
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
-    """Reads a file of `tokens/`, `words/` or `spans/`, with an item for each document.
-
-    Args:
-        path: `.parquet` or `.jsonl`.
-        granularity: `token`, `word` or `span`.
-        settings: The run's settings of its vectors: `token_shape`, `output_dtype`.
-
-    Raises:
-        InputError: The file is damaged.
-    """
+    """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
     shape = tuple(settings["token_shape"])
     coding = _Coding(output_dtype(settings), math.prod(shape))
     with _damage_named(path):
@@ -171,10 +162,7 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
-    """Reads a file of `tokens/`, `words/` or `spans/`, a row for each of them with a vector.
-
-    Arguments and errors are those of `read_units`.
-    """
+    """Reads what `read_units` does, a row for each token, word or span with a vector."""
     import pyarrow as pa
 
     id_type = settings.get("id_type", "string")

@@ -150,14 +150,9 @@ class Column:
 def decode_records(
     records: Sequence[bytes], kinds: Mapping[str, type]
 ) -> tuple[dict[str, Column], np.ndarray]:
-    """Parses Examples.
+    """Parses the features of Examples that `kinds` names: each is of `int`, `float` or `bytes`.
 
-    Args:
-        records: Their bytes.
-        kinds: The type of each requested feature, `int`, `float` or `bytes`.
-
-    Returns:
-        The columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
+    Returns the columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
     """
     readable = np.arange(len(records))
     columns = _parsed(records, kinds)
