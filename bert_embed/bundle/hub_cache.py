@@ -47,14 +47,7 @@ class Snapshot:
 
 
 def hub_name(model: str) -> HubName | None:
-    """Parses `org/name`, `org/name@REV` and `name`, with or without "hf://".
-
-    Returns:
-        None if it cannot be such a name.
-
-    Raises:
-        InputError: "hf://" is followed by something else.
-    """
+    """Parses `org/name`, `org/name@REV` and `name`, with or without "hf://"; None if it is none."""
     parts = _NAME.fullmatch(model.removeprefix(HUB_SCHEME))
     if parts is None or ".." in model:
         if model.startswith(HUB_SCHEME):
@@ -65,12 +58,7 @@ def hub_name(model: str) -> HubName | None:
 
 
 def cached_snapshot(model: str) -> Snapshot | None:
-    """Returns the files that the cache holds of a model; None if it is no `org/name`.
-
-    Raises:
-        InputError: It is an `org/name` that the cache does not hold; the message says how to get
-            it.
-    """
+    """The files that the cache holds of a model; None if it is no `org/name`, else InputError."""
     name = hub_name(model)
     if name is None:
         return None

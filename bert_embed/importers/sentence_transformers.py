@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.config import DenseModule
 from bert_embed.importers.dense import read_dense
 from bert_embed.importers.json_files import (
     check_vector_names,
@@ -85,7 +86,7 @@ class Settings:
         encoder: Folder of config.json and weights, relative to the source.
         defaults: Pooling, Dense modules and normalisation.
         dense: The Dense modules, in order.
-        tensors: Their weights, by the names of `bert_embed.graph.weight_names.tensor_shapes`.
+        tensors: Their weights, by the names of `bert_embed.architectures.encoder.tensor_shapes`.
         prompts: Texts to put before a text, by name.
         default_prompt: Name of the prompt that is used by default, "" for none.
         max_seq_length: Maximum number of tokens of a row; None where no file says.
@@ -142,7 +143,7 @@ def read_settings(source: Path) -> Settings:
     )
 
 
-def check_widths(settings: Settings, config: BertConfig, source: Path) -> None:
+def check_widths(settings: Settings, config: EncoderConfig, source: Path) -> None:
     """Checks that widths of Dense modules fit; InputError if not."""
     width = settings.defaults.pooled_width(config)
     for number, module in enumerate(settings.dense):
