@@ -212,10 +212,7 @@ def test_code_beside_the_weights_never_runs(tmp_path):
     edit_json(folder / "config.json", auto_map=auto_map, trust_remote_code=True)
     tokenizers = {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}
     edit_json(folder / "tokenizer_config.json", auto_map=tokenizers)
-    trusting = {
-        "model_args": {"trust_remote_code": True},
-        "config_args": {"trust_remote_code": True},
-    }
+    trusting = {name: {"trust_remote_code": True} for name in ("model_args", "config_args")}
     write_json(folder / "sentence_bert_config.json", trusting)
     (tmp_path / "in.txt").write_text("the bank\n")
     assert embed(tmp_path / "out", str(folder), tmp_path / "in.txt") == 0
@@ -223,7 +220,7 @@ def test_code_beside_the_weights_never_runs(tmp_path):
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["type"] = "custom_st.Transformer"
     write_json(folder / "modules.json", modules)
-    with pytest.raises(ValueError, match="module custom_st.Transformer is refused, it is the mo"):
+    with pytest.raises(ValueError, match=r"module custom_st\.Transformer is refused, it is the m"):
         import_model(str(folder), str(tmp_path / "bundle"))
     assert not marker.exists()
 
