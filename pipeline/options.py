@@ -226,7 +226,10 @@ class Options:
         choices=CHUNK_POOLINGS,
     )
     prompt: str | None = flag(
-        MODEL, "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
+        MODEL,
+        "text put before each text, or name:NAME for one of the model's prompts (default: that "
+        "for documents, else the model's default)",
+        "TEXT",
     )
     merge_windows: bool | None = embed_switch(
         MODEL,

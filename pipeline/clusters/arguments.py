@@ -76,8 +76,8 @@ def cluster_parser(command: str) -> Parser:
 def parse_clusters(command: str, arguments: Sequence[str]) -> ClusterOptions:
     """Reads the command line of `cluster` or `dedup`; UsageError if it is wrong."""
     parser = cluster_parser(command)
-    given, unknown = parser.parse_known_args(arguments)
-    values = vars(given)
+    known, unknown = parser.parse_known_args(arguments)
+    values = vars(known)
     job = RunnerOptions(values.pop("runner"), tuple(unknown))
     flags = list(parser._option_string_actions)
     alone = f"give DIR and OUT once; {command} takes no other words"

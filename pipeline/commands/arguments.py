@@ -30,7 +30,7 @@ def parse_search(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--k", type=int, default=10, help="number of hits (default: 10)")
     parser.add_argument("--model", help="where the model is, if it was moved")
-    parser.add_argument("--prompt", help="before the query (default: the model's query prompt)")
+    parser.add_argument("--prompt", help="before the query (default: as the output records)")
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each query")
     given = parser.parse_intermixed_args(arguments)
     if not given.folders:

@@ -43,11 +43,7 @@ class ExportOptions:
 
 
 def parse_export(arguments: Sequence[str]) -> ExportOptions:
-    """Reads the command line of `export`.
-
-    Raises:
-        UsageError: The arguments are wrong, or one that the target does not take.
-    """
+    """Reads the command line of `export`; UsageError if it is wrong."""
     values = vars(_parser().parse_args(arguments))
     values = {name: value for name, value in values.items() if value is not None}
     target = values["target"]

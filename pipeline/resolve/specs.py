@@ -1,6 +1,7 @@
 """Resolves the vector spec and the text spec from options and a model."""
 
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.prompts import document_prompt
 from bert_embed.calls.settings import changed_spec
 from bert_embed.pipeline.options import Options
 from bert_embed.rows.fit import fit_texts
@@ -21,7 +22,7 @@ def resolve_vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
 def resolve_text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
     """How texts become rows, and which kinds of vectors they get."""
     length = options.max_seq_length or bundle.max_seq_length
-    text_spec = options.text_spec(length, bundle.prompt_text(options.prompt))
+    text_spec = options.text_spec(length, document_prompt(bundle, options.prompt))
     if text_spec.pools_late and vector_spec.pooling != "mean":
         raise SettingError(
             "chunk_pooling",
