@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.pipeline.flags import POSITIVE, Whole
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
-from bert_embed.pipeline.parser import help_of
+from bert_embed.pipeline.options import DEFAULTS, FLAGS, grouped
 
 METADATA = Path(__file__).with_name("metadata.json")
 # A template always runs on Dataflow, and its launcher shows no plan.
@@ -63,7 +62,7 @@ def metadata() -> dict[str, Any]:
 
 def _parameter(name: str) -> dict[str, Any]:
     flag, default = FLAGS[name], DEFAULTS[name]
-    text = help_of(name)
+    text = flag.help
     several = "; several with commas" if flag.is_repeated else ""
     parameter: dict[str, Any] = {
         "name": name,
@@ -72,8 +71,9 @@ def _parameter(name: str) -> dict[str, Any]:
     }
     if name != "output":  # a query stands in for the input
         parameter["isOptional"] = True
-    if flag.group is not None:
-        parameter["groupName"] = _group(flag.group)
+    parameter["groupName"] = next(
+        _group(title) for title, names in grouped().items() if name in names
+    )
     parameter |= _typed(name)
     if default not in (None, "", (), False):
         value = ",".join(default) if isinstance(default, tuple) else str(default)

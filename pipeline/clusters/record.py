@@ -81,7 +81,7 @@ def first_record(run: ClusterRun) -> ClusterRecord:
     if run.job.threshold is not None:
         names += ["threshold", "which_to_keep", "n_nearest"]
     return ClusterRecord(
-        command=run.options.command,
+        command=run.options.command(),
         run=run.fingerprint,
         status="running",
         started=now(),

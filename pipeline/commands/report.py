@@ -1,12 +1,12 @@
 """Writes the report of a finished output again, with texts or another map on request."""
 
-import argparse
 import os
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from bert_embed.nearest import Hit
+from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import lies_in
@@ -22,23 +22,25 @@ from bert_embed.transforms.output_folder import OutputFolder
 _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
-def run_report(given: argparse.Namespace) -> int:
+def run_report(options: ReportOptions) -> int:
     """Runs `report DIR`."""
-    check_projection(given.projection)
-    path = absolute(given.folder)
-    _check_place(given.output, path)
+    check_projection(options.projection)
+    path = absolute(options.folder)
+    _check_place(options.output, path)
     with usage_errors():
         record = read_run(path)
         if record is None:
-            raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
+            raise UsageError(f"{options.folder} is not the output of a run: it holds no run.json")
         if not record.is_done:
             raise UsageError(
-                f"{given.folder}: the run is not complete (status {record.status}); run its "
+                f"{options.folder}: the run is not complete (status {record.status}); run its "
                 "command again"
             )
         folder = OutputFolder(path, record.files.examples)
-        shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
-        written = write_page(folder, record, shown, given.output and absolute(given.output))
+        shown = Shown(
+            options.projection, partial(_texts_from_input, path) if options.texts else None
+        )
+        written = write_page(folder, record, shown, options.output and absolute(options.output))
     say(f"wrote {written}")
     return ExitCode.DONE
 

@@ -1,6 +1,5 @@
 """Finds the documents of outputs that are nearest to queries."""
 
-import argparse
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.nearest import Hit, ids_among, nearest
+from bert_embed.pipeline.arguments import SearchOptions
 from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
@@ -31,18 +31,18 @@ from bert_embed.vectors import unit
 _EXCERPT = 200  # letters
 
 
-def run_search(given: argparse.Namespace) -> int:
+def run_search(options: SearchOptions) -> int:
     """Prints the hits of each query, best first."""
-    queries = [given.query] if given.queries is None else read_queries(given.queries)
-    if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
-        raise UsageError(f"{given.query} is a run's output: give a query behind it, in quotes")
-    folders = output_folders(given.folders)
-    hits_of_queries = search(folders, queries, given.k, given.model, given.prompt)
+    queries = [options.query] if options.queries is None else read_queries(options.queries)
+    if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
+        raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
+    folders = output_folders(options.folders)
+    hits_of_queries = search(folders, queries, options.k, options.model, options.prompt)
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
-        if given.json:
+        if options.json:
             say(_json(query, hits))
             continue
-        if given.queries is not None:
+        if options.queries is not None:
             say(f"query {number}: {excerpt(query, _EXCERPT)}")
         for rank, hit in enumerate(hits, 1):
             source = f"  ({hit.folder})" if len(folders) > 1 else ""

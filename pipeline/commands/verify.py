@@ -1,9 +1,9 @@
 """Compares an output with the reports of its run, and repairs it."""
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from bert_embed.pipeline.arguments import VerifyOptions
 from bert_embed.pipeline.commands.start import checked_run, start
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
@@ -18,7 +18,7 @@ from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.reconcile.output_check import Problem, output_problems
 
 
-def run_verify(given: argparse.Namespace) -> int:
+def run_verify(options: VerifyOptions) -> int:
     """Runs `verify DIR`, with `--repair` a job too.
 
     Args:
@@ -31,19 +31,19 @@ def run_verify(given: argparse.Namespace) -> int:
     Raises:
         UsageError: There is no run, or it cannot be repaired.
     """
-    folder, record = read_folder(given.output)
+    folder, record = read_folder(options.output)
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
-    if problems and given.repair:
+    if problems and options.repair:
         with folder.held(alone=True):  # no run is at work there
             run = prepare_repair(folder, record, problems)
         if (code := start(run.options)) == ExitCode.INTERRUPTED:
             return code
-        folder, record = read_folder(given.output)
+        folder, record = read_folder(options.output)
         problems = list(output_problems(folder, record))
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
     if problems:
-        advice = "" if given.repair else "; --repair computes missing and damaged parts again"
+        advice = "" if options.repair else "; --repair computes missing and damaged parts again"
         warn(f"error: {counted(len(problems), 'problem')} in {folder.path}{advice}")
         return ExitCode.FAILED
     files, size = record.written("files"), record.written("bytes")

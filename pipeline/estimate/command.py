@@ -1,6 +1,5 @@
 """Runs `estimate`: says what `embed` with the same flags would take, and writes nothing."""
 
-import argparse
 import math
 import os
 import tempfile
@@ -15,6 +14,7 @@ from bert_embed.pipeline.estimate.figures import Figures, figures_of
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
 from bert_embed.pipeline.estimate.speed import Speed, measured_speed
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.parser import EstimateOptions
 from bert_embed.pipeline.prepare import planned_run
 from bert_embed.pipeline.resolve.dates import with_dates
 from bert_embed.pipeline.resolve.sizes import Widths, estimated_sizes
@@ -49,7 +49,7 @@ class Estimate:
     assumptions: list[str]
 
 
-def run_estimate(options: Options, own: argparse.Namespace) -> int:
+def run_estimate(options: Options, own: EstimateOptions) -> int:
     """Runs `estimate` with the options of `embed`, and its own `json`, `price_per_hour`, `seconds`.
 
     Raises:

@@ -1,6 +1,5 @@
 """Runs `watch`: shows any job, on any runner, from the files in its output."""
 
-import argparse
 import datetime
 import sys
 import time
@@ -12,6 +11,7 @@ import orjson
 from rich.console import Console, Group
 from rich.live import Live
 
+from bert_embed.pipeline.arguments import WatchOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.outputs.report_text import summary_lines
@@ -310,8 +310,8 @@ def watched(output: str) -> WatchedRun | WatchedClusters:
     return WatchedRun(output) if record is None else WatchedClusters(output, record)
 
 
-def run_watch(options: argparse.Namespace) -> int:
-    """Runs `watch DIR` with what `parse_watch` gives.
+def run_watch(options: WatchOptions) -> int:
+    """Runs `watch DIR` with its options.
 
     Returns:
         DONE when the job is, and after `--once` while it works; FAILED if it ended otherwise.
@@ -353,7 +353,7 @@ def _printed(snapshot: Snapshot | ClusterSnapshot, as_json: bool) -> list[str]:
 
 
 def _snapshots(
-    job: WatchedRun | WatchedClusters, options: argparse.Namespace
+    job: WatchedRun | WatchedClusters, options: WatchOptions
 ) -> Iterator[Snapshot | ClusterSnapshot]:
     """A snapshot each interval until the job has ended; one only with `--once`."""
     while True:
