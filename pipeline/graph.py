@@ -20,7 +20,6 @@ from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read import example_blocks, record_parts
-from bert_embed.transforms.examples.write import keep_examples
 from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.plan.plan import PlanBlocks
@@ -154,9 +153,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     parts, keys = (run.output, run.fingerprint), run.keys
     if run.table is not None:
         compare = None if keys is None else partial(compare_documents, keys)
-        read = pipeline | "Read table" >> ReadTable(
-            run.table, *parts, run.part_docs, run.example_folder, compare
-        )
+        read = pipeline | "Read table" >> ReadTable(run.table, *parts, run.part_docs, compare)
         tokens = _tokens(read["documents"], run)
         return JobInput(tokens, (read["finished"],), read["planned"])
     cut = run.part_docs, run.request.block_bytes
@@ -164,9 +161,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     if run.reading is not None:
         windows = run.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
-    plan = pipeline | "Plan" >> PlanBlocks(
-        run.request, run.fingerprint, read_parts, run.example_folder
-    )
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
     specs = plan["specs"]
     if keys is not None:
         specs = specs | "Keys" >> CompareKeys(keys)
@@ -194,12 +189,7 @@ def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     bundle, skipped = run.bundle, run.options.skip_blocks
     if skipped:
         documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
-    tokens = documents | "Tokenize" >> TokenizeBlocks(
-        bundle.path, run.token_spec, bundle.fingerprint
-    )
-    if run.options.tfrecord_output is None:
-        return tokens
-    return tokens | "Keep" >> beam.Map(keep_examples, run.example_files)
+    return documents | "Tokenize" >> TokenizeBlocks(bundle.path, run.token_spec, bundle.fingerprint)
 
 
 def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:

@@ -47,7 +47,6 @@ class EmbedKeywords(TypedDict, total=False):
     output_format: str | None
     output_table: str | None
     write_disposition: str | None
-    tfrecord_output: Path | None
     output_dtype: str | None
     skip_existing: Path | Sequence[Path] | None
     keep_text: bool | None

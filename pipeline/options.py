@@ -141,9 +141,6 @@ class Options(CheckedOptions):
         choices=("append", "truncate", "fail"),
         requires=_TO_BIGQUERY,
     )
-    tfrecord_output: str | None = embed_flag(
-        "folder in which to keep the tokenized examples as well", "DIR", kind=PLACE
-    )
     output_dtype: str = embed_flag(
         "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
@@ -429,10 +426,6 @@ def _check_files(options: Options) -> None:
         raise SettingError(
             "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
         )
-    if options.chunk is not None and options.tfrecord_output is not None:
-        raise SettingError(
-            "chunk", "conflicts with tfrecord_output, which holds whole texts", "tfrecord_output"
-        )
 
 
 def _check_output_table(options: Options) -> None:
@@ -453,13 +446,6 @@ def _check_output_table(options: Options) -> None:
             "in output, if it is given",
             "output_table",
             "output",
-        )
-    if options.tfrecord_output is not None:
-        raise SettingError(
-            "tfrecord_output",
-            "conflicts with output_format bigquery: write the examples with `tokenize`, then embed "
-            "these",
-            "output_format",
         )
     if options.output_dtype != "float32":
         raise SettingError(

@@ -25,7 +25,7 @@ from bert_embed.pipeline.resolve.sizes import (
     block_bytes,
     count_documents,
     estimated_rows,
-    estimated_sizes,
+    estimated_size,
     part_docs,
 )
 from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
@@ -75,17 +75,17 @@ def prepare(options: Options) -> EmbedRun:
         run = _named(planned_run(options, absolute(options.output), job))
         run = _continued(run) or run
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
-        output_bytes, example_bytes = estimated_sizes(
+        size = estimated_size(
             estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
             run.input_bytes,
             options,
             widths,
         )
         engine = engine_of(job) if run.kind != EXAMPLES else None
-        run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
+        run = replace(run, estimated_bytes=size, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
+            run = replace(run, disk_note=check_output(run))
         return run
 
 
@@ -123,10 +123,7 @@ def _places(options: Options) -> Places:
     """What the workers of a run read and write, tables apart."""
     read = [("--input", place) for place in (() if options.reads_table else options.input)]
     read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
-    written = [("--output", options.output)]
-    if options.tfrecord_output is not None:
-        written.append(("--tfrecord_output", options.tfrecord_output))
-    return Places(tuple(read), tuple(written))
+    return Places(tuple(read), (("--output", options.output),))
 
 
 @dataclass(frozen=True)
@@ -277,8 +274,8 @@ def _fingerprint(run: EmbedRun) -> str:
         "limit": run.options.limit,
         "listing": run.request.digest,
     }
-    if run.example_folder is not None:
-        work |= {"tfrecord_output": run.example_folder, "compression": "none"}
+    if run.kind == EXAMPLES:
+        work |= {"tfrecord_output": run.output, "compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     return run_fingerprint(run.metadata, vars(run.columns), work)

@@ -8,7 +8,6 @@ from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.files import absolute
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.bigquery.tables import TableLoad
@@ -115,29 +114,20 @@ class EmbedRun:
         return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
 
     @property
-    def example_folder(self) -> str | None:
-        """The folder for examples, None if none are written."""
-        if self.kind == EXAMPLES:
-            return self.output
-        given = self.options.tfrecord_output
-        return None if given is None else absolute(given)
-
-    @property
     def folder(self) -> OutputFolder:
         """The paths of the run's files."""
-        return OutputFolder(self.output, self.example_folder)
+        return OutputFolder(self.output)
 
     @property
     def example_files(self) -> ExampleFiles:
         """How examples are written."""
-        folder = self.example_folder or self.output
-        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint)
+        return ExampleFiles(self.output, self.bundle.tokenizer_fingerprint)
 
     @property
     def token_spec(self) -> TextSpec:
-        """How texts are tokenized: examples hold each token's place, whatever is embedded."""
+        """How texts are tokenized: examples hold each token's place."""
         kinds = self.text_spec.granularity
-        if self.example_folder is None or "token" in kinds:
+        if self.kind != EXAMPLES or "token" in kinds:
             return self.text_spec
         return replace(self.text_spec, granularity=(*kinds, "token"))
 

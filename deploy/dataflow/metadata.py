@@ -15,7 +15,6 @@ METADATA = Path(__file__).with_name("metadata.json")
 _LEFT_OUT = {"runner", "dry_run"}
 _TYPES = {
     "output": "GCS_WRITE_FOLDER",
-    "tfrecord_output": "GCS_WRITE_FOLDER",
     "output_table": "BIGQUERY_TABLE",
 }
 _PLACE = r"(gs://|[a-z][-a-z0-9:.]*[.:][A-Za-z0-9_]+\.)[^\n\r]+"
@@ -23,7 +22,6 @@ _PATTERNS = {
     "input": _PLACE,
     "skip_existing": _PLACE,
     "output": r"gs://[^\n\r]+",
-    "tfrecord_output": r"gs://[^\n\r]+",
 }
 _WORKERS_IMAGE = {
     "name": "sdk_container_image",

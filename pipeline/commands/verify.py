@@ -1,7 +1,6 @@
 """Compares an output with the reports of its run, and repairs it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from bert_embed.pipeline.arguments import VerifyOptions
 from bert_embed.pipeline.commands.start import checked_run, start
@@ -102,9 +101,6 @@ def _options(folder: OutputFolder, record: RunRecord) -> Options:
             f"{folder.path} cannot be repaired without its command: run.json holds no secrets; "
             "remove the listed files and run the command again"
         )
-    places: dict[str, Any] = {"output": folder.path}
-    if stored.get("tfrecord_output"):
-        places["tfrecord_output"] = folder.examples
     # Not as given: a folder of runs may hold later ones now.
-    places["skip_existing"] = tuple(each.output for each in record.input.earlier)
-    return Options.from_record(stored, **places)
+    earlier = tuple(run.output for run in record.input.earlier)
+    return Options.from_record(stored, output=folder.path, skip_existing=earlier)

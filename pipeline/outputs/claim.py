@@ -27,13 +27,9 @@ from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import (
     create_exclusive,
     join,
-    make_folder,
-    read_bytes,
-    remove,
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
-from bert_embed.transforms.examples.settings import settings_from_json
 from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
@@ -56,7 +52,6 @@ def start(run: EmbedRun) -> RunRecord:
         StorageError: A store does not answer at this moment.
     """
     with _output_errors(run):
-        _claim_examples(run)
         while (record := _claimed(run)) is None:
             continue  # another job was first: look what it wrote
         return record
@@ -82,9 +77,6 @@ def make_room(run: EmbedRun, alone: bool) -> None:
             _reset_skipped_blocks(run, record)
         elif record is not None and state == "empty":
             OutputFolder(run.output).remove_all()
-            folder = record.files.examples
-            if folder is not None and _example_run(folder) == record.run:
-                _remove_examples(folder)
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -157,9 +149,8 @@ def _claimed(run: EmbedRun) -> RunRecord | None:
     run.folder.prepare()
     if run.table is None:
         write_listing(run.folder, run.listing)
-    if run.example_folder is not None:
-        make_folder(run.example_folder)
-        write_bytes(join(run.example_folder, SETTINGS_FILE), run.written_examples.to_json())
+    if run.kind == EXAMPLES:
+        write_bytes(join(run.output, SETTINGS_FILE), run.written_examples.to_json())
     first = first_record(run)
     if record is None:
         return first if create_exclusive(run.folder.record, first.to_json()) else None
@@ -220,38 +211,3 @@ def _reset_skipped_blocks(run: EmbedRun, record: RunRecord) -> None:
             if report is not None and BLOCK_SKIPPED in report.rejected:
                 run.folder.remove_reports([(block, part)])
                 run.folder.remove_files(report.files)
-
-
-def _claim_examples(run: EmbedRun) -> None:
-    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples."""
-    folder = run.example_folder
-    if folder is None or folder == run.output:
-        return
-    described = read_bytes(join(folder, SETTINGS_FILE)) is not None
-    if not (described or _example_names(folder)) or _example_run(folder) == run.fingerprint:
-        return
-    if not run.options.overwrite:
-        raise UsageError(
-            f"--tfrecord_output {run.options.tfrecord_output} holds examples of another run; "
-            "choose another folder, or --overwrite to replace them"
-        )
-    _remove_examples(folder)
-
-
-def _example_names(folder: str) -> list[str]:
-    return [name for name in OutputFolder(folder).data_files() if name.startswith(EXAMPLES)]
-
-
-def _example_run(folder: str) -> str | None:
-    """The fingerprint of the run whose examples a folder holds, None if it does not say."""
-    data = read_bytes(join(folder, SETTINGS_FILE))
-    try:
-        return None if data is None else settings_from_json(data).run
-    except ValueError:
-        return None
-
-
-def _remove_examples(folder: str) -> None:
-    """Removes files of examples and what describes them, nothing else."""
-    OutputFolder(folder).remove_files(_example_names(folder))
-    remove([join(folder, SETTINGS_FILE)])

@@ -104,27 +104,22 @@ def _stored_bytes(files: list[InputFile]) -> int:
     return sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
 
 
-def estimated_sizes(
+def estimated_size(
     documents: int,
     text_bytes: int,
     options: Options,
     widths: Widths,
     tokens: int | None = None,
-) -> tuple[int, int]:
-    """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps.
-
-    Where nobody counted the `tokens`, they follow from the bytes of the texts.
-    """
+) -> int:
+    """Estimates the bytes of the output; of `tokens` that nobody counted, by those of the texts."""
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
     kept = text_bytes if options.keep_text else 0
-    examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
     if options.output_format == EXAMPLES:
-        return examples + kept, 0
+        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + kept
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
-    vectors = documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype])
-    return vectors + kept, examples + kept
+    return documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype]) + kept
 
 
 def part_docs(widths: Widths) -> int:

@@ -48,12 +48,11 @@ def test_a_share_is_exact(tmp_path, tiny_bundle, allowed, code):
 
 
 def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
-    examples = {"tfrecord_output": tmp_path / "examples"}
-    assert embed(tmp_path / "out", tiny_bundle, text, **examples) == 3
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body", **examples) == 0
+    assert embed(tmp_path / "out", tiny_bundle, text) == 3
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body") == 0
     assert len(rows(tmp_path / "out")["id"]) == 30
     # That one is another matter.
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id") == 2
 
 
 def test_what_another_command_may_write_is_not_removed(tmp_path, tiny_bundle, text, capsys):
