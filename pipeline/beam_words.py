@@ -47,11 +47,7 @@ _OTHER_NAMES = {
 
 
 class UnknownFlags(UsageError):
-    """Flags do not exist.
-
-    Attributes:
-        flags: Each with the one that may be meant, None if none is like it.
-    """
+    """Flags do not exist; `flags` has each with the one that may be meant, or None."""
 
     def __init__(self, flags: Sequence[tuple[str, str | None]], program: str) -> None:
         hints = [
@@ -88,17 +84,8 @@ def check_beam_words(
 ) -> None:
     """Refuses words that are no flags of Beam, and a runner that it does not have.
 
-    Args:
-        words: Flags of Beam, with their values.
-        flags: Our own flags, one of which may be meant.
-        job: Names the runner.
-        program: The command whose `--help` lists flags.
-        alone: What to do about a word that is no flag.
-
-    Raises:
-        UnknownFlags: Neither this program nor Beam has them.
-        UsageError: A word stands alone, or the value of a flag is wrong.
-        SettingError: There is no such runner.
+    `flags` are our own, one of which may be meant; `program` lists them; `alone` says what to do
+    about a word that is no flag. InputError names what is wrong.
     """
     if words:
         _check_words(words, flags, job, program, alone)
@@ -154,11 +141,7 @@ def _beam_parser() -> argparse.ArgumentParser:
 
 
 def beam_words(name: str, value: Any) -> list[str]:
-    """The words for a flag of Beam with a value of YAML or Python; none for None.
-
-    Raises:
-        SettingError: No word can stand for the value.
-    """
+    """The words for a flag of Beam with a value of YAML or Python; none for None."""
     if value is None:
         return []
     if value is False and _is_beam_switch(name):

@@ -41,17 +41,11 @@ INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a bloc
 
 @dataclass(frozen=True)
 class JobInput:
-    """The output of plan, read and tokenize, from which the rest of a graph is built.
+    """The output of plan, read and tokenize, from which the rest of a graph is built."""
 
-    Attributes:
-        tokens: TokenBlocks to embed or write.
-        finished: Collections of the BlockReports that earlier attempts wrote.
-        planned: The one PlannedWork.
-    """
-
-    tokens: beam.PCollection
-    finished: tuple[beam.PCollection, ...]
-    planned: beam.PCollection
+    tokens: beam.PCollection  # TokenBlocks to embed or write
+    finished: tuple[beam.PCollection, ...]  # block records that earlier attempts wrote
+    planned: beam.PCollection  # the one PlannedWork
 
 
 def build(
@@ -60,14 +54,7 @@ def build(
     record: RunRecord,
     handler: BertModelHandler | None = None,
 ) -> None:
-    """Adds the graph of a run to a pipeline.
-
-    Args:
-        pipeline: Where to add it.
-        run: What to do.
-        record: As `claim.start` returned it; the graph completes it.
-        handler: Runs the model; None for the run's own.
-    """
+    """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
     handler = handler or model_handler(run)
     read = job_input(pipeline, run)
     write = write_vectors(
@@ -109,11 +96,7 @@ class EmbedToFiles(Step):
 
 
 def run_job(run: EmbedRun, record: RunRecord) -> None:
-    """Runs the graph of a run and waits for its end, unless --no_wait_until_finish is given.
-
-    Raises:
-        JobGoesOn: The job continues on a cluster.
-    """
+    """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
     flags = BeamFlags.of(job_flags(run))
     bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
     build_graph = build_examples if run.kind == EXAMPLES else build

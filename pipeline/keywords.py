@@ -80,11 +80,7 @@ class EmbedKeywords(TypedDict, total=False):
 
 
 def options_of_call(values: Mapping[str, Any]) -> Options:
-    """The options that keyword arguments stand for; those that are none of ours are Beam's flags.
-
-    Raises:
-        InputError: One is unknown (the nearest is named) or wrong.
-    """
+    """The options that keyword arguments stand for; others than ours are Beam's flags."""
     ours: dict[str, Any] = {}
     words: list[str] = []
     for name, value in values.items():

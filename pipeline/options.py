@@ -321,10 +321,7 @@ class Options(CheckedOptions):
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any], **places: Any) -> "Options":
-        """The options of a run for doing it again, as `recorded` gave them; `places` replace some.
-
-        An option that this version does not have is left out.
-        """
+        """The options as `recorded` gave them, `places` replaced, unknown ones left out."""
         names = {one.name for one in fields(cls)} - {"overwrite", "dry_run"}
         stored = {name: value for name, value in values.items() if name in names}
         return cls(**(stored | places))

@@ -190,10 +190,7 @@ class CommandOptions(CheckedOptions):
 
 
 def command_parser(command: str, everything: bool = True) -> argparse.ArgumentParser:
-    """The parser of `embed` or `tokenize`; options that are not given stay out of its result.
-
-    Its help lists every flag, or those of `EVERYDAY`.
-    """
+    """The parser of `embed`, `estimate` or `tokenize`; its help lists every flag, or `EVERYDAY`."""
     names = [name for name in FLAGS if FLAGS[name].without != command]
     output = " --output DIR" if command != "estimate" else ""
     rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
@@ -221,11 +218,7 @@ def command_parser(command: str, everything: bool = True) -> argparse.ArgumentPa
 
 
 def parse_embed(arguments: Sequence[str]) -> Options:
-    """Reads the command line of `embed`, and the file that its --config names.
-
-    Raises:
-        InputError: An unknown flag (the nearest is named), a wrong value, a bad file.
-    """
+    """Reads the command line of `embed`, and the file that its --config names."""
     return _parse("embed", arguments)[0]
 
 

@@ -98,8 +98,7 @@ def _named(run: EmbedRun) -> EmbedRun:
 def _continued(run: EmbedRun) -> EmbedRun | None:
     """The unfinished run in the output, if it is this one but for files that arrived since.
 
-    It is continued with the files that it listed: a listing with more files would be another run,
-    and what is embedded already would be lost.
+    A listing with these would be another run, and what is embedded already would be lost.
     """
     if run.table is not None or run.unchecked is not None:
         return None
@@ -128,24 +127,14 @@ def _places(options: Options) -> Places:
 
 @dataclass(frozen=True)
 class _Source:
-    """The input of a run.
+    """The input of a run; a table is one file, and has an empty listing."""
 
-    Attributes:
-        files: Those to read, with `--limit` the first ones; or the table as one.
-        digest: Of the listing of all files.
-        columns: Which fields hold text, id and extra columns.
-        table: The table, None for files.
-        examples: Whether the files hold examples, not texts.
-        settings: How the examples were tokenized; None for texts, or where no file says.
-        listing: All files, and those that were skipped; empty for a table.
-    """
-
-    files: list[InputFile]
-    digest: str
+    files: list[InputFile]  # those to read, with `--limit` the first ones
+    digest: str  # of the listing of all files
     columns: Columns
     table: TableInput | None = None
     examples: bool = False
-    settings: ExampleSettings | None = None
+    settings: ExampleSettings | None = None  # of examples; None for texts, or where no file says
     listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
@@ -176,14 +165,7 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
 def planned_run(
     options: Options, output: str, job: RunnerOptions, stored: StoredListing | None = None
 ) -> EmbedRun:
-    """The run as far as input, model and options decide it; nothing is asked of its output.
-
-    Args:
-        options: As given.
-        output: Absolute folder, or URL.
-        job: Where it runs, and on what.
-        stored: The listing from which it is planned, if not from one that is made now.
-    """
+    """The run as far as input, model and options decide it; nothing is asked of its output."""
     unchecked = None
     try:
         source = _source(options, output, stored)
@@ -252,10 +234,7 @@ def _check_skip_blocks(run: EmbedRun) -> None:
 
 
 def _as_continued(run: EmbedRun) -> EmbedRun:
-    """The run with parts as large as those in its output, where it is the same run otherwise.
-
-    So outputs of versions that cut parts otherwise are continued.
-    """
+    """The run with parts as an earlier version cut them in its output, if it is that run."""
     record = None if run.unchecked else record_of_output(run.options, run.output)
     if record is None or record.run == run.fingerprint:
         return run

@@ -48,10 +48,7 @@ def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone.
-
-    If the root logger has no handler, Beam's first warning would give it one for good.
-    """
+    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone."""
     hook, root = threading.excepthook, logging.getLogger()
     silent = [] if root.handlers else [logging.NullHandler()]
     root.handlers += silent

@@ -13,11 +13,7 @@ _DAY = re.compile(r"\{[^{}]*\}")
 
 
 def run_template(words: Sequence[str]) -> int:
-    """Runs `embed` with the words with which a launcher starts a template.
-
-    Raises:
-        InputError, StorageError: As `template_options` and `start`.
-    """
+    """Runs `embed` with the words with which a launcher starts a template."""
     options = template_options(words)
     from bert_embed.pipeline.commands.start import start  # imports Beam
 
@@ -28,9 +24,6 @@ def template_options(words: Sequence[str]) -> Options:
     """The options for the words with which a launcher starts a template.
 
     Parameters that were left empty are dropped; those that are none of ours are Beam's flags.
-
-    Raises:
-        InputError: A word is not `--name=value`, or its parameter is unknown or wrong.
     """
     values: dict[str, Any] = {}
     beam_args: list[str] = []

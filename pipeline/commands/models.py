@@ -26,11 +26,7 @@ _ACTIONS = "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODE
 
 
 def run_model(arguments: list[str]) -> int:
-    """Runs one of `model`'s actions.
-
-    Returns:
-        DONE, or FAILED if a model differs from what was imported.
-    """
+    """Runs one of `model`'s actions; FAILED if a model differs from what was imported."""
     given = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = given.run
     with usage_errors():

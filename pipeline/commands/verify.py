@@ -18,18 +18,7 @@ from bert_embed.transforms.reconcile.output_check import Problem, output_problem
 
 
 def run_verify(options: VerifyOptions) -> int:
-    """Runs `verify DIR`, with `--repair` a job too.
-
-    Args:
-        given: As `parse_verify` gives it.
-
-    Returns:
-        DONE if every file is as its run wrote it; FAILED if not: these files are listed;
-        INTERRUPTED if Ctrl-C ended a repair.
-
-    Raises:
-        UsageError: There is no run, or it cannot be repaired.
-    """
+    """Runs `verify DIR`, with `--repair` a job too; FAILED if a file is not as its run wrote it."""
     folder, record = read_folder(options.output)
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
@@ -51,11 +40,7 @@ def run_verify(options: VerifyOptions) -> int:
 
 
 def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
-    """The folder of a run, and its record.
-
-    Raises:
-        InputError: It is not the output of `embed` or `tokenize`, or its record is damaged.
-    """
+    """The folder of a run, and its record; InputError if it is no output, or damaged."""
     path = absolute(output)
     record = read_record(path)
     if record is None:
@@ -69,9 +54,6 @@ def prepare_repair(
     """Removes damaged and extra files, and returns the run that writes them again.
 
     Nothing is removed unless the same run can start: with the same input, model and options.
-
-    Raises:
-        UsageError: The run cannot start, or its input, model or program has changed.
     """
     run = checked_run(_options(folder, record))
     if run.fingerprint != record.run:

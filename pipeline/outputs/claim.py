@@ -43,13 +43,8 @@ _State = Literal["free", "other", "empty", "same", "unskipped"]
 def start(run: EmbedRun) -> RunRecord:
     """Claims the output folder for a run, or continues an earlier attempt of the same one.
 
-    Returns:
-        The record: `status` is `done` if the run is complete already, else `running`.
-
-    Raises:
-        UsageError: The folder holds another run, or files of one without its record, or cannot be
-            written to.
-        StorageError: A store does not answer at this moment.
+    The record's status is `done` if the run is complete already, else `running`. UsageError if the
+    folder holds another run, or files of one without its record, or cannot be written to.
     """
     with _output_errors(run):
         while (record := _claimed(run)) is None:
@@ -60,13 +55,7 @@ def start(run: EmbedRun) -> RunRecord:
 def make_room(run: EmbedRun, alone: bool) -> None:
     """Removes what this command replaces: an empty run, or the records of blocks it skips no more.
 
-    Args:
-        run: The run that is to start.
-        alone: Whether this command has the output to itself already.
-
-    Raises:
-        InputError: Another command of this machine writes there.
-        UsageError, StorageError: As `start`.
+    `alone` says whether this command has the output to itself already.
     """
     with _output_errors(run):
         if _state(run)[0] not in ("empty", "unskipped"):
@@ -80,11 +69,7 @@ def make_room(run: EmbedRun, alone: bool) -> None:
 
 
 def forecast(run: EmbedRun) -> list[str]:
-    """What `start` would find in the output folder, in one line or none; it writes nothing.
-
-    Raises:
-        UsageError, StorageError: As `start`.
-    """
+    """What `start` would find in the output folder, in one line or none; it writes nothing."""
     if run.unchecked is not None:
         why = run.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]

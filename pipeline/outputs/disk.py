@@ -35,10 +35,7 @@ def check_output(run: EmbedRun) -> str | None:
 
 
 def check_folder(name: str, folder: str) -> None:
-    """Checks that an absolute folder, which may not exist yet, can be written; creates nothing.
-
-    UsageError, which calls the folder `name`, if not; StorageError if the store does not answer.
-    """
+    """UsageError if a folder, which may not exist yet, cannot be written; creates nothing."""
     try:
         check_writable(folder if is_remote(folder) else nearest_folder(folder))
     except StorageError:

@@ -26,10 +26,7 @@ _MOST_FILES = 5  # with most [UNK] that a record lists
 
 
 def embedded_nothing(record: RunRecord) -> bool:
-    """Whether a finished run read records and embedded none; blank lines and skipped do not count.
-
-    A run that skipped every record has done what its options say.
-    """
+    """Whether a finished run embedded none of the records that it read and did not skip."""
     if not record.is_done:
         return False
     counts = record.numbers.counts
@@ -37,11 +34,7 @@ def embedded_nothing(record: RunRecord) -> bool:
 
 
 def problem(record: RunRecord, allowed: str | None) -> str | None:
-    """Why a finished run counts as failed; None if it does not.
-
-    `allowed` is what --max_rejected says: a number, a share such as "5%", or None for any. Blank
-    lines of plain text do not count.
-    """
+    """Why a finished run counts as failed; None if it does not. `allowed` is --max_rejected."""
     counts = record.numbers.counts
     blank = counts.blank_lines
     rejected, records = counts.rejected - blank, counts.records - blank
@@ -67,11 +60,7 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
 
 
 def with_faster_speed(present: RunRecord, result: Result) -> Result:
-    """The result of a job, with the speed of an identical one that ended before it.
-
-    `present` is what `run.json` says at this moment; what that job computed must be at least as
-    much.
-    """
+    """The result of a job, with the speed of an identical one, now in run.json, that did more."""
     if not present.is_done:
         return result
     earlier = present.numbers
@@ -89,7 +78,7 @@ def with_faster_speed(present: RunRecord, result: Result) -> Result:
 
 
 def summary(totals: Totals, elapsed: float) -> Result:
-    """The numbers of a run, from the sum of its reports.
+    """The numbers of a run, from the sum of its block records.
 
     Rates count what this attempt computed, over its whole time, start-up included; they are None
     if earlier attempts had computed everything.

@@ -245,10 +245,7 @@ def _crash_line(crash: Crash) -> str:
 
 
 def load_lines(record: RunRecord, started: bool) -> list[str]:
-    """Which vectors are in which BigQuery tables, since when and by which job: a line a table.
-
-    `started` says whether the command that prints this ran the job.
-    """
+    """Which vectors are in which tables, and by which job, `started` by this command or not."""
     lines = []
     tables = record.table.tables if record.table else {}
     for kind, load in record.loads.items():

@@ -44,11 +44,7 @@ _MOST_PATHS = 20  # of the input that are listed by name
 
 
 def record_of_output(options: Options, output: str) -> RunRecord | None:
-    """The record in the folder that --output names, or None if there is none.
-
-    Raises:
-        UsageError: Something else is there.
-    """
+    """The record in the folder of --output, or None; UsageError if something else is there."""
     try:
         return read_record(output)
     except InputError as error:
@@ -122,10 +118,7 @@ def _versions() -> dict[str, str]:
 
 
 def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
-    """Writes the result: status `done`, or `failed` with the counts that do not add up.
-
-    `record` is what `start` gave; this attempt `started` so many seconds since 1970.
-    """
+    """Writes the result: status `done`, or `failed` with the counts that do not add up."""
     error = "; ".join(verdict.problems) or None
     present = _present(output, record)
     result = summary(verdict.totals, time.time() - started)
@@ -156,11 +149,7 @@ def note_job(output: str, record: RunRecord, job: Mapping[str, str]) -> None:
 
 
 def stop(output: str, record: RunRecord, error: str | None) -> None:
-    """Notes that the job failed with an error, or without one was interrupted; blocks stay.
-
-    Raises:
-        OSError: The record cannot be written and still says `running`.
-    """
+    """Notes that the job failed with an error, or without one was interrupted; blocks stay."""
     path, present = OutputFolder(output).record, _present(output, record)
     shown = None if error is None else hide_secrets(error)
     change_running(path, record, present, lambda running: running.stopped(shown))

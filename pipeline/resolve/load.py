@@ -24,8 +24,7 @@ from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
 def with_folder(options: Options) -> Options:
     """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
 
-    The folder is below `--temp_location`, else in this machine's cache. Its name depends on the
-    input and the table, so the same command continues its run.
+    Its name depends on the input and the table, so the same command continues its run.
     """
     if options.output or not options.loads_table:
         return options

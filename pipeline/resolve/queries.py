@@ -29,13 +29,8 @@ def query_rows(
 
     The table's name follows from the query and the output folder. While the folder holds an
     unfinished run, the same command reads the same rows again; our own dataset keeps them for
-    seven days. `--overwrite` runs the query again. Of a complete run that has outlived its rows,
-    the second value is what run.json says of them; else it is None.
-
-    Raises:
-        UsageError: `--dry_run` must not run the query; or the rows of an unfinished run have
-            expired.
-        ValueError: The query is wrong, or its dataset is not available.
+    seven days. Of a complete run that has outlived its rows, the second value is what run.json
+    says of them; else it is None.
     """
     with translate_errors("--query"):
         location = _checked_location(client, query)

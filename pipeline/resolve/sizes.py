@@ -30,18 +30,12 @@ _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide the output is, in numbers.
+    """How wide the output is, in numbers."""
 
-    Attributes:
-        document, token: In the vectors of a document, and of each of its tokens, or words.
-        held: Of each token that are computed, and so held in memory.
-        step: Tokens of a text for each of its vectors; 0: a document has one.
-    """
-
-    document: int
-    token: int
-    held: int = 0
-    step: int = 0
+    document: int  # in the vectors of a document
+    token: int  # in those of each of its tokens, or words
+    held: int = 0  # of each token that are computed, and so held in memory
+    step: int = 0  # tokens of a text for each of its vectors; 0: a document has one
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":

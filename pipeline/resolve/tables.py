@@ -58,17 +58,11 @@ _TYPES = _LISTED | {
 
 @dataclass(frozen=True)
 class TableInput:
-    """A table that can be read.
-
-    Attributes:
-        request: What to read of it, not yet divided into blocks.
-        query_rows: The facts that `run.json` keeps of the rows of a query, which expire; else None.
-        file: The table as an entry of a listing: name, size and time identify its state.
-    """
+    """A table that can be read, its request not yet divided into blocks."""
 
     request: TableRequest
-    query_rows: QueryRows | None
-    file: InputFile
+    query_rows: QueryRows | None  # of the rows of a query, which expire; else None
+    file: InputFile  # as an entry of a listing: name, size and time identify its state
 
 
 def job_project(options: Options, table: TableName | None) -> str:
@@ -111,11 +105,7 @@ def find_input(options: Options, output: str) -> TableInput | None:
 
 
 def _first_rows(options: Options, name: TableName | None) -> str:
-    """A query for as many rows of the table, or of the query, as `--limit` says.
-
-    Which rows these are is up to BigQuery. They are kept like those of any query, so that the same
-    command continues with the same rows.
-    """
+    """A query for `--limit` rows, kept as any query's, so that a run goes on with the same."""
     # The query may end with a comment, which only the end of its line ends.
     source = f"`{name.path}`" if name else f"(\n{(options.query or '').rstrip().rstrip(';')}\n)"
     return f"SELECT * FROM {source} LIMIT {options.limit}"
@@ -136,10 +126,7 @@ def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
 
 
 def _count(client: "Client", name: TableName) -> tuple[float, int]:
-    """A moment by the service's own clock, and how many rows the table had then.
-
-    The count is a query of its own: the rows that are read later are compared with it.
-    """
+    """A moment by the service's own clock, and how many rows the table had then."""
     now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found")
     moment = now if isinstance(now, datetime) else datetime.now(UTC)
     at = moment.astimezone(UTC).isoformat(sep=" ")
@@ -152,10 +139,7 @@ def _one(client: "Client", sql: str) -> Any:
 
 
 def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
-    """The columns that the options name; each exists in the table's schema with a usable type.
-
-    Messages show the table as `shown`.
-    """
+    """The columns that the options name, of usable types; `shown` names the table."""
     columns = replace(named_columns(options), id=options.id_column or "id")
     present = {field["name"]: _type_and_mode(field) for field in schema}
     required = {name: flag for flag, name in reversed(columns.requested)}

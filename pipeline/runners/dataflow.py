@@ -26,12 +26,7 @@ _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
 def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
-    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator.
-
-    Args:
-        job: Where it runs.
-        places: What it reads and writes.
-    """
+    """The job with the `--device` of its accelerator, its flags checked if it is Dataflow's."""
     if not job.is_dataflow:
         return job
     given = BeamFlags.of(job.beam_args)
@@ -58,15 +53,7 @@ def job_flags(run: EmbedRun) -> list[str]:
 def completed_flags(
     job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
 ) -> list[str]:
-    """Beam's flags of a command's job, likewise.
-
-    Args:
-        job: The runner, and Beam's flags as given.
-        command: Its name, which the job's name holds.
-        output: Folder that the job writes to.
-        fingerprint: Of what it writes.
-        model: Beginning of the model's fingerprint.
-    """
+    """Beam's flags of a command's job; fingerprints are of what it writes, and of the model."""
     words = list(job.beam_args)
     if job.runs_here:
         return words
@@ -105,14 +92,7 @@ def _workers(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
 
 
 def run_on_dataflow(pipeline: beam.Pipeline, given: BeamFlags) -> None:
-    """Submits a pipeline that was built with the flags that `job_flags` returned.
-
-    Waits for the job's end unless --no_wait_until_finish is given.
-
-    Raises:
-        JobGoesOn: The job still runs, or another one of its name does.
-        JobFailed: The service did not accept the job, or it failed.
-    """
+    """Submits a pipeline with the flags of `job_flags`; waits unless told otherwise."""
     # The service's clients, which other runs do not need.
     from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
     from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError

@@ -19,12 +19,7 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 @dataclass(frozen=True)
 class Places:
-    """The files and folders that a job reads and writes, each with the setting that names it.
-
-    Attributes:
-        read: What its workers read.
-        written: Where they write.
-    """
+    """The places that a job's workers read and write, each with the setting that names it."""
 
     read: tuple[tuple[str, str], ...]
     written: tuple[tuple[str, str], ...]

@@ -76,10 +76,6 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
 
     Beam would wait for everything its worker processes have received, and each of them would
     answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; no worker is left.
-        ChildProcessError: A worker process died.
     """
     with quiet_channels():
         if not has_worker_processes(options):
@@ -135,8 +131,7 @@ def _end_workers() -> None:
 def quiet_channels() -> Iterator[None]:
     """Suppresses the tracebacks of threads that lost their connection.
 
-    They stay suppressed after an interruption, while such threads end; the run's own error is
-    raised, not printed by a thread.
+    They stay suppressed after an interruption; the run's own error is raised.
     """
     previous = threading.excepthook
 
