@@ -68,11 +68,11 @@ def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> s
     word = f"--{word.lstrip('-')}"
     if (known := _OTHER_NAMES.get(word)) in flags:
         return known
-    found = difflib.get_close_matches(word, flags, 1, _TYPO)
-    if not found and not only_typos:
-        found = sorted((flag for flag in flags if flag.startswith(word)), key=len)
-        found = found or difflib.get_close_matches(word, flags, 1)
-    return found[0] if found else None
+    similar = difflib.get_close_matches(word, flags, 1, _TYPO)
+    if not similar and not only_typos:
+        similar = sorted((flag for flag in flags if flag.startswith(word)), key=len)
+        similar = similar or difflib.get_close_matches(word, flags, 1)
+    return similar[0] if similar else None
 
 
 def check_beam_words(
@@ -106,8 +106,8 @@ def _check_words(
         _beam_parser().parse_known_args(list(words))
         return
     typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
-    if found := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
-        raise UnknownFlags(found, program)  # so nobody waits for the import of Beam
+    if mistyped := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
+        raise UnknownFlags(mistyped, program)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(words))
     if not unknown:

@@ -258,22 +258,22 @@ def flag(
     metavar: str | None = None,
     default: Any = None,
     choices: Iterable[str] | None = None,
-    **more: Any,
+    **settings: Any,
 ) -> Any:
     """A field with its flag."""
     if choices is not None:
-        more["kind"] = Choice(tuple(choices))
-    return field(default=default, metadata={"flag": Flag(text, default, metavar, **more)})
+        settings["kind"] = Choice(tuple(choices))
+    return field(default=default, metadata={"flag": Flag(text, default, metavar, **settings)})
 
 
-def switch(text: str, default: bool | None = False, **more: Any) -> Any:
+def switch(text: str, default: bool | None = False, **settings: Any) -> Any:
     """A field whose flag is a switch."""
-    return flag(text, default=default, kind=SWITCH, **more)
+    return flag(text, default=default, kind=SWITCH, **settings)
 
 
-def positional(metavar: str, text: str, default: Any = MISSING, **more: Any) -> Any:
+def positional(metavar: str, text: str, default: Any = MISSING, **settings: Any) -> Any:
     """A field whose value stands alone on a command line."""
-    return flag(text, metavar, default, is_positional=True, **more)
+    return flag(text, metavar, default, is_positional=True, **settings)
 
 
 def flags_of(options: type) -> dict[str, Flag]:

@@ -356,8 +356,8 @@ def _check_required(options: Options) -> None:
             continue
         other, values = required
         if getattr(options, other) not in values:
-            for given in _given(options, name):
-                raise SettingError(given, f"requires {other} {' or '.join(values)}", other)
+            for flag_name in _given(options, name):
+                raise SettingError(flag_name, f"requires {other} {' or '.join(values)}", other)
 
 
 def _check_texts(options: Options) -> None:

@@ -72,20 +72,18 @@ def program() -> str:
 def installed_program() -> str:
     """What starts this program again: its name where the shell finds it, else its path."""
     beside = Path(sys.executable).with_name("bert-embed")
-    found = shutil.which("bert-embed")
-    is_found = found is not None and beside.exists() and os.path.samefile(found, beside)
-    return str(beside) if beside.exists() and not is_found else "bert-embed"
+    on_path = shutil.which("bert-embed")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "bert-embed"
+    return str(beside)
 
 
 class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print its usage and exit."""
 
-    def __init__(self, command: str = "", description: str | None = None, **more: Any) -> None:
-        settings: dict[str, Any] = {
-            "prog": f"{program()} {command}",
-            "allow_abbrev": False,
-        } | more
-        super().__init__(description=description, **settings)
+    def __init__(self, command: str = "", description: str | None = None, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"prog": f"{program()} {command}", "allow_abbrev": False}
+        super().__init__(description=description, **defaults | settings)
 
     def error(self, message: str) -> NoReturn:
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
@@ -180,8 +178,8 @@ class CommandOptions(CheckedOptions):
             add_flag(parser, name, described, bare_switches=True)
         if not takes_beam:
             return cls(**vars(parser.parse_intermixed_args(arguments)))
-        given, words = parser.parse_known_args(arguments)
-        values = vars(given)
+        namespace, words = parser.parse_known_args(arguments)
+        values = vars(namespace)
         job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
         alone = f"give {' and '.join(places)} once; {command} takes no other words"
         known = list(parser._option_string_actions)
@@ -236,8 +234,8 @@ def parse_tokenize(arguments: Sequence[str]) -> Options:
 def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Options, dict[str, Any]]:
     """The options of a command, and the values of the flags that are no options."""
     parser = command_parser(command)
-    given, words = parser.parse_known_args(plain_words(arguments))
-    values = vars(given)
+    namespace, words = parser.parse_known_args(plain_words(arguments))
+    values = vars(namespace)
     values.pop("text", None)
     path = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}

@@ -107,12 +107,12 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
         record, stored = read_record(run.output), read_listing(run.folder)
     if record is None or stored is None or record.is_done or record.run == run.fingerprint:
         return None
-    given = run.options
-    listing = list_input(given.input, given.input_format, run.output, look_inside=False)
+    options = run.options
+    listing = list_input(options.input, options.input_format, run.output, look_inside=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None
-    again = _named(planned_run(given, run.output, run.job, stored))
+    again = _named(planned_run(options, run.output, run.job, stored))
     if again.fingerprint != record.run:
         return None
     return replace(again, arrived=len(listed) - len(seen))

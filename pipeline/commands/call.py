@@ -56,7 +56,7 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = hook
-        root.handlers = [each for each in root.handlers if each not in silent]
+        root.handlers = [handler for handler in root.handlers if handler not in silent]
 
 
 def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:

@@ -27,10 +27,10 @@ _ACTIONS = "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODE
 
 def run_model(arguments: list[str]) -> int:
     """Runs one of `model`'s actions; FAILED if a model differs from what was imported."""
-    given = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] = given.run
+    parsed = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = parsed.run
     with usage_errors():
-        return run(given)
+        return run(parsed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,11 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _import(given: argparse.Namespace) -> int:
+def _import(arguments: argparse.Namespace) -> int:
     from bert_embed.importers import import_model
 
-    settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
-    bundle = import_model(given.source, given.dest, **settings)
+    settings = {
+        name: getattr(arguments, name) for name in ("checkpoint", "lower_case", "activation")
+    }
+    bundle = import_model(arguments.source, arguments.dest, **settings)
     config = bundle.config
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
@@ -98,56 +100,60 @@ def _import(given: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _export(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model)
-    if os.path.lexists(given.dest):
-        raise UsageError(f"{given.dest} exists, name a new folder for the SavedModel")
+def _export(arguments: argparse.Namespace) -> int:
+    bundle = resolve_model(arguments.model)
+    if os.path.lexists(arguments.dest):
+        raise UsageError(f"{arguments.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
         from bert_embed.graph.export import save
 
-        save(load_encoder(bundle), given.dest)
-    say(f"{given.dest}: a SavedModel with the interface of TF Hub's encoders")
+        save(load_encoder(bundle), arguments.dest)
+    say(f"{arguments.dest}: a SavedModel with the interface of TF Hub's encoders")
     return ExitCode.DONE
 
 
-def _inspect(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model)
+def _inspect(arguments: argparse.Namespace) -> int:
+    bundle = resolve_model(arguments.model)
     facts = model_facts(bundle)
-    say(*(_json_lines(facts) if given.json else _table(bundle, facts)))
+    say(*(_json_lines(facts) if arguments.json else _table(bundle, facts)))
     return ExitCode.DONE
 
 
-def _verify(given: argparse.Namespace) -> int:
+def _verify(arguments: argparse.Namespace) -> int:
     try:
-        bundle = resolve_model(given.model)
+        bundle = resolve_model(arguments.model)
         from bert_embed.self_test import verify
 
-        found = verify(bundle)
+        verification = verify(bundle)
     except InputError as error:
-        if not Path(given.model, METADATA).is_file():
+        if not Path(arguments.model, METADATA).is_file():
             raise
         return _damaged(str(error))
-    if given.json:
-        say(*_json_lines(_figures(bundle, found)))
-    elif found.outputs:
+    if arguments.json:
+        say(*_json_lines(_figures(bundle, verification)))
+    elif verification.outputs:
         say(
             f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "
-            f"{', '.join(found.outputs)} of the fixed sentences: largest difference "
-            f"{found.max_difference:.2g}, least cosine {found.least_cosine:.7f}"
+            f"{', '.join(verification.outputs)} of the fixed sentences: largest difference "
+            f"{verification.max_difference:.2g}, least cosine {verification.least_cosine:.7f}"
         )
-    return _damaged(f"{bundle.path}: {found.problem}") if found.problem else ExitCode.DONE
+    return (
+        _damaged(f"{bundle.path}: {verification.problem}")
+        if verification.problem
+        else ExitCode.DONE
+    )
 
 
-def _figures(bundle: Bundle, found: "Verification") -> dict[str, Any]:
+def _figures(bundle: Bundle, verification: "Verification") -> dict[str, Any]:
     return {
         "files": len(bundle.files),
-        "damaged": list(found.damaged),
-        "same_tokens": found.same_tokens,
-        "same_model": found.same_model,
-        "compared": list(found.outputs),
-        "max_difference": found.max_difference if found.outputs else None,
-        "least_cosine": found.least_cosine if found.outputs else None,
-        "problem": found.problem,
+        "damaged": list(verification.damaged),
+        "same_tokens": verification.same_tokens,
+        "same_model": verification.same_model,
+        "compared": list(verification.outputs),
+        "max_difference": verification.max_difference if verification.outputs else None,
+        "least_cosine": verification.least_cosine if verification.outputs else None,
+        "problem": verification.problem,
     }
 
 
@@ -187,7 +193,9 @@ def _json_lines(facts: dict[str, Any]) -> list[str]:
 def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     """The facts for reading, one a line."""
     config, spec = bundle.config, bundle.defaults
-    modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
+    modules = [
+        f"{module.in_features}x{module.out_features} {module.activation}" for module in bundle.dense
+    ]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
     parts += [] if spec.pool_prompt else ["no prompt"]

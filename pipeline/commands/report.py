@@ -51,8 +51,8 @@ def _check_place(file: str | None, run: str) -> None:
     folder = os.path.dirname(absolute(file))
     if not is_remote(file) and not os.path.isdir(folder):
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
-    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as there:
-        if there.read(len(_PAGE)).lower() != _PAGE:
+    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as page:
+        if page.read(len(_PAGE)).lower() != _PAGE:
             raise UsageError(f"--output {file} is there and is no page; give another name")
     if lies_in(folder, run) and not lies_in(run, folder):
         raise UsageError(f"--output {file} lies among the files of the run; give another folder")
@@ -66,7 +66,7 @@ def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[st
     starts, stops = sample.starts or none, sample.stops or none
     rows = zip(sample.files, sample.ids, starts, stops, strict=True)
     hits = [Hit(0.0, folder, file, 0, id, start, stop) for file, id, start, stop in rows]
-    [found], problem = texts_of_input([hits], record, folder)
+    [of_sample], problem = texts_of_input([hits], record, folder)
     if problem is not None:
         warn(f"note: no texts are shown: {problem}")
-    return [hit.text for hit in found]
+    return [hit.text for hit in of_sample]

@@ -111,8 +111,8 @@ def run_to_end(
         JobGoesOn: A job on a cluster outlives this call.
         RunStopped: The job failed or was interrupted.
     """
-    found = run_record.record_of_output(run.options, run.output)
-    plan = [*plan_of(run), *earlier_job_lines(found)]
+    present = run_record.record_of_output(run.options, run.output)
+    plan = [*plan_of(run), *earlier_job_lines(present)]
     with ExitStack() as held:
         done = _is_done(run)
         alone = run.options.overwrite and not done

@@ -19,10 +19,10 @@ def run_tokens(arguments: Sequence[str]) -> int:
     words = parser.parse_args(arguments, argparse.Namespace(model=DEFAULTS["model"]))
     bundle = resolve_model(words.model, needed=lambda bundle: ())  # no weights
     tokenizer = load_tokenizer(bundle)
-    found = tokenizer.encode_with_offsets([words.text])
+    encoded = tokenizer.encode_with_offsets([words.text])
     rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]
     for token, number, start, stop in zip(
-        tokenizer.tokens(found.ids), found.ids, found.starts, found.stops, strict=True
+        tokenizer.tokens(encoded.ids), encoded.ids, encoded.starts, encoded.stops, strict=True
     ):
         rows.append((token, int(number), f"{start}:{stop}"))
     rows.append((tokenizer.vocab[tokenizer.sep_id], tokenizer.sep_id, ""))

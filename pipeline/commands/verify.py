@@ -71,8 +71,8 @@ def prepare_repair(
 
 
 def _part(name: str) -> tuple[int, int] | None:
-    found = parse_name(name)
-    return found and (found.block, found.part)
+    parsed = parse_name(name)
+    return parsed and (parsed.block, parsed.part)
 
 
 def _options(folder: OutputFolder, record: RunRecord) -> Options:

@@ -65,7 +65,7 @@ def with_faster_speed(present: RunRecord, result: Result) -> Result:
         return result
     earlier = present.numbers
     theirs, ours = (
-        (each.documents_per_second or 0) * each.elapsed_seconds for each in (earlier, result)
+        (job.documents_per_second or 0) * job.elapsed_seconds for job in (earlier, result)
     )
     if theirs < ours:
         return result
@@ -125,9 +125,9 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _surplus(documents: int, found: list[Distinct]) -> Surplus:
+def _surplus(documents: int, hashes: list[Distinct]) -> Surplus:
     """How many documents more there are than different texts, or ids."""
-    all_of_them = joined(found)
+    all_of_them = joined(hashes)
     return Surplus(max(0, documents - all_of_them.count), exact=all_of_them.bits == 0)
 
 

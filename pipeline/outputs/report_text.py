@@ -89,7 +89,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             "afterwards into another output, with --skip_existing for this one"
         )
     if run.columns.extra:
-        columns = ", ".join(f"{each.name} {each.type}" for each in run.columns.extra)
+        columns = ", ".join(f"{column.name} {column.type}" for column in run.columns.extra)
         yield f"extra columns: {columns}"
 
 
@@ -141,7 +141,7 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
 
 
 def _written_text(result: Result) -> str:
-    rows = [f"{kind}/ {each.rows:,}" for kind, each in result.written.items()]
+    rows = [f"{kind}/ {files.rows:,}" for kind, files in result.written.items()]
     return f" (rows: {', '.join(rows)})" if rows else ""
 
 
@@ -175,7 +175,7 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     if unknown.tokens:
         scripts = ", ".join(list(unknown.scripts)[:_MOST_NAMED])
         worst = ", ".join(
-            f"{each.file} {_percent(each.share)}" for each in unknown.files[:_WORST_FILES]
+            f"{file.file} {_percent(file.share)}" for file in unknown.files[:_WORST_FILES]
         )
         yield (
             f"{counted(unknown.tokens, 'token is', 'tokens are')} [UNK], "
@@ -223,10 +223,10 @@ def _speed(result: Result) -> str:
 def crash_lines(run: EmbedRun) -> list[str]:
     """Names the blocks on which processes of this run died; empty if the store does not answer."""
     try:
-        found = crashes(run.output, run.fingerprint)
+        blocks = crashes(run.output, run.fingerprint)
     except OSError:
         return []
-    suspects = [crash for crash in found if crash.block not in run.options.skip_blocks]
+    suspects = [crash for crash in blocks if crash.block not in run.options.skip_blocks]
     lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
     if len(suspects) > _MOST_NAMED:
         lines.append(f"note: and {counted(len(suspects) - _MOST_NAMED, 'further block')}")

@@ -55,14 +55,14 @@ def record_of_output(options: Options, output: str) -> RunRecord | None:
 
 def first_record(run: EmbedRun) -> RunRecord:
     """The record of a run that begins."""
-    given = replace(run.options, device=run.job.device).recorded()
-    options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
+    recorded = replace(run.options, device=run.job.device).recorded()
+    options = hide_in(recorded) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return RunRecord(
         status="running",
         run=run.fingerprint,
         started=now(),
         model=RunModel(
-            name=hide_secrets(given.get("model", run.options.model)),
+            name=hide_secrets(recorded.get("model", run.options.model)),
             fingerprint=run.bundle.fingerprint,
             source=hide_secrets(run.bundle.source),
         ),
@@ -101,10 +101,12 @@ def _input(run: EmbedRun) -> RunInput:
         id_column=columns.id,
         text_b_column=columns.text_b,
         span_columns=columns.spans,
-        extra_columns=extra and {each.name: str(each.type) for each in extra},
+        extra_columns=extra and {column.name: str(column.type) for column in extra},
         read_through=False,
         limit=run.options.limit,
-        skip_existing=tuple(EarlierRun(each.place, each.run, each.digest) for each in run.earlier)
+        skip_existing=tuple(
+            EarlierRun(output.place, output.run, output.digest) for output in run.earlier
+        )
         or None,
     )
 
@@ -136,9 +138,9 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
 def _present(output: str, record: RunRecord) -> RunRecord | None:
     """What `run.json` says of the same run at this moment; None if it says nothing."""
     with suppress(InputError):
-        found = read_record(output)
-        if found is not None and found.run == record.run:
-            return found
+        present = read_record(output)
+        if present is not None and present.run == record.run:
+            return present
     return None
 
 

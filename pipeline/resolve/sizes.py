@@ -108,12 +108,12 @@ def estimated_size(
     """Estimates the bytes of the output; of `tokens` that nobody counted, by those of the texts."""
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    kept = text_bytes if options.keep_text else 0
+    text_size = text_bytes if options.keep_text else 0
     if options.output_format == EXAMPLES:
-        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + kept
+        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + text_size
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
-    return documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype]) + kept
+    return documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype]) + text_size
 
 
 def part_docs(widths: Widths) -> int:

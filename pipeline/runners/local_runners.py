@@ -42,16 +42,16 @@ def check_local_runner(job: RunnerOptions) -> None:
             f"--runner {job.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
         )
     if name == "prismrunner":
-        given = BeamFlags.of(job.beam_args)
-        if given["job_endpoint"] is None:
-            _check_prism(given["prism_location"])
+        flags = BeamFlags.of(job.beam_args)
+        if flags["job_endpoint"] is None:
+            _check_prism(flags["prism_location"])
     if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
         return
-    given = BeamFlags.of(job.beam_args)
+    flags = BeamFlags.of(job.beam_args)
     for flag in ("--num_workers", "--max_num_workers"):
-        if given.names(flag):
+        if flags.names(flag):
             raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
-    workers, mode = given["direct_num_workers"], given["direct_running_mode"]
+    workers, mode = flags["direct_num_workers"], flags["direct_running_mode"]
     if mode == "in_memory" and workers != 1:
         raise UsageError(
             f"--direct_num_workers {workers} has no effect in one process: add "

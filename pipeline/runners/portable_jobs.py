@@ -38,12 +38,12 @@ def check_job_server(job: RunnerOptions, connects: bool) -> None:
     """UsageError if no flag names the job server; NoAnswer if it is to connect and is silent."""
     if not job.is_portable:
         return
-    given = BeamFlags.of(job.beam_args)
-    endpoint = given["job_endpoint"]
+    flags = BeamFlags.of(job.beam_args)
+    endpoint = flags["job_endpoint"]
     if endpoint is not None:
         address = "--job_endpoint", endpoint, "start the job server first"
-    elif job.name == "flinkrunner" and given.names("--flink_master"):
-        address = "--flink_master", given["flink_master"], "start the JobManager first"
+    elif job.name == "flinkrunner" and flags.names("--flink_master"):
+        address = "--flink_master", flags["flink_master"], "start the JobManager first"
     else:
         other = ", or --flink_master that of a JobManager"
         raise UsageError(
