@@ -4,7 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.calls.settings import changed_spec
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
@@ -19,7 +21,6 @@ from bert_embed.pipeline.resolve.example_input import (
     text_options,
     with_long_text,
 )
-from bert_embed.pipeline.resolve.load import find_load
 from bert_embed.pipeline.resolve.sizes import (
     Widths,
     block_bytes,
@@ -28,8 +29,7 @@ from bert_embed.pipeline.resolve.sizes import (
     estimated_size,
     part_docs,
 )
-from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
-from bert_embed.pipeline.resolve.tables import TableInput, find_input
+from bert_embed.pipeline.resolve.tables import TableInput, find_input, find_load
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
@@ -38,8 +38,10 @@ from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
 from bert_embed.pipeline.runners.worker_model import check_computing, check_examples, engine_of
+from bert_embed.rows.fit import fit_texts
 from bert_embed.run_record import read_record
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table
@@ -179,10 +181,10 @@ def planned_run(
     check_computing(job)
     if source.examples:
         check_examples(job)
-    vector_spec = resolve_vector_spec(options, bundle)
+    vector_spec = _vector_spec(options, bundle)
     if source.examples:
         texts = text_options(texts, source.settings, bundle)
-    text_spec = resolve_text_spec(texts, bundle, vector_spec)
+    text_spec = _text_spec(texts, bundle, vector_spec)
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
     accelerated = job.device in ("gpu", "tpu")
@@ -218,6 +220,31 @@ def planned_run(
         unchecked=unchecked,
         reading=reading_of(bundle, text_spec, source.settings) if source.examples else None,
     )
+
+
+def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
+    """The recipe's or the model's own settings, changed by the options."""
+    changes = options.vector_changes
+    if "sentence" not in options.granularity or options.pooling == "pooler":
+        changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts
+    spec = changed_spec(bundle.defaults, bundle.config, options.recipe, **changes)
+    bundle.check(spec)
+    return spec
+
+
+def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
+    """How texts become rows, and which kinds of vectors they get."""
+    length = options.max_seq_length or bundle.max_seq_length
+    text_spec = options.text_spec(length, bundle.prompt_text(options.prompt))
+    if text_spec.pools_late and vector_spec.pooling != "mean":
+        raise SettingError(
+            "chunk_pooling",
+            f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
+            "pooling",
+        )
+    if text_spec.needs_tokens:
+        vector_spec.token_shape(bundle.config)
+    return fit_texts(bundle, text_spec)
 
 
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:

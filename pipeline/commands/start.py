@@ -23,7 +23,7 @@ from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
-from bert_embed.pipeline.resolve.load import with_folder
+from bert_embed.pipeline.resolve.tables import with_folder
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,

@@ -22,6 +22,11 @@ from bert_embed.transforms.reconcile.totals import Totals
 from bert_embed.transforms.records.rejected import BLANK_LINE
 from bert_embed.transforms.records.report import EQUAL_BINS, LENGTH_BIN, length_end
 
+# Which flags help where much of a text did not reach the model.
+ADVICE = {
+    "cut": "--long_text window or --chunk tokens reads all, --max_seq_length more",
+    "unknown": "choose a --model for these languages",
+}
 _MOST_FILES = 5  # with most [UNK] that a record lists
 
 

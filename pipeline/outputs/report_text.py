@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_embed.formats.output_files import KINDS
-from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.outputs.outcome import ADVICE
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import Result, RunRecord
