@@ -27,7 +27,7 @@ from bert_embed.pipeline.options import Options
 from bert_embed.pipeline.outputs import run_record
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.transforms.output_folder import OutputFile, part_name
-from bert_embed.transforms.records.report import BlockReport, report_bytes
+from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 
 WORK = FOLDER / "null_model"
 _SMALL = "1000 documents"
@@ -163,7 +163,7 @@ def resumed() -> dict[str, float]:
         part = part_name(number, 0)
         name = f"embeddings/part-{part}.parquet"
         (output / name).touch()
-        report = BlockReport(
+        block_record = BlockRecord(
             block=number,
             part=0,
             last=True,
@@ -175,7 +175,7 @@ def resumed() -> dict[str, float]:
             length_bins=[1],
             files={name: OutputFile(0, "AAAAAA==", 1)},
         )
-        data = report_bytes(report, prepared.fingerprint)
+        data = block_record_bytes(block_record, prepared.fingerprint)
         (output / f"_state/blocks/{part}.json").write_bytes(data)
     command = (sys.executable, "-m", "benchmarks.sides.null_pipeline", f"--block_bytes={_LINE}")
     spent = measure.run([*command, "--input", text, "--output", output])

@@ -1,9 +1,9 @@
 """Plan and account of large corpora: `python -m benchmarks.scale_plan [--files N] [CASE ...]`.
 
 The files are not there, their listing is made up; cutting it into blocks, the hash of it, the
-reports' sum and the verdict are the real ones. Each case runs in a process of its own, which tells
-processor seconds and the peak of its memory. `reports` is on the disk: the reports of a tenth as
-many finished blocks, which the next attempt finds.
+sum of block records and the verdict are the real ones. Each case runs in a process of its own,
+which tells processor seconds and the peak of its memory. `block_records` is on the disk: the
+records of a tenth as many finished blocks, which the next attempt finds.
 """
 
 import argparse
@@ -24,15 +24,15 @@ from bert_embed.transforms.output_folder import OutputFile, OutputFolder, part_n
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import listing_digest
 from bert_embed.transforms.plan.plan import CountedSpecs
-from bert_embed.transforms.reconcile.totals import SumReports
+from bert_embed.transforms.reconcile.totals import SumBlockRecords
 from bert_embed.transforms.reconcile.verdict import verdict
+from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 from bert_embed.transforms.records.finished import BegunBlocks, begun_blocks, finished_blocks
-from bert_embed.transforms.records.report import BlockReport, report_bytes
 from bert_embed.transforms.records.spec import BlockSpec, InputFile
 
 _BLOCK = 1 << 20
 _RUN = "0" * 32
-_PARTIAL = 1000  # reports that one worker sums before its sum goes to the account
+_PARTIAL = 1000  # block records that one worker sums before its sum goes to the account
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def _random_name(number: int) -> str:
 
 
 def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[float]]:
-    """Plans a corpus, sums the reports that its blocks would have, and holds them against it."""
+    """Plans a corpus, sums the records that its blocks would have, and holds them against it."""
     steps = Steps()
     with steps.step("listing, held"):
         every = files()
@@ -106,10 +106,10 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
         planned = specs.planned(every)
     with steps.step("plan, as the account gets it") as size:
         size.append(len(pickle.dumps(planned)))
-    with steps.step("account: reports summed, a worker at a time") as size:
+    with steps.step("account: block records summed, a worker at a time") as size:
         sums = list(_sums(plan_blocks(every, _BLOCK), size))
     with steps.step("account: sums of all workers") as size:
-        total = SumReports().merge_accumulators(sums)
+        total = SumBlockRecords().merge_accumulators(sums)
         size.append(len(pickle.dumps(total)))
     with steps.step("account: verdict"):
         problems = verdict(total, planned).problems
@@ -119,10 +119,10 @@ def plan_and_account(files: Callable[[], list[InputFile]]) -> dict[str, list[flo
 
 
 def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[object]:
-    summing = SumReports()
+    summing = SumBlockRecords()
     total = summing.create_accumulator()
     for count, spec in enumerate(specs, 1):
-        total = summing.add_input(total, _report(spec))
+        total = summing.add_input(total, _record(spec))
         if count % _PARTIAL == 0:
             size.append(len(pickle.dumps(total)))
             yield total
@@ -130,10 +130,10 @@ def _sums(specs: Iterable[BlockSpec], size: list[float]) -> Iterator[object]:
     yield total
 
 
-def _report(spec: BlockSpec, size: int = 15_000_000) -> BlockReport:
+def _record(spec: BlockSpec, size: int = 15_000_000) -> BlockRecord:
     covered = {piece.file: piece.stop - piece.start for piece in spec.slices}
     seconds = {"read": 0.1, "tokenize": 0.2, "infer": 60.0, "write": 0.1}
-    return BlockReport(
+    return BlockRecord(
         block=spec.number,
         part=0,
         last=True,
@@ -152,15 +152,15 @@ def _name(spec: BlockSpec) -> str:
     return f"embeddings/part-{part_name(spec.number, 0)}.parquet"
 
 
-def finished_reports(files: int) -> dict[str, list[float]]:
-    """An attempt that finds all blocks done: the listing of their reports, and reading them."""
+def finished_records(files: int) -> dict[str, list[float]]:
+    """An attempt that finds all blocks done: the listing of their records, and reading them."""
     with tempfile.TemporaryDirectory(dir="build") as folder:
         output = OutputFolder(folder)
         output.prepare()
         (Path(folder) / "embeddings").mkdir()
         specs = list(plan_blocks(listed([_BLOCK] * files), _BLOCK))
         for spec in specs:
-            output.write_report(spec.number, 0, report_bytes(_report(spec, 0), _RUN))
+            output.write_block_record(spec.number, 0, block_record_bytes(_record(spec, 0), _RUN))
             (Path(folder) / _name(spec)).touch()
         steps = Steps()
         with steps.step("block records listed, for the workers") as size:
@@ -179,7 +179,7 @@ CASES: dict[str, Callable[[int], dict[str, list[float]]]] = {
     "blocks": lambda files: plan_and_account(lambda: listed([_BLOCK] * files)),
     "packed": lambda files: plan_and_account(lambda: listed([1000] * files)),
     "random names": lambda files: plan_and_account(lambda: listed([_BLOCK] * files, _random_name)),
-    "reports": lambda files: finished_reports(files // 10),
+    "block_records": lambda files: finished_records(files // 10),
 }
 
 

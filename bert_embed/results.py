@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.formats.output_files import (
+    BLOCK_RECORDS,
     KINDS,
-    REPORT_FOLDER,
     RUN_FILE,
+    block_record_name,
     by_number,
     holds_vectors,
     parse_name,
-    report_name,
     vector_kinds,
 )
 from bert_embed.formats.result_files import (
@@ -99,7 +99,7 @@ def read_batches(
 def _read_batches(
     folder: _Folder, settings: dict[str, Any], rows: int, partial: bool
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
-    check_pages = not has_reports(folder)
+    check_pages = not has_block_records(folder)
     for path in vector_files(folder, partial=partial):
         for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
             vectors = np.require(batch.vectors, requirements="W")  # as `read` returns them
@@ -170,14 +170,14 @@ def vector_files(
 ) -> Iterator[Path]:
     """Yields the files of one kind of vectors of a run, in the input's order.
 
-    Each file is compared with the report of its part. A file of Cloud Storage is a local copy that
-    exists until the next one is requested. A folder without `run.json` is read unchecked.
+    Each file is compared with the block record of its part. A file of Cloud Storage is a local copy
+    that exists until the next one is requested. A folder without `run.json` is read unchecked.
 
     Args:
         folder: Output folder of a run.
         granularity: `sentence`, `token`, `word` or `span`.
         partial: Whether to read the finished parts of an incomplete run.
-        first: Name of the file to begin with, as in `run.json` and reports.
+        first: Name of the file to begin with, as in `run.json` and block records.
 
     Raises:
         InputError: The run is not complete, or its files are not those that it wrote.
@@ -261,34 +261,35 @@ def _vectors_of_kind(
 
 def _is_written(folder: _Folder, record: RunRecord, name: str, path: Path) -> bool:
     """Returns whether a file is finished; files of a run in progress may not be."""
-    file = _reported(folder, record, name)
+    file = _recorded(folder, record, name)
     if file is None:
         if not record.is_done:
             return False
-        if not has_reports(folder):
+        if not has_block_records(folder):
             return True
-        raise InputError(_damage(path, "no report of its run names it"))
+        raise InputError(_damage(path, "no block record of its run names it"))
     if path.stat().st_size != file["bytes"] or crc32c_of(path) != file["crc32c"]:
         raise InputError(_damage(path, "size or checksum are not those that its run wrote"))
     return True
 
 
-def _reported(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
-    """Returns the entry of a file in the report of its part; None if there is none."""
+def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] | None:
+    """Returns the entry of a file in the block record of its part; None if there is none."""
     parsed = parse_name(name)
     assert parsed is not None
-    data = _read_bytes(folder, report_name(parsed.block, parsed.part))
+    data = _read_bytes(folder, block_record_name(parsed.block, parsed.part))
     try:
-        report = json.loads(data or b"{}")
-        file = report.get("files", {}).get(name) if report.get("run") == record.run else None
+        block_record = json.loads(data or b"{}")
+        of_run = block_record.get("run") == record.run
+        file = block_record.get("files", {}).get(name) if of_run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-def has_reports(folder: _Folder) -> bool:
-    """Returns whether a run's folder has reports, with which its files are compared."""
-    place = join(os.fspath(folder), REPORT_FOLDER)
+def has_block_records(folder: _Folder) -> bool:
+    """Returns whether a run's folder has block records, with which its files are compared."""
+    place = join(os.fspath(folder), BLOCK_RECORDS)
     with store_errors():
         return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)
 

@@ -78,7 +78,7 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the reports of a complete run add up to, as far as its plan knows."""
+    """What the block records of a complete run add up to, as far as its plan knows."""
 
     readers: int
     covers: int | None

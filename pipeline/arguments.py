@@ -47,7 +47,7 @@ class SearchOptions(CommandOptions):
 
 @dataclass(frozen=True)
 class VerifyOptions(CommandOptions):
-    """Compares every file of an output with the report of its run."""
+    """Compares every file of an output with the block record of its part."""
 
     output: str = positional("DIR", "a run's output")
     repair: bool = switch("compute missing and damaged parts again")

@@ -27,8 +27,8 @@ from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.reconcile.output_check import with_listing
 from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
+from bert_embed.transforms.records.block_record import BlockRecord, ReconcileError
 from bert_embed.transforms.records.documents import DocumentBlock
-from bert_embed.transforms.records.report import BlockReport, ReconcileError
 from bert_embed.transforms.records.skip import without_blocks
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.step import Step
@@ -82,7 +82,7 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
 
 @dataclass
 class EmbedToFiles(Step):
-    """Embeds TokenBlocks and writes the vectors; returns their BlockReports.
+    """Embeds TokenBlocks and writes the vectors; returns their BlockRecords.
 
     One transform, so that a service that runs the model's step on workers of its own also writes
     there: it moves tokens between workers, but no vectors.
@@ -91,7 +91,7 @@ class EmbedToFiles(Step):
     embed: EmbedBlocks
     write: WriteParts
 
-    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockReport]:
+    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockRecord]:
         return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
 
 
@@ -186,8 +186,8 @@ def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) ->
 
 def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
     """Adds what follows the writing: reconcile, load, and the run's record."""
-    reports = (*read.finished, written) | "Reports" >> beam.Flatten()
-    verdict = reconcile(reports, read.planned) | "Check files" >> beam.Map(
+    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
+    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
         with_listing, run.folder, run.fingerprint
     )
     if run.load is not None:

@@ -101,18 +101,15 @@ class EmbedRun:
     def written_examples(self) -> ExampleSettings:
         """How the examples are tokenized that this run writes."""
         text_spec = self.token_spec
-        prompt = (
-            load_tokenizer(self.bundle).encode_flat([text_spec.prompt])[0]
-            if text_spec.prompt
-            else ()
-        )
+        prompt = text_spec.prompt
+        prompt_tokens = load_tokenizer(self.bundle).prompt_length(prompt) if prompt else 0
         return ExampleSettings(
             tokenizer=self.bundle.tokenizer_fingerprint,
             max_seq_length=text_spec.max_seq_length,
             long_text=text_spec.long_text,
             stride=text_spec.stride,
-            prompt=text_spec.prompt,
-            prompt_tokens=len(prompt),
+            prompt=prompt,
+            prompt_tokens=prompt_tokens,
             granularity=text_spec.granularity,
             run=self.fingerprint,
             keep_text=text_spec.keep_text,

@@ -21,7 +21,7 @@ import orjson
 from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
 from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import read_report
+from bert_embed.transforms.records.block_record import read_block_record
 from bert_embed.transforms.records.spec import BlockSpec
 
 _LOG = logging.getLogger(__name__)
@@ -187,10 +187,10 @@ def _is_done(output: str, run: str, marker: Marker) -> bool:
     """Whether what a process worked on has all its block records now."""
     folder = OutputFolder(output)
     if marker.part is not None:
-        return read_report(folder, marker.block, marker.part, run) is not None
+        return read_block_record(folder, marker.block, marker.part, run) is not None
     part, last = 0, False
-    while (report := read_report(folder, marker.block, part, run)) is not None:
-        part, last = part + 1, report.last
+    while (record := read_block_record(folder, marker.block, part, run)) is not None:
+        part, last = part + 1, record.last
     return last
 
 

@@ -1,6 +1,6 @@
 """Counts what Beam's monitoring shows of a run; the names are stable, dashboards rely on them.
 
-The report of each part is counted once its files are written. Retried bundles are counted twice, so
+The record of each part is counted once its files are written. Retried bundles are counted twice, so
 metrics are for watching; the exact counts are in run.json.
 """
 
@@ -8,20 +8,20 @@ import re
 
 from apache_beam.metrics import Metrics
 
-from bert_embed.transforms.records.report import SUMMED, BlockReport
+from bert_embed.transforms.records.block_record import SUMMED, BlockRecord
 
 NAMESPACE = "bert_embed"
 _OTHERWISE = ("embedded", "blank")  # counted as `documents` and by the reason
 
 
-def count_report(report: BlockReport) -> None:
+def count_block_record(record: BlockRecord) -> None:
     """Adds a part to the counters, and its seconds to the distribution of block seconds."""
-    counts = {name: getattr(report, name) for name in SUMMED if name not in _OTHERWISE}
-    counts |= {"parts": 1, "documents": report.embedded, "rejected": sum(report.rejected.values())}
-    counts |= {reason_name(reason): count for reason, count in report.rejected.items()}
+    counts = {name: getattr(record, name) for name in SUMMED if name not in _OTHERWISE}
+    counts |= {"parts": 1, "documents": record.embedded, "rejected": sum(record.rejected.values())}
+    counts |= {reason_name(reason): count for reason, count in record.rejected.items()}
     for name, count in counts.items():
         Metrics.counter(NAMESPACE, name).inc(count)
-    milliseconds = round(1000 * sum(report.seconds.values()))
+    milliseconds = round(1000 * sum(record.seconds.values()))
     Metrics.distribution(NAMESPACE, "block_milliseconds").update(milliseconds)
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from bert_embed.formats.output_files import (
+    BLOCK_RECORDS,
     KINDS,
     PIECES,
-    REPORT_FOLDER,
     RUN_FILE,
     VECTOR_ENDINGS,
+    block_record_name,
     by_number,
     file_name,
     parse_name,
     part_name,
-    report_name,
 )
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import (
@@ -49,7 +49,7 @@ _LISTING = f"{STATE}/listing.json.zst"
 _LOCK = f"{STATE}/lock"
 _VECTORS = (*KINDS.values(), *PIECES.values())
 _KINDS = (*_VECTORS, EXAMPLES, REJECTED)
-_REPORT = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
+_BLOCK_RECORD = re.compile(r"([0-9]{7,})-([0-9]{5,})\.json")
 _TEXT = re.compile(r"[0-9]{7,}-[0-9]{5,}\.zst")
 _MARKER = re.compile(r"[0-9]{7,}-[0-9]{5,}-[0-9a-f]{12}\.json")
 _PRIVATE_MODE = 0o600  # of files that hold records as they were read
@@ -99,9 +99,9 @@ class OutputFolder:
         return REPORT_PAGE in names_in(self.path)
 
     @property
-    def reports(self) -> str:
-        """Folder of the reports of parts."""
-        return join(self.path, REPORT_FOLDER)
+    def block_records(self) -> str:
+        """Folder of the block records of parts."""
+        return join(self.path, BLOCK_RECORDS)
 
     @property
     def working(self) -> str:
@@ -112,9 +112,9 @@ class OutputFolder:
     def _roots(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self.path, self.examples or self.path)))
 
-    def report(self, block: int, part: int) -> str:
-        """Path of a part's report."""
-        return join(self.path, report_name(block, part))
+    def block_record(self, block: int, part: int) -> str:
+        """Path of a part's block record."""
+        return join(self.path, block_record_name(block, part))
 
     def marker(self, block: int, part: int, unique: str) -> str:
         """Path of a crash marker; `unique` is twelve hexadecimal digits."""
@@ -132,8 +132,8 @@ class OutputFolder:
         return (self.examples or self.path) if kind == EXAMPLES else self.path
 
     def prepare(self) -> None:
-        """Makes the folders for reports and unfinished files; removes files of ended processes."""
-        make_folder(self.reports)
+        """Makes the folders of block records and unfinished files; removes leftover files."""
+        make_folder(self.block_records)
         for root in self._roots:
             make_folder(join(root, STATE))
             sweep_temporary(root)
@@ -184,10 +184,10 @@ class OutputFolder:
         stored = write_whole(join(root, name), write, join(root, STATE), _PRIVATE.get(kind, 0o666))
         return {name: OutputFile(stored.size, stored.crc32c, rows)}
 
-    def write_report(self, block: int, part: int, data: bytes) -> None:
-        """Writes the report of a part, which says that its files are complete."""
-        make_folder(self.reports)
-        write_bytes(self.report(block, part), data, join(self.path, STATE))
+    def write_block_record(self, block: int, part: int, data: bytes) -> None:
+        """Writes the block record of a part, which says that its files are complete."""
+        make_folder(self.block_records)
+        write_bytes(self.block_record(block, part), data, join(self.path, STATE))
 
     def write_text(self, block: int, part: int, data: bytes) -> None:
         """Keeps the compressed text of a part until the run is complete, or a machine crashes."""
@@ -226,29 +226,29 @@ class OutputFolder:
             if self._root_of(name.partition("/")[0]) == root
         ]
 
-    def report_parts(self) -> list[tuple[int, int]]:
-        """Block and part of every report, sorted."""
-        found = map(_REPORT.fullmatch, names_in(self.reports))
+    def recorded_parts(self) -> list[tuple[int, int]]:
+        """Block and part of every block record, sorted."""
+        found = map(_BLOCK_RECORD.fullmatch, names_in(self.block_records))
         return sorted((int(each[1]), int(each[2])) for each in found if each is not None)
 
-    def report_times(self) -> dict[tuple[int, int], float]:
-        """When the report of each part was written, in seconds since 1970, by block and part."""
-        files = files_in(self.reports, lambda name: _REPORT.fullmatch(name) is not None)
+    def recorded_times(self) -> dict[tuple[int, int], float]:
+        """When each block record was written, in seconds since 1970, by block and part."""
+        files = files_in(self.block_records, lambda name: _BLOCK_RECORD.fullmatch(name) is not None)
         return {_part_of(file.path): file.modified for file in files}
 
-    def new_reports(
+    def new_block_records(
         self, is_known: Callable[[int, int], bool]
     ) -> Iterator[tuple[int, int, float, bytes]]:
-        """Block, part, time and content of the reports whose block and part are not known.
+        """Block, part, time and content of the block records whose block and part are not known.
 
-        No other report is read. The time is when it was written, in seconds since 1970.
+        No other block record is read. The time is when it was written, in seconds since 1970.
         """
 
         def is_new(name: str) -> bool:
-            found = _REPORT.fullmatch(name)
+            found = _BLOCK_RECORD.fullmatch(name)
             return found is not None and not is_known(int(found[1]), int(found[2]))
 
-        for file, data in _read_each(files_in(self.reports, is_new)):
+        for file, data in _read_each(files_in(self.block_records, is_new)):
             yield *_part_of(file.path), file.modified, data
 
     def new_markers(self, known: Container[str]) -> tuple[set[str], dict[str, tuple[float, bytes]]]:
@@ -281,9 +281,9 @@ class OutputFolder:
         remove([self.path_of(name) for name in names])
         self._remove_empty(dict.fromkeys(name.partition("/")[0] for name in names))
 
-    def remove_reports(self, parts: Iterable[tuple[int, int]]) -> None:
-        """Removes the reports of parts, so that the parts count as not finished."""
-        remove([self.report(*part) for part in parts])
+    def remove_block_records(self, parts: Iterable[tuple[int, int]]) -> None:
+        """Removes the block records of parts, so that the parts count as not finished."""
+        remove([self.block_record(*part) for part in parts])
 
     def remove_markers(self, markers: Iterable[str]) -> None:
         """Removes crash markers."""
@@ -295,7 +295,7 @@ class OutputFolder:
 
         Of a card and a report only what this program wrote: a README.md may be the user's own.
         """
-        self.remove_reports(self.report_parts())
+        self.remove_block_records(self.recorded_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())
         self.remove_texts()
@@ -322,8 +322,8 @@ def _read_each(files: list[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:
             yield file, data
 
 
-def _part_of(report: str) -> tuple[int, int]:
-    block, part = report.rpartition("/")[2].removesuffix(".json").split("-")
+def _part_of(path: str) -> tuple[int, int]:
+    block, part = path.rpartition("/")[2].removesuffix(".json").split("-")
     return int(block), int(part)
 
 

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 RUN_FILE = "run.json"
-REPORT_FOLDER = "_state/blocks"
+BLOCK_RECORDS = "_state/blocks"
 # The kind of vectors of each granularity: the folder of its files, and the column of nested ones.
 KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
 # The folders of sentence vectors where each window, or each chunk, has its own.
@@ -40,9 +40,9 @@ def file_name(kind: str, block: int, part: int, ending: str) -> str:
     return f"{kind}/part-{part_name(block, part)}{ending}"
 
 
-def report_name(block: int, part: int) -> str:
-    """Returns the name of a part's report, relative to the output folder."""
-    return f"{REPORT_FOLDER}/{part_name(block, part)}.json"
+def block_record_name(block: int, part: int) -> str:
+    """Returns the name of a part's block record, relative to the output folder."""
+    return f"{BLOCK_RECORDS}/{part_name(block, part)}.json"
 
 
 def parse_name(name: str) -> OutputName | None:

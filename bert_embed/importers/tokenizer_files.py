@@ -1,6 +1,8 @@
 """Reads vocabulary and settings of the tokenizer of a Hugging Face folder."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from bert_embed.tokenization.json_tokenizer import JsonTokenizer
 from bert_embed.tokenization.protocol import TextTokenizer
 from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
+_OWN = "WordPiece"
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"
 _FAST = "tokenizer.json"
@@ -19,7 +22,10 @@ _MAX_WORD_CHARS = 100  # of Hugging Face's WordPiece; google-research has 200
 # Classes with BERT's tokenizer, and classes that only mean "see tokenizer.json".
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
-_OF_LIBRARY = ("Unigram", "BPE")  # kinds of pieces that the tokenizers library splits texts into
+_OF_LIBRARY = ("Unigram", "BPE")  # kinds of pieces that only the tokenizers library makes
+_WRITE_FAST = (
+    "write one with AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers"
+)
 _OTHER_FILES = (
     "sentencepiece.bpe.model",
     "spiece.model",
@@ -27,6 +33,12 @@ _OTHER_FILES = (
     "tokenizer.model",
     "merges.txt",
 )
+# Settings of the normalizer, by what tokenizer_config.json calls them.
+_NORMALIZING = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 # What puts special tokens around a text, by the tokens.
 _PROCESSORS = {
     "bert": ("TemplateProcessing", "BertProcessing"),
@@ -39,6 +51,62 @@ _PARTS = {
 }
 
 
+@dataclass(frozen=True)
+class _Files:
+    """What the files of a tokenizer say; those that are not there say nothing."""
+
+    folder: Path
+    slow: Mapping[str, Any]
+    fast: Mapping[str, Any]
+    config: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The kind of pieces that texts are split into."""
+        return self.part("model").get("type", _OWN)
+
+    @property
+    def special(self) -> str:
+        """Which of `SPECIAL_TOKENS` BERT's own tokenizer would put around texts."""
+        return "mpnet" if self.config["model_type"] == "mpnet" else "bert"
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether tokenizer.json counts alone: BERT's classes change what it says of casing."""
+        kind = self.slow.get("tokenizer_class") or self.config.get("tokenizer_class")
+        return bool(self.fast) and kind in _GENERIC
+
+    @property
+    def normalizer(self) -> Mapping[str, Any]:
+        """What tokenizer.json says of casing, accents and Chinese, changed by the settings."""
+        said = {} if self.as_it_is else self.slow
+        changes = {
+            theirs: said[name]
+            for name, theirs in _NORMALIZING.items()
+            if said.get(name) is not None or (name == "strip_accents" and name in said)
+        }
+        return {**self.part("normalizer"), **changes}
+
+    @property
+    def lower_case(self) -> bool | None:
+        """Whether texts are lowered; None where letters change as `Normalizer` never does."""
+        lower_case = self.normalizer.get("lowercase") in (None, True)
+        strips = self.normalizer.get("strip_accents") in (None, lower_case)
+        return lower_case if strips and self.normalizer.get("handle_chinese_chars", True) else None
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """Returns a part of tokenizer.json, an empty one if there is none."""
+        return object_in(self.folder / _FAST, self.fast, name)
+
+    def other_special_tokens(self) -> Iterator[tuple[str, str, Any]]:
+        """Yields the name of each special token that is not BERT's, BERT's, and the token."""
+        tokens = SPECIAL_TOKENS[self.special]
+        usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
+        for name, wanted in usual.items():
+            if (token := _content(self.slow.get(name))) not in (None, wanted):
+                yield name, wanted, token
+
+
 def read_tokenizer(
     folder: Path, config: BertConfig, lowered: bool
 ) -> tuple[TextTokenizer, int | None]:
@@ -47,12 +115,13 @@ def read_tokenizer(
     Returns the tokenizer, and the maximum number of tokens of a row; None where no file says.
     """
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
-    values = read_object(folder / _CONFIG)
-    kind = object_in(folder / _FAST, fast, "model").get("type", "WordPiece")
-    if fast and kind in _OF_LIBRARY:
-        tokenizer = _json_tokenizer(folder, slow, config, lowered)
+    files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
+    if files.kind == _OWN:
+        _refuse_other_tokenizers(files)
+    if fast and (files.kind in _OF_LIBRARY or (files.kind == _OWN and not _is_own(files))):
+        tokenizer = _json_tokenizer(files, config, lowered)
     else:
-        tokenizer = _word_piece(folder, slow, fast, config, values, lowered)
+        tokenizer = _word_piece(files, config, lowered)
     return tokenizer, _max_length(folder / _SLOW, slow, config)
 
 
@@ -68,18 +137,20 @@ def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int 
     return int(min(length, config.max_position_embeddings))
 
 
-def _json_tokenizer(
-    folder: Path, slow: Mapping[str, Any], config: BertConfig, lowered: bool
-) -> TextTokenizer:
-    """Returns the tokenizer of a tokenizer.json that is not WordPiece's."""
-    path = folder / _FAST
-    if lowered:
+def _json_tokenizer(files: _Files, config: BertConfig, lowered: bool) -> TextTokenizer:
+    """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
+    path = files.folder / _FAST
+    text = path.read_text("utf-8")
+    theirs = files.part("normalizer")
+    if theirs.get("type") == "BertNormalizer" and files.normalizer != theirs:
+        text = json.dumps({**files.fast, "normalizer": files.normalizer}, ensure_ascii=False)
+    if lowered and not (theirs.get("type") == "BertNormalizer" and files.normalizer["lowercase"]):
         raise InputError(
-            f"{folder}: do_lower_case of sentence-transformers with {_FAST} is not supported; "
-            "lower the texts before, and set it to false"
+            f"{files.folder}: do_lower_case of sentence-transformers with {_FAST} is not "
+            "supported; lower the texts before, and set it to false"
         )
     try:
-        tokenizer = JsonTokenizer(path.read_text("utf-8"))
+        tokenizer = JsonTokenizer(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     if len(tokenizer) > config.vocab_size:
@@ -89,9 +160,9 @@ def _json_tokenizer(
         )
     placed = {"cls_token": tokenizer.cls_id, "sep_token": tokenizer.sep_id}
     for name, number in placed.items():
-        if (token := _content(slow.get(name))) not in (None, tokenizer.vocab[number]):
+        if (token := _content(files.slow.get(name))) not in (None, tokenizer.vocab[number]):
             raise InputError(
-                f"{folder}: {_SLOW} says that {name} is {token!r}, {_FAST} puts "
+                f"{files.folder}: {_SLOW} says that {name} is {token!r}, {_FAST} puts "
                 f"{tokenizer.vocab[number]!r} there; remove what is wrong"
             )
     return tokenizer
@@ -101,93 +172,79 @@ def _content(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _word_piece(
-    folder: Path,
-    slow: Mapping[str, Any],
-    fast: Mapping[str, Any],
-    config: BertConfig,
-    values: Mapping[str, Any],
-    lowered: bool,
-) -> TextTokenizer:
+def _is_own(files: _Files) -> bool:
+    """Returns whether a WordPiece tokenizer.json describes what `Tokenizer` computes."""
+    for name, settings in _PARTS.items():
+        part = files.part(name)
+        if not part and files.as_it_is:
+            return False
+        if any(part.get(setting, usual) != usual for setting, usual in settings):
+            return False
+    processor, tokens = files.part("post_processor"), SPECIAL_TOKENS[files.special]
+    placed = set(object_in(files.folder / _FAST, processor, "special_tokens"))
+    if processor.get("type") not in (None, *_PROCESSORS[files.special]):
+        return False
+    if placed - {tokens.begin, tokens.end} or any(files.other_special_tokens()):
+        return False
+    numbers = object_in(files.folder / _FAST, files.part("model"), "vocab")
+    return files.lower_case is not None and all(
+        isinstance(token, dict)
+        and token.get("special")
+        and numbers.get(str(token.get("content"))) == token.get("id")
+        for token in files.fast.get("added_tokens") or ()
+    )
+
+
+def _word_piece(files: _Files, config: BertConfig, lowered: bool) -> TextTokenizer:
     """Returns BERT's own tokenizer, if the files describe that."""
-    special = "mpnet" if values["model_type"] == "mpnet" else "bert"
-    _refuse_other_tokenizers(folder, slow, fast, values)
-    _refuse_other_special_tokens(folder / _SLOW, slow, special)
-    _refuse_other_parts(folder / _FAST, fast, special)
-    normalizer, model = (object_in(folder / _FAST, fast, name) for name in ("normalizer", "model"))
-    # BERT's classes change the normalizer by do_lower_case and its like; a generic one reads
-    # tokenizer.json as it is.
-    kind = slow.get("tokenizer_class") or values.get("tokenizer_class")
-    said = {} if fast and kind in _GENERIC else slow
-    settings = (said.get("do_lower_case"), normalizer.get("lowercase"))
-    lower_case = next((bool(value) for value in settings if value is not None), True)
+    folder, lower_case = files.folder, files.lower_case
+    if files.kind != _OWN:
+        kinds = ", ".join((_OWN, *_OF_LIBRARY))
+        raise InputError(
+            f"{folder / _FAST}: type of the model must be one of {kinds}, got {files.kind}"
+        )
+    for name, wanted, token in files.other_special_tokens():
+        raise InputError(
+            f"{folder / _SLOW}: {name} must be {wanted}, got {token!r}, unless there is a {_FAST}; "
+            f"{_WRITE_FAST}"
+        )
+    if lower_case is None:
+        raise InputError(
+            f"{folder / _SLOW}: strip_accents must be as do_lower_case, and tokenize_chinese_chars "
+            f"true, unless there is a {_FAST}; {_WRITE_FAST}"
+        )
     if lowered and not lower_case:
         raise InputError(
             f"{folder}: do_lower_case of sentence-transformers with a cased tokenizer is not "
             "supported; lower the texts before, and set it to false"
         )
-    strip = said.get("strip_accents", normalizer.get("strip_accents"))
-    if strip not in (None, lower_case):
-        raise InputError(f"{folder}: strip_accents must be as do_lower_case, is {strip}")
-    if not said.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)):
-        raise InputError(f"{folder}: tokenize_chinese_chars must be true, is false")
-    longest = model.get("max_input_chars_per_word", _MAX_WORD_CHARS)
+    longest = files.part("model").get("max_input_chars_per_word", _MAX_WORD_CHARS)
     if isinstance(longest, bool) or not isinstance(longest, int) or longest < 1:
         raise InputError(
             f"{folder / _FAST}: max_input_chars_per_word must be a positive integer, "
             f"got {longest!r}"
         )
-    return Tokenizer(_vocabulary(folder, config, fast), lower_case, longest, special)
+    vocabulary = _vocabulary(folder, config, files.fast)
+    return Tokenizer(vocabulary, lower_case, longest, files.special)
 
 
-def _refuse_other_tokenizers(
-    folder: Path, slow: Mapping[str, Any], fast: Mapping[str, Any], config: Mapping[str, Any]
-) -> None:
+def _refuse_other_tokenizers(files: _Files) -> None:
     for name in _OTHER_FILES:
-        if (folder / name).is_file():
+        if (files.folder / name).is_file():
             raise InputError(
-                f"{folder / name}: only {_FAST} is read of such tokenizers; write one with "
-                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers"
+                f"{files.folder / name}: only {_FAST} is read of such tokenizers; {_WRITE_FAST}"
             )
-    for path, values in ((folder / _SLOW, slow), (folder / _CONFIG, config)):
+    for name, values in ((_SLOW, files.slow), (_CONFIG, files.config)):
         kind = values.get("tokenizer_class")
         plain = str(kind).removesuffix("Fast")
-        if kind is None or plain in _CLASSES or (kind in _GENERIC and fast):
+        if kind is None or plain in _CLASSES or (kind in _GENERIC and files.fast):
             continue
         raise InputError(
-            f"{path}: tokenizer_class must be BertTokenizer, got {kind}; take a model whose "
-            "tokenizer is BERT's"
+            f"{files.folder / name}: tokenizer_class must be BertTokenizer, got {kind}; take a "
+            "model whose tokenizer is BERT's"
         )
-    if slow.get("do_basic_tokenize") is False:
-        raise InputError(f"{folder / _SLOW}: do_basic_tokenize must be true, is false")
-
-
-def _refuse_other_special_tokens(path: Path, slow: Mapping[str, Any], special: str) -> None:
-    tokens = SPECIAL_TOKENS[special]
-    usual = {"cls_token": tokens.begin, "sep_token": tokens.end, "unk_token": "[UNK]"}
-    for name, wanted in usual.items():
-        token = _content(slow.get(name))
-        if token not in (None, wanted):
-            raise InputError(f"{path}: {name} must be {wanted}, got {token!r}")
-
-
-def _refuse_other_parts(path: Path, fast: Mapping[str, Any], special: str) -> None:
-    for part, settings in _PARTS.items():
-        values = object_in(path, fast, part)
-        for name, usual in settings:
-            if values.get(name, usual) != usual:
-                raise InputError(
-                    f"{path}: {name} of the {part} must be {usual}, as BERT's is, "
-                    f"got {values[name]}"
-                )
-
-    processor = object_in(path, fast, "post_processor")
-    begin, end, *_ = SPECIAL_TOKENS[special]
-    others = set(object_in(path, processor, "special_tokens")) - {begin, end}
-    if processor.get("type") not in (None, *_PROCESSORS[special]) or others:
-        raise InputError(
-            f"{path}: post_processor must put {begin} and {end} around a text, as BERT's does"
-        )
+    if files.slow.get("do_basic_tokenize") is False:
+        raise InputError(f"{files.folder / _SLOW}: do_basic_tokenize must be true, is false")
 
 
 def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> list[str]:
@@ -206,15 +263,6 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
         if number >= size or entries[number].strip() != entry.strip():
             raise InputError(
                 f"{folder}: {VOCABULARY} and {_FAST} differ at id {number}, remove the wrong one"
-            )
-    for token in fast.get("added_tokens") or ():
-        values = token if isinstance(token, dict) else {}
-        number = values.get("id")
-        added = entries[number] if isinstance(number, int) and 0 <= number < size else None
-        if added is None or added.strip() != values.get("content"):
-            raise InputError(
-                f"{path}: added token {number} is not in the vocabulary, such tokens are not "
-                "supported"
             )
     return entries
 

@@ -50,7 +50,7 @@ class JsonTokenizer(TextTokenizer):
         self.cls_id, self.sep_id, self.separators = _special_ids(pair)
         self.has_segments = any(pair.type_ids)
         values = json.loads(text)
-        self.kind: str = values["model"]["type"]
+        self.kind: str = values["model"].get("type", "WordPiece")
         self.unk_id = _unknown_id(values["model"], numbers)
         self.pad_id: int = next((numbers[name] for name in _PADDING if name in numbers), 0)
         self._tokenizer = _read(json.dumps(_without_special_entries(values)))
@@ -77,6 +77,8 @@ class JsonTokenizer(TextTokenizer):
     @functools.cached_property
     def continues_word(self) -> np.ndarray:
         """As `TextTokenizer.continues_word`."""
+        if prefix := json.loads(self._text)["model"].get("continuing_subword_prefix"):
+            return np.array([entry.startswith(prefix) for entry in self.vocab])
         return np.array(
             [not entry.startswith(_SPACES) and any(map(_is_letter, entry)) for entry in self.vocab]
         )
@@ -88,7 +90,8 @@ class JsonTokenizer(TextTokenizer):
             joined = self.tokenize_texts([prompt + _WORD])
             alone = self.tokenize_texts([words]).ids
             count = int(np.count_nonzero(joined.stops <= len(words)))
-            if not np.array_equal(joined.ids[:count], alone):
+            one_word = bool(joined.continues[count:].any())
+            if one_word or not np.array_equal(joined.ids[:count], alone):
                 raise SettingError(
                     "prompt",
                     f"{prompt!r} would run into the first word of a text, put a space at its end",
@@ -149,7 +152,8 @@ def _read(text: str) -> "tokenizers.Tokenizer":
 
 def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
     """Renames special tokens, which Unigram's own vocabulary would find in a text, too."""
-    special = {token["content"] for token in values["added_tokens"] if token["special"]}
+    added = values.get("added_tokens") or ()
+    special = {token["content"] for token in added if token["special"]}
     renamed = {name: f"{_NEVER}{name}" for name in special}
     model, vocab = values["model"], values["model"]["vocab"]
     if isinstance(vocab, dict):
@@ -162,8 +166,7 @@ def _without_special_entries(values: dict[str, Any]) -> dict[str, Any]:
         "model": {**model, "vocab": vocab}
         | ({} if unknown is None else {"unk_token": renamed.get(unknown, unknown)}),
         "added_tokens": [
-            {**token, "content": renamed.get(token["content"], token["content"])}
-            for token in values["added_tokens"]
+            {**token, "content": renamed.get(token["content"], token["content"])} for token in added
         ],
         "post_processor": None,
     }
@@ -181,7 +184,7 @@ def _special_ids(pair: "tokenizers.Encoding") -> tuple[int, int, int]:
 
 
 def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | None:
-    if model["type"] == "Unigram":
+    if model.get("type") == "Unigram":
         return model["unk_id"]
     unknown = model.get("unk_token")
     return None if unknown is None else numbers.get(unknown)

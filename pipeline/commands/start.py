@@ -165,7 +165,7 @@ def _report_interruption(run: EmbedRun, stopped: RunStopped) -> ExitCode:
     """Says how to continue. Ctrl-C ends a local job, but not one on a cluster."""
     if run.job.runs_here:
         warn("", *note_interruption(stopped))
-        finished = len({block for block, _ in run.folder.report_parts()})
+        finished = len({block for block, _ in run.folder.recorded_parts()})
         state = (
             f"{counted_of(finished, run.planned.blocks, 'block', 'is', 'are')} finished and kept"
         )

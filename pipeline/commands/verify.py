@@ -1,4 +1,4 @@
-"""Compares an output with the reports of its run, and repairs it."""
+"""Compares an output with the block records of its run, and repairs it."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ def prepare_repair(
     parts = {problem.part for problem in problems if problem.part is not None}
     names = folder.data_files()
     damaged = {problem.name for problem in problems}
-    folder.remove_reports(sorted(parts))
+    folder.remove_block_records(sorted(parts))
     folder.remove_files(name for name in names if name in damaged or _part(name) in parts)
     mark_incomplete(folder.path, record)
     return run

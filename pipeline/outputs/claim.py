@@ -33,9 +33,9 @@ from bert_embed.transforms.bigquery.load import is_loaded
 from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
+from bert_embed.transforms.records.block_record import read_block_record
 from bert_embed.transforms.records.finished import remove_end_marks
 from bert_embed.transforms.records.rejected import BLOCK_SKIPPED
-from bert_embed.transforms.records.report import read_report
 
 _State = Literal["free", "other", "empty", "same", "unskipped"]
 
@@ -173,7 +173,7 @@ def _is_complete(run: EmbedRun, record: RunRecord) -> bool:
     if not record.is_done or record.table != (run.load.requested if run.load else None):
         return False
     listing = f"{listing_hash(run.folder.data_files()):016x}"
-    parts = len(run.folder.report_parts())
+    parts = len(run.folder.recorded_parts())
     if listing != record.numbers.listing or parts < record.numbers.counts.parts:
         return False
     try:
@@ -190,9 +190,9 @@ def _unskipped_blocks(run: EmbedRun, record: RunRecord) -> set[int]:
 def _reset_skipped_blocks(run: EmbedRun, record: RunRecord) -> None:
     """Removes the block records of such blocks."""
     again = _unskipped_blocks(run, record)
-    for block, part in run.folder.report_parts():
+    for block, part in run.folder.recorded_parts():
         if block in again:
-            report = read_report(run.folder, block, part, run.fingerprint)
-            if report is not None and BLOCK_SKIPPED in report.rejected:
-                run.folder.remove_reports([(block, part)])
-                run.folder.remove_files(report.files)
+            block_record = read_block_record(run.folder, block, part, run.fingerprint)
+            if block_record is not None and BLOCK_SKIPPED in block_record.rejected:
+                run.folder.remove_block_records([(block, part)])
+                run.folder.remove_files(block_record.files)

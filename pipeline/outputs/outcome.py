@@ -19,8 +19,8 @@ from bert_embed.run_record import (
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.reconcile.totals import Totals
+from bert_embed.transforms.records.block_record import EQUAL_BINS, LENGTH_BIN, length_end
 from bert_embed.transforms.records.rejected import BLANK_LINE
-from bert_embed.transforms.records.report import EQUAL_BINS, LENGTH_BIN, length_end
 
 # Which flags help where much of a text did not reach the model.
 ADVICE = {
@@ -101,7 +101,7 @@ def summary(totals: Totals, elapsed: float) -> Result:
             skipped=counts["skipped"],
             blank_lines=counts["blank"],
             truncated=counts["truncated"],
-            parts=counts["reports"],
+            parts=counts["block_records"],
             parts_reused=counts["reused"],
         ),
         written=_written(totals),

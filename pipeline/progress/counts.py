@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bert_embed.run_record import Goal
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import SUMMED, BlockReport, parse_report
+from bert_embed.transforms.records.block_record import SUMMED, BlockRecord, parse_block_record
 
 _MOST_LATEST = 10_000  # blocks, and parts, whose last times are remembered
 _LATELY, _FEWEST = 60.0, 8  # seconds that "lately" covers, and parts that it takes at least
@@ -145,34 +145,34 @@ class Counts:
         Raises:
             OSError: A store does not answer.
         """
-        new: list[tuple[float, BlockReport]] = []
+        new: list[tuple[float, BlockRecord]] = []
         is_read = lambda block, part: (block << _PART_BITS | part) in self._read  # noqa: E731
-        for block, part, written, data in self._folder.new_reports(is_read):
-            report = parse_report(data, self._run)
-            if report is not None and (report.block, report.part) == (block, part):
+        for block, part, written, data in self._folder.new_block_records(is_read):
+            record = parse_block_record(data, self._run)
+            if record is not None and (record.block, record.part) == (block, part):
                 self._read.add(block << _PART_BITS | part)
-                new.append((written, report))
+                new.append((written, record))
             if stopped():
                 break
-        for written, report in sorted(new, key=lambda ended: ended[0]):
-            self._add(report, written)
+        for written, record in sorted(new, key=lambda ended: ended[0]):
+            self._add(record, written)
 
-    def _add(self, report: BlockReport, written: float) -> None:
-        covered, seconds = sum(report.covered.values()), sum(report.seconds.values())
-        self._sums.update({name: getattr(report, name) for name in SUMMED})
-        self._rejected.update(report.rejected)
-        self.seconds.update(report.seconds)
+    def _add(self, record: BlockRecord, written: float) -> None:
+        covered, seconds = sum(record.covered.values()), sum(record.seconds.values())
+        self._sums.update({name: getattr(record, name) for name in SUMMED})
+        self._rejected.update(record.rejected)
+        self.seconds.update(record.seconds)
         self._covered += covered
-        self.blocks += report.last
+        self.blocks += record.last
         self.durations.append(seconds)
         self.last_end = max(self.last_end, written)
-        self.latest.pop(report.block, None)
-        self.latest[report.block] = written
+        self.latest.pop(record.block, None)
+        self.latest[record.block] = written
         if len(self.latest) > _MOST_LATEST:
             self.latest.pop(next(iter(self.latest)))
         if written >= self.began:
-            work = report.records if self.goal.covers is None else covered
-            self._speed.add(written, seconds, report.tokens, work)
+            work = record.records if self.goal.covers is None else covered
+            self._speed.add(written, seconds, record.tokens, work)
 
     def median_seconds(self) -> float | None:
         """The median of the last parts' durations; None before one ended."""

@@ -16,7 +16,7 @@ from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts
 from bert_embed.pipeline.report.counts import (
     counts_by_file,
-    read_reports,
+    read_block_records,
     rejected_records,
     timings,
 )
@@ -26,7 +26,7 @@ from bert_embed.pipeline.report.sample import Sample, spread, take_sample
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags
 from bert_embed.run_record import Lengths, RunRecord
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import EQUAL_BINS, from_equal_bins
+from bert_embed.transforms.records.block_record import EQUAL_BINS, from_equal_bins
 from bert_embed.typed_json import to_json
 from bert_embed.vectors import unit
 
@@ -59,15 +59,15 @@ def report_content(
     folder: OutputFolder, record: RunRecord, shown: Shown = AFTER_A_RUN
 ) -> dict[str, Any]:
     """Returns the content of a report; equal for equal runs, but for `timings`."""
-    reports, result = read_reports(folder, record.run), to_json(record.numbers)
+    block_records, result = read_block_records(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
         "run": _run(folder, record),
         "counts": result["counts"],
         "written": result["written"],
-        "files": counts_by_file(reports, record.input.paths),
+        "files": counts_by_file(block_records, record.input.paths),
         "skipped_files": record.input.skipped_files,
         "rejected": rejected_records(
-            folder, reports, record.numbers.rejected, texts=shown.texts_of is not None
+            folder, block_records, record.numbers.rejected, texts=shown.texts_of is not None
         ),
         "lengths": _lengths(record.numbers.lengths),
         "tokens": {
@@ -75,7 +75,7 @@ def report_content(
         },
         "unknown": result["unknown"],
         "equal_texts": result["equal_texts"],
-        "timings": timings(record, reports),
+        "timings": timings(record, block_records),
         "advice": ADVICE,
         "full_lengths": None,
         "vectors": None,

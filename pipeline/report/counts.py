@@ -1,4 +1,4 @@
-"""Reads the reports of a run's parts: counts by file, rejected records, speed, slow parts."""
+"""Reads the block records of a run's parts: counts by file, rejected records, speed, slow parts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,9 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import open_raw
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import REJECTED, OutputFolder, parse_name
-from bert_embed.transforms.records.report import BlockReport, read_report
+from bert_embed.transforms.records.block_record import BlockRecord, read_block_record
 
-_MOST_REPORTS = 1000
+_MOST_RECORDS = 1000
 _MOST_GROUPS = 40  # of files that the page lists
 _MOST_REJECTED_FILES = 32
 _HEAD = 256 << 10  # bytes of a file of rejected records that are read
@@ -27,42 +27,49 @@ _MOST_NAMED = 3  # files of a group
 
 
 @dataclass(frozen=True)
-class Reports:
-    """Reports of a run's parts."""
+class PartRecords:
+    """Block records of a run's parts."""
 
     # Those that were read, in order, each with the time at which it was written
-    read: list[tuple[float, BlockReport]]
+    read: list[tuple[float, BlockRecord]]
     parts: int  # how many there are
 
 
-def read_reports(folder: OutputFolder, run: str) -> Reports:
-    """Reads the reports of a run, or evenly spread ones if there are very many."""
-    times = folder.report_times()
+def read_block_records(folder: OutputFolder, run: str) -> PartRecords:
+    """Reads the block records of a run, or evenly spread ones if there are very many."""
+    times = folder.recorded_times()
     parts = sorted(times)
-    chosen = [parts[at] for at in spread(len(parts), _MOST_REPORTS)]
+    chosen = [parts[at] for at in spread(len(parts), _MOST_RECORDS)]
 
-    def read(part: tuple[int, int]) -> BlockReport | None:
-        return read_report(folder, *part, run)
+    def read(part: tuple[int, int]) -> BlockRecord | None:
+        return read_block_record(folder, *part, run)
 
-    reports = zip(chosen, in_parallel(read, chosen), strict=True)
-    return Reports(
-        [(times[part], report) for part, report in reports if report is not None], len(parts)
+    block_records = zip(chosen, in_parallel(read, chosen), strict=True)
+    return PartRecords(
+        [
+            (times[part], block_record)
+            for part, block_record in block_records
+            if block_record is not None
+        ],
+        len(parts),
     )
 
 
-def counts_by_file(reports: Reports, paths: Sequence[str] | None) -> list[dict[str, Any]] | None:
+def counts_by_file(
+    block_records: PartRecords, paths: Sequence[str] | None
+) -> list[dict[str, Any]] | None:
     """Counts of each file, or of the files that share a block; None where they are too many."""
-    if len(reports.read) < reports.parts:
+    if len(block_records.read) < block_records.parts:
         return None
     blocks: dict[int, set[int]] = {}
-    for _, report in reports.read:
-        blocks.setdefault(report.block, set()).update(report.covered)
+    for _, block_record in block_records.read:
+        blocks.setdefault(block_record.block, set()).update(block_record.covered)
     groups: dict[tuple[int, ...], Counter[str]] = {}
-    for _, report in reports.read:
-        group = groups.setdefault(tuple(sorted(blocks[report.block])), Counter())
-        group["rejected"] += sum(report.rejected.values())
+    for _, block_record in block_records.read:
+        group = groups.setdefault(tuple(sorted(blocks[block_record.block])), Counter())
+        group["rejected"] += sum(block_record.rejected.values())
         for name in ("records", "embedded", "skipped", "truncated", "tokens"):
-            group[name] += getattr(report, name)
+            group[name] += getattr(block_record, name)
     if len(groups) > _MOST_GROUPS:
         return None
     return [{"files": _named(files, paths), **group} for files, group in sorted(groups.items())]
@@ -80,7 +87,7 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
 
 
 def rejected_records(
-    folder: OutputFolder, reports: Reports, reasons: Mapping[str, int], texts: bool
+    folder: OutputFolder, block_records: PartRecords, reasons: Mapping[str, int], texts: bool
 ) -> list[dict[str, Any]]:
     """Each reason with its count and the first places; with the records only if `texts`.
 
@@ -90,7 +97,7 @@ def rejected_records(
         reason: {"reason": reason, "count": count, "stage": None, "places": []}
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     }
-    for name in _telling_files(reports, reasons):
+    for name in _telling_files(block_records, reasons):
         for row in _head_rows(folder.path_of(name)):
             entry = entries.get(row.get("reason", ""))
             if entry is None or len(entry["places"]) >= _PLACES:
@@ -104,15 +111,17 @@ def rejected_records(
     return list(entries.values())
 
 
-def _telling_files(reports: Reports, reasons: Mapping[str, int]) -> Iterator[str]:
+def _telling_files(block_records: PartRecords, reasons: Mapping[str, int]) -> Iterator[str]:
     """Files of rejected records in which each reason occurs, as few as may do."""
     wanted = Counter({reason: min(count, _PLACES) for reason, count in reasons.items()})
     opened = 0
-    for _, report in reports.read:
-        if opened < _MOST_REJECTED_FILES and any(wanted[reason] > 0 for reason in report.rejected):
-            wanted.subtract(report.rejected)
+    for _, block_record in block_records.read:
+        if opened < _MOST_REJECTED_FILES and any(
+            wanted[reason] > 0 for reason in block_record.rejected
+        ):
+            wanted.subtract(block_record.rejected)
             opened += 1
-            for name in report.files:
+            for name in block_record.files:
                 parsed = parse_name(name)
                 if parsed is not None and parsed.kind == REJECTED:
                     yield name
@@ -129,9 +138,11 @@ def _head_rows(path: str) -> Iterator[dict[str, Any]]:
         yield orjson.loads(line)
 
 
-def timings(record: RunRecord, reports: Reports) -> dict[str, Any]:
+def timings(record: RunRecord, block_records: PartRecords) -> dict[str, Any]:
     """When and how fast the run was: totals, by stage, over time, and the slowest parts."""
-    slowest = sorted(reports.read, key=lambda report: -sum(report[1].seconds.values()))[:_SLOWEST]
+    slowest = sorted(
+        block_records.read, key=lambda block_record: -sum(block_record[1].seconds.values())
+    )[:_SLOWEST]
     return {
         "started": record.started,
         "ended": record.ended,
@@ -139,26 +150,28 @@ def timings(record: RunRecord, reports: Reports) -> dict[str, Any]:
         "documents_per_second": record.numbers.documents_per_second,
         "tokens_per_second": record.numbers.tokens_per_second,
         "stage_seconds": record.numbers.stage_seconds,
-        "over_time": _over_time(record, reports),
+        "over_time": _over_time(record, block_records),
         "slowest": [
             {
-                "block": report.block,
-                "part": report.part,
-                "files": _named(tuple(sorted(report.covered)), record.input.paths),
-                "documents": report.embedded,
-                "tokens": report.tokens,
-                "seconds": {stage: round(spent, 3) for stage, spent in report.seconds.items()},
+                "block": block_record.block,
+                "part": block_record.part,
+                "files": _named(tuple(sorted(block_record.covered)), record.input.paths),
+                "documents": block_record.embedded,
+                "tokens": block_record.tokens,
+                "seconds": {
+                    stage: round(spent, 3) for stage, spent in block_record.seconds.items()
+                },
             }
-            for _, report in slowest
+            for _, block_record in slowest
         ],
-        "parts_read": len(reports.read),
-        "parts": reports.parts,
+        "parts_read": len(block_records.read),
+        "parts": block_records.parts,
     }
 
 
-def _over_time(record: RunRecord, reports: Reports) -> dict[str, Any] | None:
-    """Documents and tokens a second, by the times at which the reports were written."""
-    ends = [time for time, _ in reports.read]
+def _over_time(record: RunRecord, block_records: PartRecords) -> dict[str, Any] | None:
+    """Documents and tokens a second, by the times at which the block records were written."""
+    ends = [time for time, _ in block_records.read]
     if len(ends) < 3:
         return None
     # The record knows whole seconds; what an earlier attempt wrote lies before its start.
@@ -167,11 +180,11 @@ def _over_time(record: RunRecord, reports: Reports) -> dict[str, Any] | None:
     bins = min(_MOST_BINS, max(3, len(ends) // 2))
     width = span / bins
     documents, tokens = [0.0] * bins, [0.0] * bins
-    share = reports.parts / len(ends)  # of reports that each one read stands for
-    for time, report in reports.read:
+    share = block_records.parts / len(ends)  # of records that each one read stands for
+    for time, block_record in block_records.read:
         at = min(int((time - begin) / width), bins - 1)
-        documents[at] += report.embedded * share / width
-        tokens[at] += report.tokens * share / width
+        documents[at] += block_record.embedded * share / width
+        tokens[at] += block_record.tokens * share / width
     return {
         "seconds": round(width, 3),
         "documents": [round(count, 1) for count in documents],

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from tests.support.command import ROOT, embed, files, finish, flags_of, record, reports, start
+from tests.support.command import ROOT, block_records, embed, files, finish, flags_of, record, start
 
 FLINK = ROOT / "deploy" / "flink"
 IMAGES = (
@@ -97,11 +97,11 @@ def test_a_killed_task_manager_changes_no_file(compose, shared, tiny_bundle):
     output = shared / "there"
     # One of the two has a slot to spare, and takes the work of the other.
     job = start("embed", *flags_of(output, str(model), corpus, parallelism=1, **flags))
-    wait(lambda: len(reports(output)) > 3, lambda: compose("logs", "--tail=40").stdout)
+    wait(lambda: len(block_records(output)) > 3, lambda: compose("logs", "--tail=40").stdout)
     killed = container_with_worker(compose)
     assert run("docker", "kill", killed).returncode == 0
-    done = len(reports(output))
+    done = len(block_records(output))
     finish(job)
-    assert done < len(reports(output)), "it was killed in the middle"
+    assert done < len(block_records(output)), "it was killed in the middle"
     assert record(output)["status"] == "done"
     assert files(output) == files(shared / "here")

@@ -18,7 +18,7 @@ from bert_embed.pipeline.keywords import EmbedKeywords, options_of_call
 from bert_embed.pipeline.keywords import Path as PathLike
 from bert_embed.pipeline.options import FLAGS, Options
 from bert_embed.pipeline.parser import parse_embed
-from tests.support.command import data_files, embed, record, reports
+from tests.support.command import block_records, data_files, embed, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.
 _TYPES = {
@@ -188,6 +188,6 @@ def test_a_run_with_relative_places_is_repaired_from_another_folder(
     data_files(here / "out")[0].unlink()
     monkeypatch.chdir(there)
     assert main(["verify", str(here / "out"), "--repair"]) == 0
-    assert reports(here / "out")
+    assert block_records(here / "out")
     assert main(["search", str(here / "out"), "bank"]) == 0
     assert list(there.iterdir()) == []

@@ -72,7 +72,7 @@ def sentence_files(output: Path) -> list[Path]:
     return [path for kind in kinds for path in data_files(output, kind)]
 
 
-def reports(output: Path) -> list[Path]:
+def block_records(output: Path) -> list[Path]:
     """The reports of the parts that are finished; none that is being written."""
     return sorted(output.glob("_state/blocks/0*.json"))
 

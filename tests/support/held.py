@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.command import ROOT, start
 
-REPORT = "bert_embed.transforms.output_folder|OutputFolder|write_report"  # a part is finished
+REPORT = "bert_embed.transforms.output_folder|OutputFolder|write_block_record"  # a part is finished
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from bert_embed.transforms.crash_markers import crashes
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import BlockReport, report_bytes
+from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 
 CRASHED = """
 import os
@@ -35,8 +35,8 @@ def crash(output, part):
 
 
 def finish(output, number, last=False):
-    report = BlockReport(0, number, last, 0, {}, 0 if last else None)
-    OutputFolder(str(output)).write_report(0, number, report_bytes(report, "run"))
+    record = BlockRecord(0, number, last, 0, {}, 0 if last else None)
+    OutputFolder(str(output)).write_block_record(0, number, block_record_bytes(record, "run"))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ _DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail":
 
 
 def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
-    """Loads the vectors of a run, if the reports add up, and adds that, or a problem, to a Verdict.
+    """Loads the vectors of a run, if its counts add up, and adds that, or a problem, to a Verdict.
 
     `recorded` are the loads of an earlier attempt, by kind of vectors.
     """
@@ -108,7 +108,7 @@ def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
     """Names and sizes of the files of each kind of vectors, sorted by name.
 
     Raises:
-        ValueError: They are not the files that the reports name.
+        ValueError: They are not the files that the block records name.
     """
     files: dict[str, dict[str, int]] = {kind: {} for kind in load.granularities}
     of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
@@ -121,8 +121,8 @@ def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
             written = sum(totals.written[folder, count] for folder in vector_kinds(kind))
             if size != written:
                 raise InputError(
-                    f"{load.output} holds {size} {count} of vectors of {kind}, the reports name "
-                    f"{written}: nothing was loaded"
+                    f"{load.output} holds {size} {count} of vectors of {kind}, the block records "
+                    f"name {written}: nothing was loaded"
                 )
     return files
 

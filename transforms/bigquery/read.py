@@ -85,7 +85,7 @@ class TableRequest:
 
     @property
     def planned(self) -> PlannedWork:
-        """What the reports of a complete run must add up to: the blocks' rows are the table's."""
+        """What a complete run must add up to: the blocks' rows are the table's."""
         return PlannedWork(self.blocks, (self.rows,), (str(self.table),))
 
 
@@ -128,7 +128,7 @@ class ReadTable(Step):
             | "Spread" >> beam.Reshuffle()
             | "Rows" >> beam.FlatMap(_dealt_rows, self.request)
         )
-        # A block without rows has a report, too.
+        # A block without rows has a block record, too.
         specs = request | "Blocks" >> beam.FlatMap(_specs)
         if self.compare is not None:
             passed_as_block(DocumentBlock)

@@ -20,7 +20,7 @@ from bert_embed.transforms.clusters.record import (
     ClusterRecord,
     read_cluster_record,
 )
-from bert_embed.transforms.records.report import ReconcileError
+from bert_embed.transforms.records.block_record import ReconcileError
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
 

@@ -11,7 +11,7 @@ from bert_embed.clusters.keep import WHICH_TO_KEEP
 from bert_embed.clusters.neighbours import TILE
 from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.result_files import row_batches
-from bert_embed.results import has_reports, open_vectors
+from bert_embed.results import has_block_records, open_vectors
 from bert_embed.storage.files import open_raw, size_of
 from bert_embed.transforms.clusters.folder import ClusterFolder
 from bert_embed.vectors import conditions
@@ -125,7 +125,7 @@ class VectorRows:
 def vector_rows(job: ClusterJob, file: VectorFile) -> Iterator[VectorRows]:
     """Reads a file of vectors in batches; InputError if it is not the file that the run wrote."""
     first = file.number << _FILE_BITS
-    check_pages = not has_reports(job.source)
+    check_pages = not has_block_records(job.source)
     with open_vectors(job.source, file.name) as path:
         for batch in row_batches(path, job.vectors, rows=_ROWS, check_pages=check_pages):
             ids = batch.columns["id"].to_pylist()

@@ -136,7 +136,7 @@ def list_input(
 
 
 def without_records(files: list[FileInfo]) -> list[FileInfo]:
-    """Leaves out the record and reports of runs that wrote examples."""
+    """Leaves out the records of runs that wrote examples."""
     ends = "/" + SETTINGS_FILE
     folders = tuple(
         each.path.removesuffix(SETTINGS_FILE)

@@ -12,9 +12,9 @@ from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import read_listing
 from bert_embed.transforms.read.cut_files import cut_file
+from bert_embed.transforms.records.block_record import BlockRecord
 from bert_embed.transforms.records.finished import BegunBlocks, begun_blocks, finished_blocks
 from bert_embed.transforms.records.read_part import ReadPart
-from bert_embed.transforms.records.report import BlockReport
 from bert_embed.transforms.records.spec import BlockSpec, InputFile, PlannedWork
 from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.redact import RedactErrors
@@ -40,7 +40,7 @@ class PlanBlocks(Step):
     """Plans the BlockSpecs of a run and distributes them to workers; retries get the same plan.
 
     Gives a dict: `specs`, the BlockSpecs of what is not finished, where a file that must be read
-    from its start may have one for each part; `finished`, the BlockReports that an earlier attempt
+    from its start may have one for each part; `finished`, the BlockRecords that an earlier attempt
     wrote; and `planned`, one PlannedWork of all. The listing is read from the output.
 
     Attributes:
@@ -120,9 +120,9 @@ class _Look(beam.DoFn):
 
     def process(
         self, begun: BegunBlocks
-    ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]]:
-        for spec, reports in finished_blocks(self._folder, self._run, begun):
-            yield from (beam.pvalue.TaggedOutput("finished", report) for report in reports)
+    ) -> Iterator[BlockSpec | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]]:
+        for spec, block_records in finished_blocks(self._folder, self._run, begun):
+            yield from (beam.pvalue.TaggedOutput("finished", record) for record in block_records)
             if spec.complete and not self._every_block:
                 continue
             if not spec.spread:

@@ -8,9 +8,9 @@ import apache_beam as beam
 from bert_embed.transforms.crash_markers import crash_marker
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_coder import passed_as_block
+from bert_embed.transforms.records.block_record import BlockRecord
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.finished import finished_parts, is_complete
-from bert_embed.transforms.records.report import BlockReport
 from bert_embed.transforms.records.spec import BlockSpec
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.redact import RedactErrors
@@ -29,7 +29,7 @@ def read_unfinished(
     The plan holds back what was finished when it was made; this step looks again, because a bundle
     may be retried. `read` takes an element, a BlockSpec or what `spec_of` takes, and numbers of
     parts to leave out, and gives records of type `block`. Gives what was read, and finished
-    BlockReports.
+    BlockRecords.
     """
     passed_as_block(block)
     step = beam.ParDo(_Read(folder, run, read, spec_of))
@@ -54,14 +54,14 @@ class _Read(beam.DoFn):
     def process(
         self, element: Any
     ) -> Iterator[
-        DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockReport]
+        DocumentBlock | TokenBlock | beam.pvalue.TaggedOutput[Literal["finished"], BlockRecord]
     ]:
         spec = element if self._spec_of is None else self._spec_of(element)
         if spec.complete:
             return
         found = finished_parts(self._folder, self._run, spec)
-        for report in found.values():
-            yield beam.pvalue.TaggedOutput("finished", report)
+        for record in found.values():
+            yield beam.pvalue.TaggedOutput("finished", record)
         if not is_complete(spec, found):
             done = {*spec.done, *found}
             with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):

@@ -1,4 +1,4 @@
-"""Compares the files of an output with the reports of the parts that wrote them."""
+"""Compares the files of an output with the block records of the parts that wrote them."""
 
 import gzip
 import logging
@@ -17,12 +17,12 @@ from bert_embed.transforms.output_folder import (
     RUN_FILE,
     OutputFile,
     OutputFolder,
+    block_record_name,
     parse_name,
-    report_name,
 )
 from bert_embed.transforms.reconcile.totals import listing_hash, written_counts
 from bert_embed.transforms.reconcile.verdict import Verdict
-from bert_embed.transforms.records.report import BlockReport, read_report
+from bert_embed.transforms.records.block_record import BlockRecord, read_block_record
 
 _LOG = logging.getLogger(__name__)
 _MOST_NAMED = 5
@@ -54,26 +54,30 @@ def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
         found = folder.data_files()
     if listing_hash(found) == verdict.totals.listing:
         return verdict
-    reports = {(each.block, each.part): each for each in _reports(folder, run) if each is not None}
-    found = _without_leftovers(folder, reports, found)
-    problems = list(listing_problems(reports, found))
+    block_records = {
+        (each.block, each.part): each
+        for each in _read_block_records(folder, run)
+        if each is not None
+    }
+    found = _without_leftovers(folder, block_records, found)
+    problems = list(listing_problems(block_records, found))
     lines = [str(each) for each in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
     return replace(verdict, problems=(*verdict.problems, *lines))
 
 
-def _reports(folder: OutputFolder, run: str) -> Iterator[BlockReport | None]:
-    """The reports in the order of `report_parts`; None for one that is damaged."""
-    return in_parallel(lambda part: read_report(folder, *part, run), folder.report_parts())
+def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord | None]:
+    """The block records in the order of `recorded_parts`; None for one that is damaged."""
+    return in_parallel(lambda part: read_block_record(folder, *part, run), folder.recorded_parts())
 
 
 def _without_leftovers(
-    folder: OutputFolder, reports: dict[tuple[int, int], BlockReport], found: dict[str, int]
+    folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], found: dict[str, int]
 ) -> dict[str, int]:
     """Removes files that an attempt wrote before it crashed and the next did not write."""
-    again = [name for name in found if _part_of(name) in reports]
-    left = [name for name in again if name not in reports[_part_of(name)].files]
+    again = [name for name in found if _part_of(name) in block_records]
+    left = [name for name in again if name not in block_records[_part_of(name)].files]
     if left:
         _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
@@ -87,12 +91,12 @@ def _part_of(name: str) -> tuple[int, int]:
 
 
 def listing_problems(
-    reports: dict[tuple[int, int], BlockReport], found: dict[str, int]
+    block_records: dict[tuple[int, int], BlockRecord], found: dict[str, int]
 ) -> Iterator[Problem]:
-    """Compares names and sizes of files with what the reports name."""
+    """Compares names and sizes of files with what the block records name."""
     expected: dict[str, OutputFile] = {}
-    for report in reports.values():
-        expected |= report.files
+    for block_record in block_records.values():
+        expected |= block_record.files
     for name, file in sorted(expected.items()):
         size = found.get(name)
         if size is None:
@@ -100,33 +104,35 @@ def listing_problems(
         elif size != file.bytes:
             yield Problem(name, f"has {size} bytes, {file.bytes} were written", _part_of(name))
     for name in sorted(found.keys() - expected.keys()):
-        yield Problem(name, "no report names it")
+        yield Problem(name, "no block record names it")
 
 
 def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem]:
     """Checks every file of a run against its block record, and these against the run's record."""
-    parts = folder.report_parts()
-    reports: dict[tuple[int, int], BlockReport] = {}
-    for part, report in zip(parts, _reports(folder, record.run), strict=True):
-        if report is None:
-            yield Problem(report_name(*part), "is damaged, or the report of another run", part)
+    parts = folder.recorded_parts()
+    block_records: dict[tuple[int, int], BlockRecord] = {}
+    for part, block_record in zip(parts, _read_block_records(folder, record.run), strict=True):
+        if block_record is None:
+            yield Problem(
+                block_record_name(*part), "is damaged, or the block record of another run", part
+            )
         else:
-            reports[part] = report
+            block_records[part] = block_record
     found = folder.data_files()
-    wrong = list(listing_problems(reports, found))
+    wrong = list(listing_problems(block_records, found))
     yield from wrong
     yield from (Problem(name, "does not belong there") for name in folder.other_files())
     bad = {each.name for each in wrong}
     files = [
         (name, file)
-        for report in reports.values()
-        for name, file in report.files.items()
+        for block_record in block_records.values()
+        for name, file in block_record.files.items()
         if name not in bad
     ]
     for problem in in_parallel(lambda each: _content_problem(folder, *each), files):
         if problem is not None:
             yield problem
-    yield from _count_problems(reports, record)
+    yield from _count_problems(block_records, record)
 
 
 def _content_problem(folder: OutputFolder, name: str, file: OutputFile) -> Problem | None:
@@ -160,25 +166,29 @@ def count_rows(path: str) -> int:
 
 
 def _count_problems(
-    reports: dict[tuple[int, int], BlockReport], record: RunRecord
+    block_records: dict[tuple[int, int], BlockRecord], record: RunRecord
 ) -> Iterator[Problem]:
-    """Compares the sums of the reports with the record, and finds parts without a report."""
+    """Compares the sums of the block records with run.json, and finds parts without one."""
     numbers: dict[int, set[int]] = {}
-    for block, part in reports:
+    for block, part in block_records:
         numbers.setdefault(block, set()).add(part)
     for block in range(record.files.blocks):
         there = numbers.get(block, set())
         gaps = set(range(max(there, default=0) + 1)) - there
         for part in sorted(gaps):
-            yield Problem(report_name(block, part), "missing", (block, part))
+            yield Problem(block_record_name(block, part), "missing", (block, part))
     if not record.is_done:
         yield Problem(RUN_FILE, f"the run is not complete (status {record.status})")
         return
     sums: Counter = Counter()
-    for report in reports.values():
-        sums.update(records=report.records, embedded=report.embedded, skipped=report.skipped)
-        sums.update(rejected=sum(report.rejected.values()), parts=1)
-        sums.update(written_counts(report.files))
+    for block_record in block_records.values():
+        sums.update(
+            records=block_record.records,
+            embedded=block_record.embedded,
+            skipped=block_record.skipped,
+        )
+        sums.update(rejected=sum(block_record.rejected.values()), parts=1)
+        sums.update(written_counts(block_record.files))
     result = record.numbers
     said: dict[Any, int] = {name: getattr(result.counts, name) for name in _COUNTED}
     for kind, written in result.written.items():
@@ -186,4 +196,6 @@ def _count_problems(
     for name in sorted(said.keys() | sums.keys(), key=str):
         if sums[name] != said.get(name, 0):
             what = name if isinstance(name, str) else f"{name[1]} in {name[0]}"
-            yield Problem(RUN_FILE, f"counts {said.get(name, 0)} {what}, the reports {sums[name]}")
+            yield Problem(
+                RUN_FILE, f"counts {said.get(name, 0)} {what}, the block records {sums[name]}"
+            )

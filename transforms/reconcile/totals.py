@@ -1,4 +1,4 @@
-"""Sums the reports of a run."""
+"""Sums the block records of a run."""
 
 import hashlib
 from collections import Counter
@@ -9,7 +9,7 @@ import apache_beam as beam
 
 from bert_embed.transforms.distinct import Distinct, joined
 from bert_embed.transforms.output_folder import OutputFile
-from bert_embed.transforms.records.report import SUMMED, BlockReport
+from bert_embed.transforms.records.block_record import SUMMED, BlockRecord
 
 _HASHES = 1 << 64
 _MOST_HASHES, _MOST_HELD = 1 << 18, 1000  # held before they are joined
@@ -18,20 +18,20 @@ _MOST_FILES = 1000  # whose [UNK] are counted
 
 @dataclass
 class Totals:
-    """The sum of reports, with what is needed to check it.
+    """The sum of block records, with what is needed to check it.
 
     Attributes:
-        counts: Sums of the reports' numbers, by their names.
+        counts: Sums of the block records' numbers, by their names.
         rejected: Sums by reason.
         seconds: Sums by stage, over all workers.
         lengths: Sum of the histograms.
         covered: Bytes covered of each file.
         parts: Numbers of the parts of each block, as bits: a set for each block would need more
             memory than all the rest.
-        doubled: Blocks with two reports of one part.
+        doubled: Blocks with two block records of one part.
         ends: For each block read through: how many records its file has.
         records: For each block read through: records in its parts.
-        lasts: Reports that were their block's last.
+        lasts: Records that were their block's last.
         written: Files, bytes and rows of each kind, as `(kind, "rows")`.
         listing: `listing_hash` of all files.
         unknown_files: For the files with most [UNK]: how many, and how many tokens. Exact for up to
@@ -59,35 +59,35 @@ class Totals:
     ids: list[Distinct] | None = field(default_factory=list)
 
 
-class SumReports(beam.CombineFn):
-    """Sums BlockReports to Totals, which stay small for any number of reports."""
+class SumBlockRecords(beam.CombineFn):
+    """Sums BlockRecords to Totals, which stay small for any number of block records."""
 
     def create_accumulator(self) -> Totals:
         return Totals()
 
-    def add_input(self, totals: Totals, report: BlockReport) -> Totals:
-        totals.counts.update({name: getattr(report, name) for name in SUMMED})
-        totals.counts["reports"] += 1
-        totals.written.update(written_counts(report.files))
-        sizes = {name: file.bytes for name, file in report.files.items()}
+    def add_input(self, totals: Totals, record: BlockRecord) -> Totals:
+        totals.counts.update({name: getattr(record, name) for name in SUMMED})
+        totals.counts["block_records"] += 1
+        totals.written.update(written_counts(record.files))
+        sizes = {name: file.bytes for name, file in record.files.items()}
         totals.listing = (totals.listing + listing_hash(sizes)) % _HASHES
-        totals.counts["reused"] += report.reused
-        if not report.reused:
-            totals.counts["new_documents"] += report.embedded
-            totals.counts["new_tokens"] += report.tokens
-        totals.rejected.update(report.rejected)
-        totals.seconds.update(report.seconds)
-        totals.covered.update(report.covered)
-        totals.unknown_files = _worst(totals.unknown_files, report.unknown_files)
-        totals.unknown_scripts.update(report.unknown_scripts)
-        _add_hashes(totals, report)
-        totals.lengths = _added(totals.lengths, report.length_bins)
-        _add_parts(totals, report.block, 1 << report.part)
-        if report.end_of_file is not None:
-            totals.ends[report.block] = report.end_of_file
-        if not report.covered:
-            totals.records[report.block] += report.records
-        totals.lasts += report.last
+        totals.counts["reused"] += record.reused
+        if not record.reused:
+            totals.counts["new_documents"] += record.embedded
+            totals.counts["new_tokens"] += record.tokens
+        totals.rejected.update(record.rejected)
+        totals.seconds.update(record.seconds)
+        totals.covered.update(record.covered)
+        totals.unknown_files = _worst(totals.unknown_files, record.unknown_files)
+        totals.unknown_scripts.update(record.unknown_scripts)
+        _add_hashes(totals, record)
+        totals.lengths = _added(totals.lengths, record.length_bins)
+        _add_parts(totals, record.block, 1 << record.part)
+        if record.end_of_file is not None:
+            totals.ends[record.block] = record.end_of_file
+        if not record.covered:
+            totals.records[record.block] += record.records
+        totals.lasts += record.last
         return totals
 
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
@@ -116,17 +116,17 @@ class SumReports(beam.CombineFn):
         return totals
 
 
-def _add_hashes(totals: Totals, report: BlockReport) -> None:
-    texts = Distinct.from_text(report.text_hashes, report.hash_bits)
+def _add_hashes(totals: Totals, record: BlockRecord) -> None:
+    texts = Distinct.from_text(record.text_hashes, record.hash_bits)
     totals.texts = _held([*totals.texts, texts])
-    if totals.ids is None or report.id_hashes is None:
+    if totals.ids is None or record.id_hashes is None:
         totals.ids = None
         return
-    totals.ids = _held([*totals.ids, Distinct.from_text(report.id_hashes, report.hash_bits)])
+    totals.ids = _held([*totals.ids, Distinct.from_text(record.id_hashes, record.hash_bits)])
 
 
 def _held(several: list[Distinct]) -> list[Distinct]:
-    """The same, joined if there are many: sorting them for every report would take longer."""
+    """The same, joined if there are many: sorting them for every record would take longer."""
     many = sum(len(each.hashes) for each in several) > _MOST_HASHES or len(several) > _MOST_HELD
     return [joined(several)] if many else several
 

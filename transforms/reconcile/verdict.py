@@ -1,4 +1,4 @@
-"""Compares the sum of the reports with the plan."""
+"""Compares the sum of the block records with the plan."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ import apache_beam as beam
 
 from bert_embed.run_record import Load
 from bert_embed.storage.plurals import counted
-from bert_embed.transforms.reconcile.totals import SumReports, Totals
-from bert_embed.transforms.records.report import BlockReport
+from bert_embed.transforms.reconcile.totals import SumBlockRecords, Totals
+from bert_embed.transforms.records.block_record import BlockRecord
 from bert_embed.transforms.records.spec import PlannedWork
 
 _MOST_NAMED = 5  # problems of one kind that a message lists before it counts the rest
@@ -16,7 +16,7 @@ _MOST_NAMED = 5  # problems of one kind that a message lists before it counts th
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the reports of a run add up to its plan.
+    """Whether the block records of a run add up to its plan.
 
     Attributes:
         totals: The sums.
@@ -30,15 +30,15 @@ class Verdict:
 
 
 def reconcile(
-    reports: beam.PCollection[BlockReport], planned: beam.PCollection[PlannedWork]
+    block_records: beam.PCollection[BlockRecord], planned: beam.PCollection[PlannedWork]
 ) -> beam.PCollection[Verdict]:
-    """Compares BlockReports with the PlannedWork of `PlanBlocks`; gives one Verdict."""
-    totals = reports | "Sum" >> beam.CombineGlobally(SumReports())
+    """Compares BlockRecords with the PlannedWork of `PlanBlocks`; gives one Verdict."""
+    totals = block_records | "Sum" >> beam.CombineGlobally(SumBlockRecords())
     return totals | "Reconcile" >> beam.Map(verdict, beam.pvalue.AsSingleton(planned))
 
 
 def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
-    """Compares the sum of the reports with the plan."""
+    """Compares the sum of the block records with the plan."""
     found = [*_missing_parts(totals, planned), *_uncovered(totals, planned), *_unread(totals)]
     return Verdict(totals, tuple(found))
 
@@ -46,7 +46,7 @@ def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
 def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
     missing = planned.blocks - len(totals.parts)
     if missing:
-        yield f"{missing} of {planned.blocks} planned blocks have no report"
+        yield f"{missing} of {planned.blocks} planned blocks have no block record"
     if totals.lasts != planned.blocks:
         yield f"{totals.lasts} blocks reported their last part, {planned.blocks} were planned"
     gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}

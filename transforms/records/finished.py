@@ -9,7 +9,7 @@ from bert_embed.formats.output_files import parse_name
 from bert_embed.storage.files import is_remote, size_of
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import BlockReport, read_report
+from bert_embed.transforms.records.block_record import BlockRecord, read_block_record
 from bert_embed.transforms.records.spec import BlockSpec
 
 _MOST_SLICES = 1000  # of the blocks whose records one worker reads at a time
@@ -38,7 +38,7 @@ def begun_blocks(
     One listing finds the block records, another the files that these name.
     """
     parts: dict[int, list[int]] = {}
-    for block, part in folder.report_parts():
+    for block, part in folder.recorded_parts():
         parts.setdefault(block, []).append(part)
     files = sorted(_files_by_block(folder)) if parts else []
 
@@ -72,7 +72,7 @@ def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
 
 def finished_blocks(
     folder: OutputFolder, run: str, begun: BegunBlocks
-) -> Iterator[tuple[BlockSpec, list[BlockReport]]]:
+) -> Iterator[tuple[BlockSpec, list[BlockRecord]]]:
     """Reads the block records of a run; gives each block with those of its finished parts.
 
     The block then says which parts are done. A record does not count if one of its files is missing
@@ -80,21 +80,21 @@ def finished_blocks(
     """
     pairs = [(spec.number, part) for spec in begun.specs for part in begun.parts[spec.number]]
 
-    def read(pair: tuple[int, int]) -> BlockReport | None:
-        report = read_report(folder, *pair, run)
-        if report is None:
+    def read(pair: tuple[int, int]) -> BlockRecord | None:
+        record = read_block_record(folder, *pair, run)
+        if record is None:
             return None
-        whole = all(begun.sizes.get(name) == file.bytes for name, file in report.files.items())
-        return report if whole else None
+        whole = all(begun.sizes.get(name) == file.bytes for name, file in record.files.items())
+        return record if whole else None
 
-    reports: dict[int, list[BlockReport]] = {}
-    for report in in_parallel(read, pairs) if is_remote(folder.path) else map(read, pairs):
-        if report is not None:
-            reports.setdefault(report.block, []).append(report)
+    block_records: dict[int, list[BlockRecord]] = {}
+    for record in in_parallel(read, pairs) if is_remote(folder.path) else map(read, pairs):
+        if record is not None:
+            block_records.setdefault(record.block, []).append(record)
     for spec in begun.specs:
-        found = reports.get(spec.number, [])
-        last = max((report.part for report in found if report.last), default=-1)
-        done = tuple(report.part for report in found)
+        found = block_records.get(spec.number, [])
+        last = max((record.part for record in found if record.last), default=-1)
+        done = tuple(record.part for record in found)
         yield replace(spec, done=done, complete=0 < len(done) == last + 1), found
 
 
@@ -104,37 +104,37 @@ def remove_end_marks(folder: OutputFolder, run: str) -> None:
     Each of sixteen readers of a file wrote such a mark once.
     """
     parts: dict[int, list[int]] = {}
-    for block, part in folder.report_parts():
+    for block, part in folder.recorded_parts():
         parts.setdefault(block, []).append(part)
     for block, numbers in parts.items():
         for part in reversed(numbers):
-            report = read_report(folder, block, part, run)
-            if report is None or report.end_of_file is None:
+            record = read_block_record(folder, block, part, run)
+            if record is None or record.end_of_file is None:
                 break
-            folder.remove_reports([(block, part)])
+            folder.remove_block_records([(block, part)])
 
 
-def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockReport]:
+def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockRecord]:
     """The block records of parts that were finished after the plan was made, by part number.
 
     A bundle that is retried finds what the attempt before wrote.
     """
-    found: dict[int, BlockReport] = {}
+    found: dict[int, BlockRecord] = {}
     done = frozenset(spec.done)
     for number in count() if spec.cut is None else (spec.cut.part.number,):
         if number in done:
             continue
-        report = read_report(folder, spec.number, number, run)
-        if report is None:
+        record = read_block_record(folder, spec.number, number, run)
+        if record is None:
             break
-        if all(size_of(folder.path_of(n)) == file.bytes for n, file in report.files.items()):
-            found[number] = report
-        if report.last:
+        if all(size_of(folder.path_of(n)) == file.bytes for n, file in record.files.items()):
+            found[number] = record
+        if record.last:
             break
     return found
 
 
-def is_complete(spec: BlockSpec, found: dict[int, BlockReport]) -> bool:
+def is_complete(spec: BlockSpec, found: dict[int, BlockRecord]) -> bool:
     """Whether nothing is left to read, with the parts that `finished_parts` gave."""
     if spec.complete or spec.cut is not None:
         return spec.complete or bool(found)

@@ -1,4 +1,4 @@
-"""Writes the files of each part, then its report, which marks the part as done."""
+"""Writes the files of each part, then its record, which marks the part as done."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +13,17 @@ import pyarrow as pa
 from bert_embed.formats.output_files import KINDS, PIECES
 from bert_embed.storage.files import checksum, stat
 from bert_embed.transforms.distinct import distinct
-from bert_embed.transforms.metrics import count_report
+from bert_embed.transforms.metrics import count_block_record
 from bert_embed.transforms.output_folder import REJECTED, OutputFile, OutputFolder
+from bert_embed.transforms.records.block_record import (
+    BlockRecord,
+    block_record,
+    block_record_bytes,
+    read_block_record,
+)
 from bert_embed.transforms.records.documents import id_hashes
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.rejected import rejected_lines
-from bert_embed.transforms.records.report import BlockReport, part_report, read_report, report_bytes
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.records.vectors import EmbeddingBlock
 from bert_embed.transforms.redact import RedactErrors
@@ -35,7 +40,7 @@ class Counting:
     ids: bool = False
 
     def hashes(self, ids: pa.StringArray, text_hash: np.ndarray) -> dict[str, Any]:
-        """What a report keeps of a part's ids and texts."""
+        """What a record keeps of a part's ids and texts."""
         id_hashes_text = distinct(id_hashes(ids), self.bits).to_text() if self.ids else None
         texts = distinct(text_hash, self.bits).to_text()
         return {"hash_bits": self.bits, "text_hashes": texts, "id_hashes": id_hashes_text}
@@ -53,9 +58,9 @@ _SUFFIXES = {"bigquery": "parquet"}  # where it is not the format's name
 
 
 class WriteParts(beam.DoFn):
-    """Writes parts, of vectors or of examples, with their rejected records and reports.
+    """Writes parts, of vectors or of examples, with their rejected records and block records.
 
-    `write_files` writes the data files of a block; each report keeps the fingerprint of the run.
+    `write_files` writes the data files of a block; each record keeps the fingerprint of the run.
     """
 
     def __init__(
@@ -64,17 +69,17 @@ class WriteParts(beam.DoFn):
         self._folder, self._run = OutputFolder(output), run
         self._write_files, self._counting = write_files, counting
 
-    def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockReport]:
+    def process(self, block: EmbeddingBlock | TokenBlock) -> Iterator[BlockRecord]:
         with RedactErrors("write"):
-            report = self.write(block)
-        count_report(report)
-        yield report
+            record = self.write(block)
+        count_block_record(record)
+        yield record
 
-    def write(self, block: EmbeddingBlock | TokenBlock) -> BlockReport:
-        """Writes the files of a part, then its report."""
+    def write(self, block: EmbeddingBlock | TokenBlock) -> BlockRecord:
+        """Writes the files of a part, then its record."""
         started, folder = time.perf_counter(), self._folder
         files = self._write_files(block) | _rejected_file(folder, block.part)
-        if read_report(folder, block.part.block, block.part.number, self._run) is not None:
+        if read_block_record(folder, block.part.block, block.part.number, self._run) is not None:
             # Another attempt was there, perhaps on a processor that rounds otherwise: either's
             # files may have come last.
             files = {name: _as_stored(folder, name, file) for name, file in files.items()}
@@ -83,9 +88,9 @@ class WriteParts(beam.DoFn):
         computed = {name: getattr(block, name, 0) for name in _COMPUTED}
         computed["full_tokens"] = int(block.num_tokens_full.sum())
         computed |= self._counting.hashes(block.ids, block.text_hash)
-        report = part_report(part, block.num_tokens, block.truncated, files, **computed)
-        folder.write_report(part.block, part.number, report_bytes(report, self._run))
-        return report
+        record = block_record(part, block.num_tokens, block.truncated, files, **computed)
+        folder.write_block_record(part.block, part.number, block_record_bytes(record, self._run))
+        return record
 
 
 def write_vectors(

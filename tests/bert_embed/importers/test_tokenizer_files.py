@@ -1,9 +1,10 @@
-"""Tokenizer files of Hugging Face folders: BERT's are read, every other is refused by name."""
+"""Tokenizer files of Hugging Face folders: which tokenizer they make, and what is refused."""
 
 import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.importers.huggingface import import_huggingface
@@ -22,13 +23,16 @@ FAST = {
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "post_processor": {"type": "TemplateProcessing", "special_tokens": {"[CLS]": {}, "[SEP]": {}}},
 }
+PLAIN: dict = {"added_tokens": []}
+WHOLE = {"max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1}}
 MODEL = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
 
 
-def write_fast(source, vocab=None, **parts):
+def write_fast(source, vocab=None, max_word=None, **parts):
     """Writes tokenizer.json."""
     entries = small_vocabulary() if vocab is None else vocab
-    model = MODEL | {"vocab": {entry: number for number, entry in enumerate(entries)}}
+    longest = {"max_input_chars_per_word": max_word} if max_word else {}
+    model = MODEL | longest | {"vocab": {entry: number for number, entry in enumerate(entries)}}
     (source / "tokenizer.json").write_text(json.dumps(FAST | {"model": model} | parts))
 
 
@@ -73,12 +77,6 @@ def test_a_vocabulary_with_a_gap_is_refused(tmp_path):
     refused(tmp_path, r"tokenizer\.json: must have the ids 0 to 210 as config\.json says, has 210")
 
 
-def test_an_added_token_that_the_vocabulary_lacks_is_refused(tmp_path):
-    write_tiny_huggingface(tmp_path / "source")
-    write_fast(tmp_path / "source", added_tokens=[{"id": 20, "content": "<user>"}])
-    refused(tmp_path, "added token 20 is not in the vocabulary")
-
-
 def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
     write_tiny_huggingface(tmp_path / "source", vocab=["<s>", "</s>", "[UNK]", "a"])
     refused(tmp_path, r"the vocabulary lacks \[CLS\], \[SEP\]")
@@ -110,27 +108,104 @@ def test_berts_tokenizer_classes_are_read(tmp_path, name):
     assert imported(tmp_path).tokenizer_settings["lower_case"]
 
 
+PROCESSOR = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+USUAL = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
+RENAMED = {"[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
+
+
+def entries_of(parts):
+    """The tiny vocabulary, renamed as the parts of tokenizer.json name it."""
+    model = parts.get("model", {})
+    names = RENAMED if model.get("unk_token") == "<unk>" else {}
+    prefix = model.get("continuing_subword_prefix", "##")
+    entries = [names.get(entry, entry) for entry in small_vocabulary()]
+    return [prefix + entry[2:] if entry.startswith("##") else entry for entry in entries]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"model": MODEL | {"unk_token": "<unk>"}},
+        {"model": MODEL | {"continuing_subword_prefix": "@@"}},
+        {"normalizer": {"type": "NFKC"}},
+        {"normalizer": None},
+        {"normalizer": FAST["normalizer"] | {"clean_text": False}},
+        {"normalizer": FAST["normalizer"] | {"strip_accents": False}},
+        {"normalizer": FAST["normalizer"] | {"handle_chinese_chars": False}},
+        {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+        {"added_tokens": [{"id": 20, "content": "<user>", "special": False, **USUAL}]},
+        {"added_tokens": [{"id": 9, "content": "", "special": False, **USUAL}]},
+    ],
+    ids=["unk", "prefix", "nfkc", "none", "clean", "accents", "chinese", "space", "new", "entry"],
+)
+def test_a_word_piece_that_is_not_berts_has_the_librarys_ids(tmp_path, parts):
+    parts, entries = dict(parts), entries_of(parts)
+    sep, cls = ([entries[number], number] for number in (3, 2))
+    parts["post_processor"] = PROCESSOR | {"sep": sep, "cls": cls}
+    model = MODEL | WHOLE | parts.pop("model", {})
+    model["vocab"] = {entry: number for number, entry in enumerate(entries)}
+    for token in parts.get("added_tokens", ()):
+        if token["content"]:  # beyond the vocabulary, as save_pretrained writes them
+            token["id"] = len(entries)
+        else:
+            token |= {"content": "bank", "id": entries.index("bank")}
+    write_tiny_huggingface(tmp_path / "source", vocab=[*entries, "<user>"])
+    (tmp_path / "source" / "vocab.txt").unlink()
+    generic = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "source" / "tokenizer_config.json").write_text(json.dumps(generic))
+    path = tmp_path / "source" / "tokenizer.json"
+    path.write_text(
+        json.dumps({"version": "1.0", **FAST, "added_tokens": [], **parts, "model": model})
+    )
+    bundle = imported(tmp_path)
+    assert bundle.tokenizer_settings["kind"] == "WordPiece"
+    assert read_bundle(bundle.path).tokenizer_file == "tokenizer.json"
+    tokenizer, library = load_tokenizer(bundle), tokenizers.Tokenizer.from_file(str(path))
+    for text in ("The BANKS\x07 of école", "the river,money", "北京 bank 北", "<user> thebank"):
+        assert tokenizer.encode(text) == library.encode(text).ids, text
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"model": {"type": "WordLevel"}}, "must be WordPiece, as BERT's is, got WordLevel"),
+        ({"model": {"type": "WordLevel"}}, "must be one of WordPiece, Unigram, BPE, got WordLevel"),
         ({"model": {"type": "BPE"}}, "cannot be read"),
-        ({"model": MODEL | {"unk_token": "<unk>"}}, r"unk_token of the model must be \[UNK\]"),
-        ({"model": MODEL | {"continuing_subword_prefix": "@@"}}, "must be ##, as BERT's is"),
-        ({"normalizer": {"type": "NFKC"}}, "type of the normalizer must be BertNormalizer"),
-        ({"normalizer": FAST["normalizer"] | {"clean_text": False}}, "clean_text of the normaliz"),
-        ({"pre_tokenizer": {"type": "ByteLevel"}}, "type of the pre_tokenizer must be BertPreTo"),
-        ({"post_processor": {"type": "RobertaProcessing"}}, r"post_processor must put \[CLS\]"),
+        ({"post_processor": {"type": "RobertaProcessing"}}, "cannot be read"),
         (
-            {"post_processor": {"type": "TemplateProcessing", "special_tokens": {"<s>": {}}}},
-            r"post_processor must put \[CLS\]",
+            {"model": MODEL | WHOLE, "normalizer": None, "post_processor": None, **PLAIN},
+            "must put one token before a text",
         ),
     ],
 )
 def test_another_tokenizer_json_is_refused_by_its_part(tmp_path, parts, message):
     write_tiny_huggingface(tmp_path / "source")
     write_fast(tmp_path / "source", **parts)
+    generic = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **generic)
     refused(tmp_path, rf"tokenizer\.json: .*{message}")
+
+
+@pytest.mark.parametrize("changes", [{"strip_accents": True}, {"tokenize_chinese_chars": False}])
+def test_casing_that_only_tokenizer_json_can_have_takes_that_file(tmp_path, changes):
+    """BERT's classes change the normalizer of tokenizer.json by tokenizer_config.json."""
+    write_tiny_huggingface(tmp_path / "source", cased=True)
+    edit_json(tmp_path / "source" / "tokenizer_config.json", **changes)
+    refused(tmp_path, r"tokenizer_config\.json: strip_accents .* write one with AutoTokenizer")
+    normalizer = FAST["normalizer"] | {"lowercase": True}
+    write_fast(
+        tmp_path / "source",
+        small_vocabulary(cased=True),
+        max_word=100,
+        post_processor=PROCESSOR,
+        normalizer=normalizer,
+        added_tokens=[],
+    )
+    tokenizer = load_tokenizer(imported(tmp_path))
+    assert tokenizer.kind == "WordPiece"
+    chinese = changes.get("tokenize_chinese_chars", True)
+    assert len(tokenizer.encode("北京")) == (4 if chinese else 3)
+    assert tokenizer.encode("The bánk") != tokenizer.encode("the bánk")
+    assert (tokenizer.encode("bánk") == tokenizer.encode("bank")) is ("strip_accents" in changes)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +290,10 @@ def test_a_checkpoint_with_a_head_is_its_encoder(tmp_path, tiny_bundle, architec
         ({"normalizer": [1]}, "normalizer must be an object, got a list"),
         ({"model": "WordPiece"}, "model must be an object, got a str"),
         ({"model": MODEL | {"vocab": ["a"]}}, "vocab must be an object, got a list"),
-        ({"model": MODEL | {"vocab": {"a": "1"}}}, "the id of 'a' must be a whole number, got '1'"),
-        ({"model": MODEL | {"vocab": {"a": -1}}}, "the id of 'a' must be a whole number, got -1"),
+        ({"model": MODEL | {"vocab": {"a": "1"}}, **PLAIN}, "the id of 'a' must be a whole numb"),
+        ({"model": MODEL | {"vocab": {"a": -1}}, **PLAIN}, "the id of 'a' must be a whole number"),
         (
-            {"model": MODEL | {"max_input_chars_per_word": "5"}},
+            {"model": MODEL | {"vocab": {}, "max_input_chars_per_word": "5"}, **PLAIN},
             "must be a positive integer",
         ),
         ({"post_processor": "x"}, "post_processor must be an object, got a str"),
@@ -226,9 +301,9 @@ def test_a_checkpoint_with_a_head_is_its_encoder(tmp_path, tiny_bundle, architec
             {"post_processor": {"type": "BertProcessing", "special_tokens": 3}},
             "special_tokens must",
         ),
-        ({"added_tokens": ["x"]}, "added token None is not in the vocabulary"),
-        ({"added_tokens": [{"id": "0", "content": "[PAD]"}]}, "added token 0 is not in the vocab"),
-        ({"added_tokens": [{"id": -1, "content": "##ed"}]}, "added token -1 is not in the vocab"),
+        ({"added_tokens": ["x"]}, "cannot be read"),
+        ({"added_tokens": [{"id": "0", "content": "[PAD]"}]}, "cannot be read"),
+        ({"added_tokens": [{"id": -1, "content": "##ed"}]}, "cannot be read"),
     ],
 )
 def test_parts_of_another_type_are_refused(tmp_path, parts, message):

@@ -1,20 +1,22 @@
-"""Tokenizers of a tokenizer.json: Unigram over Metaspace, as XLM-R has, and byte-level BPE."""
+"""Tokenizers of a tokenizer.json: Unigram over Metaspace, byte-level BPE, WordPiece."""
 
 import pickle
 
 import numpy as np
 import pytest
+import tokenizers
 
 from bert_embed.bundle.bundle import read_bundle
 from bert_embed.encoder import Encoder
 from bert_embed.importers.huggingface import import_huggingface
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
 from bert_embed.tokenization.tokenizer import Tokenizer
-from tests.support.models.architectures import GOLDEN, write_architecture
+from tests.support.models.architectures import GOLDEN, LONG, SCRIPTS, write_architecture
 
 TOKENIZERS = GOLDEN.parent / "tokenizers"
-KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta"}
-JOINED = {"unigram": "stand", "byte_level": "cl"}  # with "a" behind it, one entry
+KINDS = {"unigram": "xlm-roberta", "byte_level": "roberta", "word_piece": "word_piece"}
+# With "a" behind it, one word.
+JOINED = {"unigram": "stand", "byte_level": "cl", "word_piece": "cl"}
 TEXTS = (
     "The river, banks... don't!",
     "  two  spaces\tand a tab ",
@@ -79,9 +81,45 @@ def test_offsets_change_no_id_and_a_copy_gives_the_same(tokenizer):
 
 def test_special_tokens_in_a_text_are_text(tokenizer):
     special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id}
-    ids, _ = tokenizer.encode_flat(["<s> a </s><pad>", "</s>"])
+    begin, end, padding = (tokenizer.vocab[number] for number in sorted(special))
+    ids, _ = tokenizer.encode_flat([f"{begin} a {end}{padding}", end])
     assert not special & set(ids.tolist())
-    assert len(tokenizer.encode("</s>")) > 3
+    assert len(tokenizer.encode(end)) > 3
+
+
+def test_ids_are_those_of_the_library(tokenizer, name):
+    library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
+    texts = [*TEXTS, SCRIPTS, LONG, "a <user>'s question"]
+    for text in texts:
+        assert tokenizer.encode(text) == library.encode(text).ids
+    ids, splits = tokenizer.encode_flat(texts)
+    alone = [library.encode(text, add_special_tokens=False).ids for text in texts]
+    assert ids.tolist() == [number for row in alone for number in row]
+    assert np.diff(splits).tolist() == [len(row) for row in alone]
+
+
+def test_an_added_token_is_one_token_and_special_ones_are_text():
+    tokenizer = JsonTokenizer((TOKENIZERS / "word_piece.json").read_text("utf-8"))
+    assert tokenizer.kind == "WordPiece"
+    found = tokenizer.encode_with_offsets(["the <user> [SEP]"])
+    at = found.ids.tolist().index(tokenizer.vocab.index("<user>"))
+    assert (found.starts[at], found.stops[at]) == (4, 10)
+    assert tokenizer.sep_id not in found.ids
+    assert [tokenizer.vocab[number] for number in found.ids[-5:]] == ["[", "S", "##E", "##P", "]"]
+
+
+def test_entries_that_continue_a_word_are_those_without_a_space(tokenizer, name):
+    texts = ["the riverside. Understandable"]
+    found = tokenizer.encode_with_offsets(texts)
+    assert found.continues.any()
+    assert tokenizer.continues_word[found.ids[1:]].tolist() == found.continues[1:].tolist()
+
+
+def test_a_pair_is_put_together_as_the_library_does(encoder, name):
+    library = tokenizers.Tokenizer.from_file(str(TOKENIZERS / f"{name}.json"))
+    (pair,) = encoder.encode_tokens(["the bank"], ["of the river"])
+    wanted = library.encode("the bank", "of the river").ids
+    assert pair.texts == encoder.tokenizer.tokens(wanted)
 
 
 def test_lone_surrogates_are_read_as_replacement_characters(tokenizer):

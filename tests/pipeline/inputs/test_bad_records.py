@@ -102,12 +102,15 @@ def test_counts_of_every_block_reconcile(tmp_path, tiny_bundle):
     lines = [b"text %d" % n if n % 3 else b"\xff" for n in range(300)]
     (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
     assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", block_bytes=200) == 0
-    reports = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("out/_state/blocks/*.json"))]
-    assert len(reports) > 5
-    for report in reports:
-        assert report["records"] == report["embedded"] + sum(report["rejected"].values())
-        assert report["run"] == record(tmp_path / "out")["run"]
-    assert sum(report["records"] for report in reports) == 300
-    assert sum(report["rejected"].get("invalid UTF-8", 0) for report in reports) == 100
+    block_records = [
+        json.loads(p.read_text()) for p in sorted(tmp_path.glob("out/_state/blocks/*.json"))
+    ]
+    assert len(block_records) > 5
+    for block_record in block_records:
+        embedded, rejected = block_record["embedded"], block_record["rejected"]
+        assert block_record["records"] == embedded + sum(rejected.values())
+        assert block_record["run"] == record(tmp_path / "out")["run"]
+    assert sum(each["records"] for each in block_records) == 300
+    assert sum(each["rejected"].get("invalid UTF-8", 0) for each in block_records) == 100
     size = (tmp_path / "in.txt").stat().st_size
-    assert sum(report["covered"].get("0", 0) for report in reports) == size
+    assert sum(each["covered"].get("0", 0) for each in block_records) == size

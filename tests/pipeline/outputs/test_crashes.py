@@ -15,12 +15,12 @@ from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.infer import BertModelHandler
 from tests.support.command import (
     ROOT,
+    block_records,
     embed,
     files,
     flags_of,
     record,
     rejected,
-    reports,
     rows,
 )
 from tests.support.engines import load_watched
@@ -99,7 +99,7 @@ def test_a_hanging_block_is_named_and_can_be_left_out(
     assert "Traceback" not in told
     assert record(tmp_path / "out")["status"] == "failed"
     assert not list((tmp_path / "out").glob("_state/working/*")), "the process lived on"
-    done = len(reports(tmp_path / "out"))
+    done = len(block_records(tmp_path / "out"))
 
     flags["skip_blocks"] = str(poison)
     assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
@@ -152,7 +152,7 @@ def test_a_block_that_kills_its_process_is_named_left_out_and_taken_up_again(
 ):
     place = f"{corpus}, bytes {1000 * poison} to {1000 * poison + 1000}"
     assert f"note: a process died on block {poison} ({place})\n" in deaths[1]
-    done = len(reports(output))
+    done = len(block_records(output))
 
     assert embed(output, tiny_bundle, corpus, **SMALL, skip_blocks=poison) == 0
     assert record(output)["counts"]["parts_reused"] == done

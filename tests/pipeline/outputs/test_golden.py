@@ -9,7 +9,7 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import parts_of, record, reports
+from tests.support.command import block_records, parts_of, record
 from tests.support.golden import GOLDEN, MODEL, PART_DOCS, PLACE, RUNS, TEXTS, flags
 from tests.support.models.kept import import_once
 
@@ -76,7 +76,7 @@ def test_it_is_read_with_its_ids_in_order(copy, name, bundle):
 
 
 def test_the_same_command_completes_what_is_left_of_it(copy, name, bundle, capsys):
-    kept, *gone = reports(copy)
+    kept, *gone = block_records(copy)
     for path in gone[::2]:
         part = path.stem
         for file in copy.rglob(f"*/part-{part}.*"):

@@ -22,7 +22,7 @@ import bert_embed
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.lines import MOST_RECORD_BYTES
-from bert_embed.transforms.records.report import read_report
+from bert_embed.transforms.records.block_record import read_block_record
 from tests.support.command import embed, files, record, rejected, rows, vectors
 from tests.support.models.tiny import write_tiny_huggingface
 
@@ -54,7 +54,7 @@ def report_of(output):
 
 def parsed(output, run):
     """The report of the one part, as a rerun reads it."""
-    return read_report(OutputFolder(str(output)), 0, 0, run)
+    return read_block_record(OutputFolder(str(output)), 0, 0, run)
 
 
 def reported_as(output, path):

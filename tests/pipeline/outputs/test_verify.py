@@ -11,7 +11,15 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import data_files, embed, files, flags_of, record, rejected, reports
+from tests.support.command import (
+    block_records,
+    data_files,
+    embed,
+    files,
+    flags_of,
+    record,
+    rejected,
+)
 
 LINES = 40
 
@@ -68,7 +76,7 @@ FAULTS = {
     "missing": (FIRST, os.remove, f"{FIRST}: missing"),
     "size": (FIRST, cut, f"{FIRST}: has "),
     "checksum": (FIRST, flip, f"{FIRST}: has crc32c "),
-    "extra": (FIRST, extra, "embeddings/part-0000900-00000.parquet: no report names it"),
+    "extra": (FIRST, extra, "embeddings/part-0000900-00000.parquet: no block record names it"),
     "rows": ("_state/blocks/0000000-00000.json", change_rows, f"{FIRST}: has "),
     "report": ("_state/blocks/0000001-00000.json", os.remove, "_state/blocks/0000001-00000.json"),
     "report damaged": ("_state/blocks/0000001-00000.json", halve, "0000001-00000.json: is damaged"),
@@ -76,7 +84,7 @@ FAULTS = {
 
 
 def test_an_output_that_is_as_it_was_written_passes(output, capsys):
-    assert len(reports(output)) > 2
+    assert len(block_records(output)) > 2
     assert main(["verify", str(output)]) == 0
     said = capsys.readouterr()
     assert "all as written" in said.out
@@ -102,7 +110,10 @@ def test_counts_that_do_not_add_up_are_named(output, capsys):
     changed["counts"]["embedded"] += 1
     (output / "run.json").write_text(json.dumps(changed))
     assert main(["verify", str(output)]) == 1
-    assert f"run.json: counts {LINES} embedded, the reports {LINES - 1}" in capsys.readouterr().out
+    assert (
+        f"run.json: counts {LINES} embedded, the block records {LINES - 1}"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_file_of_somebody_else_is_named_and_left_alone(output, capsys):
@@ -122,7 +133,7 @@ def test_a_changed_input_is_never_repaired_into_another_run(output, corpus, caps
     finally:
         corpus.write_text(kept)
         os.utime(corpus, ns=times)
-    assert len(data_files(output)) == len(reports(output)) - 1
+    assert len(data_files(output)) == len(block_records(output)) - 1
 
 
 @pytest.mark.parametrize("fault", ["missing", "size", "checksum", "extra"])
@@ -140,7 +151,7 @@ def test_an_unfinished_run_is_read_only_on_request(output):
     (output / "run.json").write_text(json.dumps(changed | {"status": "running"}))
     whole = len(bert_embed.read(output, partial=True)[0])
     assert whole == LINES - 1
-    reports(output)[1].unlink()
+    block_records(output)[1].unlink()
     with pytest.raises(
         ValueError, match=r"the run is not complete \(status running\).*partial=True"
     ):
@@ -165,7 +176,7 @@ def test_files_that_change_while_a_run_goes_on_fail_it(
     whole = files(output)
     changed = record(output)
     (output / "run.json").write_text(json.dumps(changed | {"status": "failed"}))
-    reports(output)[-1].unlink()
+    block_records(output)[-1].unlink()
     straight = os.fsync
 
     def changing(descriptor):

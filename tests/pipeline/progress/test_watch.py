@@ -14,7 +14,7 @@ from bert_embed.pipeline.cli import main
 from bert_embed.pipeline.progress.watch import WatchedRun
 from bert_embed.storage.local import pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import embed, flags_of, record, reports, start
+from tests.support.command import block_records, embed, flags_of, record, start
 from tests.support.held import Hold
 from tests.support.servers.faults import behind
 
@@ -39,12 +39,12 @@ def unfinished(finished, tmp_path):
     keep = ("format", "run", "started", "model", "engine", "vectors", "input", "files", "plan")
     keep += ("query_rows", "table", "options", "versions")
     change(output, {name: record(finished)[name] for name in keep} | {"status": "running"})
-    found = reports(output)
+    found = block_records(output)
     for path in found[len(found) // 2 :]:
         path.unlink()
     began = record(finished)["started"]
     change(output, record(output) | {"started": began.replace("20", "19", 1)})
-    for path in reports(output):
+    for path in block_records(output):
         os.utime(path, (time.time() - AGO, time.time() - AGO))
     return output
 
@@ -71,7 +71,7 @@ def snapshot(output, capsys, code):
 
 def sums(output):
     found = Counter()
-    for path in reports(output):
+    for path in block_records(output):
         row = json.loads(path.read_text())
         found.update({name: row[name] for name in ("records", "embedded", "tokens", "last")})
         found["rejected"] += sum(row["rejected"].values())
@@ -142,7 +142,7 @@ def test_a_job_on_a_cluster_needs_no_command(unfinished, capsys):
     job = dict.fromkeys(("name", "endpoint", "flink_master", "id", "submitted"), "")
     change(unfinished, record(unfinished) | {"job": job | {"runner": "FlinkRunner"}})
     assert snapshot(unfinished, capsys, 0)["state"] == "running"
-    for path in reports(unfinished):
+    for path in block_records(unfinished):
         os.utime(path, (time.time() - 5000, time.time() - 5000))
     assert snapshot(unfinished, capsys, 0)["state"] == "stalled"
 
@@ -163,7 +163,7 @@ def test_runs_that_ended_otherwise_say_how(unfinished, capsys, ended, error):
 
 
 def test_before_the_first_block_the_phase_is_named(unfinished, capsys):
-    for path in reports(unfinished):
+    for path in block_records(unfinished):
         path.unlink()
     with OutputFolder(str(unfinished)).held():
         assert snapshot(unfinished, capsys, 0)["phase"] == "planning and loading the model"

@@ -19,8 +19,8 @@ from bert_embed.transforms.distinct import distinct, joined
 from bert_embed.transforms.plan.cut import plan_blocks
 from bert_embed.transforms.plan.listing import input_files
 from bert_embed.transforms.plan.plan import planned_work
-from bert_embed.transforms.reconcile.totals import SumReports
-from bert_embed.transforms.records.report import BlockReport, parse_report
+from bert_embed.transforms.reconcile.totals import SumBlockRecords
+from bert_embed.transforms.records.block_record import BlockRecord, parse_block_record
 from tests.support.command import embed, record
 
 PRIMITIVES = common_urns.primitives
@@ -104,10 +104,10 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
         source.write_text("".join(f"{n} red river\n" for n in range(documents)))
         asked = {"block_bytes": source.stat().st_size // 10 + 1, "dim": 2}
         assert embed(output, tiny_bundle, source, **asked) == 0
-        summing, run = SumReports(), record(output)["run"]
+        summing, run = SumBlockRecords(), record(output)["run"]
         total = summing.create_accumulator()
         for path in sorted(output.glob("_state/blocks/0*")):
-            total = summing.add_input(total, parse_report(path.read_bytes(), run))
+            total = summing.add_input(total, parse_block_record(path.read_bytes(), run))
         assert total.counts["embedded"] == documents
         assert len(total.parts) == 10
         assert len(joined(total.texts).hashes) <= documents
@@ -119,14 +119,14 @@ def test_what_the_account_gathers_hangs_on_blocks_not_on_documents(tmp_path, tin
 
 @pytest.mark.slow
 def test_the_sample_of_texts_that_the_account_gathers_stops_growing():
-    summing = SumReports()
+    summing = SumBlockRecords()
     generator, sizes = np.random.default_rng(5), []
     total = summing.create_accumulator()
     for block in range(300):  # reports of a run that was expected to be small
         hashes = distinct(generator.integers(0, 1 << 64, 10_000, np.uint64), 0).to_text()
         one = summing.add_input(
             summing.create_accumulator(),
-            BlockReport(
+            BlockRecord(
                 block, 0, True, 10_000, {}, None, 10_000, text_hashes=hashes, id_hashes=hashes
             ),
         )

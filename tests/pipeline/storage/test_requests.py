@@ -41,15 +41,15 @@ def test_finished_blocks_are_found_by_one_listing(gcs, proxied, tiny_bundle, tmp
     assert files(output) == whole
     assert record(output)["counts"]["parts_reused"] == PARTS - 1
 
-    reports = Counter(
+    block_records = Counter(
         path.partition("?")[0].rpartition("%2F")[2].rpartition("/")[2]
         for method, path in proxied.paths
         if method == "GET" and "blocks%2F0" in path
     )
-    # Each report once; the missing one by the stage that computes it, and before it is written.
-    assert len(reports) == PARTS
-    assert reports.pop("0000020-00000.json") == 2
-    assert set(reports.values()) == {1}
+    # Each is read once; the missing one by the stage that computes it, and before it is written.
+    assert len(block_records) == PARTS
+    assert block_records.pop("0000020-00000.json") == 2
+    assert set(block_records.values()) == {1}
     counts = proxied.counts()
     assert counts["read"] <= PARTS + 15  # run.json, the input, its listing
     assert counts["list"] <= 12

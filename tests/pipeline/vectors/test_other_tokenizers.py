@@ -1,4 +1,4 @@
-"""Models with Unigram or byte-level BPE: whole runs, from a folder of the model to vectors."""
+"""Models with Unigram, byte-level BPE or another WordPiece: whole runs, from folder to vectors."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.support.models.architectures import write_architecture
 TEXTS = ("The bank, of the river!", "北京大学", "</s> Straße \U0001f389", "two  spaces. Is it?")
 
 
-@pytest.fixture(scope="module", params=["xlm-roberta", "roberta"])
+@pytest.fixture(scope="module", params=["xlm-roberta", "roberta", "word_piece"])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "model"
     write_architecture(folder, request.param)
@@ -67,3 +67,29 @@ def test_kept_examples_give_the_same_vectors(tmp_path, model, source):
     again = {"input_format": "tfrecord"}
     assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
     assert np.array_equal(vectors(tmp_path / "out"), vectors(tmp_path / "again"))
+
+
+def test_kept_examples_know_where_a_prompt_ends(tmp_path, model, source):
+    kept = {"tfrecord_output": tmp_path / "examples", "prompt": "query: ", "granularity": "token"}
+    assert embed(tmp_path / "out", model, source, **kept) == 0
+    again = {"input_format": "tfrecord", "granularity": "token"}
+    assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
+    settings = json.loads((tmp_path / "examples" / "examples.json").read_text())
+    tokens = bert_embed.load(model).encode_tokens(TEXTS[0], prompt="query: ")
+    assert settings["prompt_tokens"] == int((tokens.starts[1:] >= 0).argmax())
+    for name in ("out", "again"):
+        (path,) = (tmp_path / name).glob("tokens/part-*.parquet")
+        found = pq.read_table(path)["tokens"].to_pylist()[0]
+        assert [token["start"] for token in found] == tokens.starts.tolist()
+
+
+def test_cut_texts_are_marked_and_unknown_words_counted(tmp_path, model, source):
+    assert embed(tmp_path / "out", model, source, max_seq_length=8) == 0
+    found = rows(tmp_path / "out")
+    tokenizer = bert_embed.load(model).tokenizer
+    ids, splits = tokenizer.encode_flat(TEXTS)
+    assert found["truncated"] == (np.diff(splits) > 6).tolist()
+    assert found["num_tokens"] == np.minimum(np.diff(splits) + 2, 8).tolist()
+    kept = [row[:6] for row in np.split(ids, splits[1:-1])]
+    unknown = sum(int((row == tokenizer.unk_id).sum()) for row in kept)
+    assert record(tmp_path / "out")["unknown"]["tokens"] == unknown

@@ -3,7 +3,8 @@
 `python -m tests.support.models.architectures` writes tests/data/architectures.npz; it needs
 transformers, torch and sentence-transformers (5.23.0, 2.15.0 and 6.2.0 made the file that lies
 there: benchmarks/requirements.txt) beside NumPy and safetensors. `multilingual` is a BERT encoder
-with XLM-R's tokenizer, as multilingual-e5-small is.
+with XLM-R's tokenizer, as multilingual-e5-small is; `word_piece` (not in the file) is one with a
+WordPiece that is not BERT's.
 """
 
 import json
@@ -34,7 +35,9 @@ _TOKENIZERS = {
     "xlm-roberta": ("unigram", "XLMRobertaTokenizer"),
     "camembert": ("unigram", "CamembertTokenizer"),
     "multilingual": ("unigram", _GENERIC),
+    "word_piece": ("word_piece", _GENERIC),
 }
+_ON_BERT = ("multilingual", "word_piece")  # a BERT encoder, with another tokenizer than BERT's
 _HIDDEN, _INNER, _HEADS, _LAYERS, _POSITIONS, _EMBEDDING = 32, 64, 4, 2, 160, 16
 _MANY_POSITIONS = 512  # their small vocabularies split LONG into more tokens
 _MPNET = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
@@ -50,7 +53,7 @@ def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any
 
     Args:
         folder: Made if it is not there.
-        kind: One of `KINDS`.
+        kind: One of `KINDS`, or "word_piece".
         prefix: Put before every tensor's name, such as "mpnet.".
         changes: Of config.json.
     """
@@ -60,7 +63,7 @@ def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any
     else:
         entries = len(vocabulary := _vocabulary(kind))
         _write_tokenizer(folder, kind, vocabulary)
-    model_type = "bert" if kind == "multilingual" else kind
+    model_type = "bert" if kind in _ON_BERT else kind
     config = {"model_type": model_type, "vocab_size": entries, **_config(kind), **changes}
     _write_json(folder / "config.json", config)
     tensors = _tensors(kind, entries)
@@ -101,7 +104,7 @@ def _config(kind: str) -> dict[str, Any]:
     }
     if kind == "electra":
         return config | {"embedding_size": _EMBEDDING, "type_vocab_size": 2, "pad_token_id": 0}
-    if kind == "multilingual":
+    if kind in _ON_BERT:
         return config | {"type_vocab_size": 2, "pad_token_id": 0}
     tokens = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
     config |= tokens | {"layer_norm_eps": 1e-05}
@@ -124,7 +127,7 @@ def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
     if kind == "mpnet":
         shapes["encoder.relative_attention_bias.weight"] = (32, _HEADS)
     denses = {"embeddings_project": (_HIDDEN, width)} if kind == "electra" else {}
-    denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind in POOLED else {}
+    denses |= {"pooler.dense": (_HIDDEN, _HIDDEN)} if kind in (*POOLED, *_ON_BERT) else {}
     norms = {"embeddings.LayerNorm": width}
     inner, outer = (_INNER, _HIDDEN), (_HIDDEN, _INNER)
     for number in range(_LAYERS):
@@ -203,10 +206,12 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
     if tokenizer_class != _GENERIC:
         tokenizer["normalizer"] = None
     _write_json(folder / "tokenizer.json", tokenizer)
+    berts = {theirs: token for token, theirs in _MPNET.items()} if kind == "word_piece" else {}
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
+    special = {name: berts.get(token, token) for name, token in special.items()}
     settings = {"tokenizer_class": tokenizer_class, **special}
     _write_json(folder / "tokenizer_config.json", settings)
-    return len(tokenizer["model"]["vocab"])
+    return len(tokenizer["model"]["vocab"]) + (kind == "word_piece")  # and its added token
 
 
 def _write_json(path: Path, values: Any) -> None:

@@ -53,12 +53,29 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
+def word_piece() -> Tokenizer:
+    """WordPiece that is not BERT's: another normalizer, and an added token that texts may hold."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    bert = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), bert])
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=_ENTRIES, special_tokens=special, show_progress=False
+    )
+    tokenizer.train_from_iterator(_LINES, trainer)
+    tokenizer.add_tokens(["<user>"])
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
 def main() -> None:
-    """Writes both."""
+    """Writes all."""
     folder = GOLDEN.parent / "tokenizers"
     folder.mkdir(exist_ok=True)
     unigram().save(str(folder / "unigram.json"))
     byte_level().save(str(folder / "byte_level.json"))
+    word_piece().save(str(folder / "word_piece.json"))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.cut_files import cut_file
 from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.reconcile.verdict import reconcile
-from bert_embed.transforms.records.report import part_report
-from tests.support.command import embed, files, record, reports, rows
+from bert_embed.transforms.records.block_record import block_record
+from tests.support.command import block_records, embed, files, record, rows
 from tests.support.plans import plan_of, read_blocks
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.compress}
@@ -139,14 +139,14 @@ def test_the_account_holds_the_records_against_what_the_file_has(tmp_path, lost,
         plan = pipeline | plan_blocks
         documents, _ = read_blocks(plan["specs"], folder, 50, 100)
         kept = documents | beam.Filter(lambda block: block.part.number != lost)
-        reports = kept | beam.Map(_as_if_embedded)
-        judged = reconcile(reports, plan["planned"])
+        block_records = kept | beam.Map(_as_if_embedded)
+        judged = reconcile(block_records, plan["planned"])
         assert_that(judged | beam.FlatMap(lambda found: found.problems), equal_to(problems))
 
 
 def _as_if_embedded(block):
     documents = len(block)
-    return part_report(block.part, np.ones(documents, int), np.zeros(documents, bool), {})
+    return block_record(block.part, np.ones(documents, int), np.zeros(documents, bool), {})
 
 
 class Counted:
@@ -199,8 +199,8 @@ def check(output, folder, *arguments):
     first = files(folder)
     places = [int(each.rsplit(":", 1)[1]) for each in rows(folder)["id"]]
     assert places == [place for place, byte in enumerate(b"\n" + LINES[:-1]) if byte == 10]
-    for report in reports(folder)[20:]:
-        report.unlink()
+    for path in block_records(folder)[20:]:
+        path.unlink()
     again = decompressed_by(output, *arguments) - len(LINES)
     assert 0 <= again < FIRST_LOOKS
     assert files(folder) == first
@@ -217,12 +217,12 @@ def test_a_run_of_sixteen_readers_is_continued(tmp_path, tiny_bundle, lost):
     flags = {"block_bytes": 1 << 11, "part_docs": 100}
     assert embed(output, tiny_bundle, path, **flags) == 0
     wanted, counted = files(output), record(output)["counts"]
-    mark = json.loads(reports(output)[-1].read_bytes())
+    mark = json.loads(block_records(output)[-1].read_bytes())
     for number in range(mark["part"], mark["part"] + 16):
-        report = json.dumps(mark | {"part": number})
-        (output / f"_state/blocks/0000000-{number:05d}.json").write_text(report)
+        changed = json.dumps(mark | {"part": number})
+        (output / f"_state/blocks/0000000-{number:05d}.json").write_text(changed)
     if lost is not None:
-        reports(output)[lost].unlink()
+        block_records(output)[lost].unlink()
     old = record(output) | {"status": "interrupted"}
     old["plan"]["readers"] = 16
     (output / "run.json").write_text(json.dumps(old))

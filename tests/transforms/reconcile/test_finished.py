@@ -4,20 +4,20 @@ import dataclasses
 
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.transforms.output_folder import OutputFolder
+from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 from bert_embed.transforms.records.finished import begun_blocks, finished_blocks
-from bert_embed.transforms.records.report import BlockReport, report_bytes
 from bert_embed.transforms.records.spec import BlockSpec, Slice
 
 RUN = "a" * 32
 
 
 def finished(folder, blocks):
-    """A folder with the reports of so many blocks, which have no further files."""
+    """A folder with the block records of so many blocks, which have no further files."""
     (folder / "_state" / "blocks").mkdir(parents=True)
     for number in range(blocks):
-        report = BlockReport(number, 0, True, 0, {0: 10}, None)
+        record = BlockRecord(number, 0, True, 0, {0: 10}, None)
         path = folder / "_state" / "blocks" / f"{number:07d}-00000.json"
-        path.write_bytes(report_bytes(report, RUN))
+        path.write_bytes(block_record_bytes(record, RUN))
     return OutputFolder(str(folder))
 
 
@@ -28,9 +28,9 @@ def specs(count):
 def test_only_whole_blocks_of_this_run_are_finished(tmp_path):
     output = finished(tmp_path, 6)
     (tmp_path / "_state" / "blocks" / "0000002-00000.json").write_bytes(b"{")
-    other = report_bytes(BlockReport(3, 0, True, 0, {}, None), "b" * 32)
+    other = block_record_bytes(BlockRecord(3, 0, True, 0, {}, None), "b" * 32)
     (tmp_path / "_state" / "blocks" / "0000003-00000.json").write_bytes(other)
-    started = report_bytes(BlockReport(4, 0, False, 0, {}, None), RUN)
+    started = block_record_bytes(BlockRecord(4, 0, False, 0, {}, None), RUN)
     (tmp_path / "_state" / "blocks" / "0000004-00000.json").write_bytes(started)
     *fresh, begun = begun_blocks(output, specs(8))
     assert [spec.number for spec in fresh] == [6, 7]

@@ -8,38 +8,38 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from bert_embed.transforms.output_folder import OutputFile, OutputFolder
-from bert_embed.transforms.reconcile.totals import SumReports
+from bert_embed.transforms.reconcile.totals import SumBlockRecords
 from bert_embed.transforms.reconcile.verdict import reconcile, verdict
+from bert_embed.transforms.records.block_record import (
+    BlockRecord,
+    ReconcileError,
+    block_record_bytes,
+    read_block_record,
+)
 from bert_embed.transforms.records.finished import finished_parts
 from bert_embed.transforms.records.read_part import CutPart, ReadPart
-from bert_embed.transforms.records.report import (
-    BlockReport,
-    ReconcileError,
-    read_report,
-    report_bytes,
-)
 from bert_embed.transforms.records.spec import BlockSpec, PlannedWork
 from tests.support.plans import plan_of, read_blocks
 
 PLANNED = PlannedWork(3, (30, None), ("/in/a.txt", "/in/b.gz"))
-REPORTS = [
-    BlockReport(0, 0, False, 2, {0: 7}, None, embedded=2),
-    BlockReport(0, 1, True, 1, {0: 8}, None, embedded=1),
-    BlockReport(1, 0, True, 2, {0: 15}, None, embedded=1, rejected={"empty text": 1}),
-    BlockReport(2, 0, False, 4, {}, None, embedded=4),
-    BlockReport(2, 1, True, 0, {}, 4),
+BLOCK_RECORDS = [
+    BlockRecord(0, 0, False, 2, {0: 7}, None, embedded=2),
+    BlockRecord(0, 1, True, 1, {0: 8}, None, embedded=1),
+    BlockRecord(1, 0, True, 2, {0: 15}, None, embedded=1, rejected={"empty text": 1}),
+    BlockRecord(2, 0, False, 4, {}, None, embedded=4),
+    BlockRecord(2, 1, True, 0, {}, 4),
 ]
 
 
-def judged(reports, planned=PLANNED):
-    summed = SumReports()
-    accumulators = [summed.add_input(summed.create_accumulator(), each) for each in reports]
+def judged(block_records, planned=PLANNED):
+    summed = SumBlockRecords()
+    accumulators = [summed.add_input(summed.create_accumulator(), each) for each in block_records]
     totals = summed.extract_output(summed.merge_accumulators(accumulators))
     return verdict(totals, planned)
 
 
 def test_a_complete_run_has_no_problem():
-    found = judged(REPORTS)
+    found = judged(BLOCK_RECORDS)
     assert found.problems == ()
     assert found.totals.counts["records"] == 9
     assert found.totals.counts["embedded"] == 8
@@ -47,32 +47,35 @@ def test_a_complete_run_has_no_problem():
 
 
 @pytest.mark.parametrize(
-    ("reports", "message"),
+    ("block_records", "message"),
     [
-        (REPORTS[1:], "block 0000000 has parts missing or doubled"),
-        (REPORTS[:1] + REPORTS[2:], "2 blocks reported their last part, 3 were planned"),
-        ([*REPORTS, REPORTS[2]], "block 0000001 has parts missing or doubled"),
-        (REPORTS[:2] + REPORTS[3:], "1 of 3 planned blocks have no report"),
-        (REPORTS[:2] + REPORTS[3:], "/in/a.txt: its blocks covered 15 bytes of 30"),
-        (REPORTS[:4], "2 blocks reported their last part, 3 were planned"),
+        (BLOCK_RECORDS[1:], "block 0000000 has parts missing or doubled"),
         (
-            [*REPORTS[:4], dataclasses.replace(REPORTS[4], end_of_file=5)],
+            BLOCK_RECORDS[:1] + BLOCK_RECORDS[2:],
+            "2 blocks reported their last part, 3 were planned",
+        ),
+        ([*BLOCK_RECORDS, BLOCK_RECORDS[2]], "block 0000001 has parts missing or doubled"),
+        (BLOCK_RECORDS[:2] + BLOCK_RECORDS[3:], "1 of 3 planned blocks have no block record"),
+        (BLOCK_RECORDS[:2] + BLOCK_RECORDS[3:], "/in/a.txt: its blocks covered 15 bytes of 30"),
+        (BLOCK_RECORDS[:4], "2 blocks reported their last part, 3 were planned"),
+        (
+            [*BLOCK_RECORDS[:4], dataclasses.replace(BLOCK_RECORDS[4], end_of_file=5)],
             "block 0000002: 4 records in its parts, its file has 5",
         ),
         (
-            [dataclasses.replace(REPORTS[0], covered={0: 6}), *REPORTS[1:]],
+            [dataclasses.replace(BLOCK_RECORDS[0], covered={0: 6}), *BLOCK_RECORDS[1:]],
             "/in/a.txt: its blocks covered 29 bytes of 30",
         ),
     ],
     ids=["part", "last", "twice", "block", "bytes", "no-end", "records", "line"],
 )
-def test_what_does_not_add_up_is_named(reports, message):
-    assert message in judged(reports).problems
+def test_what_does_not_add_up_is_named(block_records, message):
+    assert message in judged(block_records).problems
 
 
 def test_a_part_that_loses_a_record_cannot_be_reported():
     with pytest.raises(ReconcileError, match="part 0000004-00000: 3 records read, but 2 embedded"):
-        BlockReport(4, 0, True, 3, {0: 9}, None, embedded=2)
+        BlockRecord(4, 0, True, 3, {0: 9}, None, embedded=2)
 
 
 def test_many_problems_of_a_kind_are_counted():
@@ -90,13 +93,13 @@ def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
         plan = pipeline | plan_blocks
         kept = plan["specs"] | beam.Filter(lambda spec: spec.number != 2)
         documents, _ = read_blocks(kept, tmp_path / "out", 1000, 100)
-        reports = documents | beam.Map(_as_if_embedded)
-        judged_run = reconcile(reports, plan["planned"])
+        block_records = documents | beam.Map(_as_if_embedded)
+        judged_run = reconcile(block_records, plan["planned"])
         assert_that(
             judged_run | beam.FlatMap(lambda found: found.problems),
             equal_to(
                 [
-                    "1 of 5 planned blocks have no report",
+                    "1 of 5 planned blocks have no block record",
                     "4 blocks reported their last part, 5 were planned",
                     f"{tmp_path}/in.txt: its blocks covered 400 bytes of 500",
                 ]
@@ -106,31 +109,31 @@ def test_a_block_that_the_runner_lost_fails_the_account(tmp_path):
 
 def _as_if_embedded(block):
     part = block.part
-    return BlockReport(
+    return BlockRecord(
         part.block, part.number, part.last, part.records, part.covered, None, embedded=len(block)
     )
 
 
-def test_reports_come_back_from_their_files(tmp_path):
+def test_block_records_come_back_from_their_files(tmp_path):
     folder = OutputFolder(str(tmp_path))
-    report = dataclasses.replace(
-        REPORTS[2],
+    record = dataclasses.replace(
+        BLOCK_RECORDS[2],
         seconds={"read": 0.5},
         length_bins=[1],
         files={"rejected/part-0000001-00000.jsonl": OutputFile(3, "AAAAAA==", 1)},
     )
-    folder.write_report(1, 0, report_bytes(report, "run"))
-    assert read_report(folder, 1, 0, "run") == dataclasses.replace(report, reused=True)
-    assert read_report(folder, 1, 0, "another run") is None
-    assert read_report(folder, 2, 0, "run") is None
+    folder.write_block_record(1, 0, block_record_bytes(record, "run"))
+    assert read_block_record(folder, 1, 0, "run") == dataclasses.replace(record, reused=True)
+    assert read_block_record(folder, 1, 0, "another run") is None
+    assert read_block_record(folder, 2, 0, "run") is None
 
 
 def test_parts_that_were_finished_meanwhile_are_found(tmp_path):
     """A bundle that is retried looks for what the attempt before wrote."""
     folder = OutputFolder(str(tmp_path))
     for number, last in [(0, False), (1, False), (3, False), (4, True)]:
-        report = BlockReport(0, number, last, 0, {}, 0 if last else None)
-        folder.write_report(0, number, report_bytes(report, "run"))
+        record = BlockRecord(0, number, last, 0, {}, 0 if last else None)
+        folder.write_block_record(0, number, block_record_bytes(record, "run"))
     spec = BlockSpec(0, "text", (), "gzip", read_through=True)
     assert sorted(finished_parts(folder, "run", spec)) == [0, 1]
     planned = dataclasses.replace(spec, done=(0, 2, 3))

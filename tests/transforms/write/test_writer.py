@@ -14,7 +14,7 @@ import bert_embed
 from bert_embed.formats.number_types import OUTPUT_DTYPES, stored, stored_type, stored_width
 from bert_embed.storage.checksums import crc32c_of as checksum
 from bert_embed.transforms.output_folder import OutputFolder
-from bert_embed.transforms.records.report import read_report
+from bert_embed.transforms.records.block_record import read_block_record
 from bert_embed.transforms.write.writer import Counting, WriteParts, vector_files, write_vectors
 from tests.support.embedding_blocks import (
     IDS,
@@ -207,10 +207,10 @@ def test_a_stack_reads_back_in_its_shape(tmp_path, output_format):
 def test_each_kind_has_its_file_and_documents_are_counted_once(tmp_path, output_format):
     files = write(tmp_path, every_kind(), described(every_kind()), output_format)
     assert list(files) == FILES
-    report = json.loads((tmp_path / "_state" / "blocks" / "0000003-00001.json").read_text())
-    assert report["embedded"] == 3
-    assert report["tokens"] == 34
-    assert report["files"] == {
+    record = json.loads((tmp_path / "_state" / "blocks" / "0000003-00001.json").read_text())
+    assert record["embedded"] == 3
+    assert record["tokens"] == 34
+    assert record["files"] == {
         f"{name}/part-0000003-00001.{output_format}": {
             "bytes": len(data),
             "crc32c": base64.b64encode(google_crc32c.Checksum(data).digest()).decode(),
@@ -284,8 +284,8 @@ def test_the_record_of_two_attempts_is_that_of_the_file_that_came_last(tmp_path,
         return files
 
     WriteParts(str(tmp_path), "run", overtaken, Counting()).write(slow)
-    report = read_report(folder, slow.part.block, slow.part.number, "run")
-    ((name, file),) = report.files.items()
+    record = read_block_record(folder, slow.part.block, slow.part.number, "run")
+    ((name, file),) = record.files.items()
     assert (file.crc32c, file.bytes) == (
         checksum(tmp_path / name),
         (tmp_path / name).stat().st_size,

@@ -1,4 +1,4 @@
-"""Defines BlockReport, which says what became of a part; written last, it marks it as done."""
+"""Defines BlockRecord, which says what became of a part; written last, it marks it as done."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -38,11 +38,11 @@ SUMMED = (
 
 
 class ReconcileError(RuntimeError):
-    """The reports do not add up to what was planned: documents were lost or doubled."""
+    """The block records do not add up to what was planned: documents were lost or doubled."""
 
 
 @dataclass(frozen=True)
-class BlockReport:
+class BlockRecord:
     """What became of a part; written after all its files, it marks the part as done.
 
     Attributes:
@@ -107,19 +107,19 @@ class BlockReport:
             )
 
 
-def part_report(
+def block_record(
     part: Part,
     num_tokens: np.ndarray,
     truncated: np.ndarray,
     files: dict[str, OutputFile],
     **computed: Any,
-) -> BlockReport:
+) -> BlockRecord:
     """The block record of a part that was written.
 
     `num_tokens` is int32 and `truncated` bool, `[documents]` each, of those in the output;
-    `computed` holds what else was counted, by the names of `BlockReport`.
+    `computed` holds what else was counted, by the names of `BlockRecord`.
     """
-    return BlockReport(
+    return BlockRecord(
         block=part.block,
         part=part.number,
         last=part.last,
@@ -185,26 +185,26 @@ def from_equal_bins(counts: Sequence[int]) -> list[int]:
     return np.bincount(bins, np.asarray(counts)).astype(np.int64).tolist()
 
 
-def report_bytes(report: BlockReport, run: str) -> bytes:
-    """A report as JSON, with the fingerprint of its run."""
-    row = {"format": _FORMAT, "run": run} | asdict(report)
+def block_record_bytes(record: BlockRecord, run: str) -> bytes:
+    """A record as JSON, with the fingerprint of its run."""
+    row = {"format": _FORMAT, "run": run} | asdict(record)
     del row["reused"]
     return orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
-def read_report(folder: OutputFolder, block: int, part: int, run: str) -> BlockReport | None:
-    """An earlier attempt's report of a part, or None if there is none of this run."""
-    data = read_bytes(folder.report(block, part))
-    report = None if data is None else parse_report(data, run)
-    if report is None or (report.block, report.part) != (block, part):
+def read_block_record(folder: OutputFolder, block: int, part: int, run: str) -> BlockRecord | None:
+    """An earlier attempt's record of a part, or None if there is none of this run."""
+    data = read_bytes(folder.block_record(block, part))
+    record = None if data is None else parse_block_record(data, run)
+    if record is None or (record.block, record.part) != (block, part):
         return None
-    return report
+    return record
 
 
-def parse_report(data: bytes, run: str) -> BlockReport | None:
-    """The report in a file; None if it is of another run, or is not what `report_bytes` writes.
+def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
+    """The record in a file; None if it is of another run, or not as `block_record_bytes` writes.
 
-    A folder may hold files of somebody else. The files that a report names will be opened, so they
+    A folder may hold files of somebody else. The files that a record names will be opened, so they
     must have the part's own names, which lead nowhere else.
     """
     try:
@@ -215,22 +215,22 @@ def parse_report(data: bytes, run: str) -> BlockReport | None:
         if "lengths" in row:
             row["length_bins"] = from_equal_bins(row.pop("lengths"))
         row["files"] = {name: OutputFile(**file) for name, file in row["files"].items()}
-        report = BlockReport(**row, reused=True)
-        files = report.files.values()
-        counts = [getattr(report, name) for name in ("block", "part", *SUMMED)]
-        counts += [*report.rejected.values(), *report.covered.values()]
+        record = BlockRecord(**row, reused=True)
+        files = record.files.values()
+        counts = [getattr(record, name) for name in ("block", "part", *SUMMED)]
+        counts += [*record.rejected.values(), *record.covered.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
-        counts += [*report.length_bins, report.end_of_file or 0, *report.unknown_scripts.values()]
-        counts += [each for pair in report.unknown_files.values() for each in pair]
-        counts.append(report.hash_bits)
+        counts += [*record.length_bins, record.end_of_file or 0, *record.unknown_scripts.values()]
+        counts += [each for pair in record.unknown_files.values() for each in pair]
+        counts.append(record.hash_bits)
         whole = all(type(count) is int and count >= 0 for count in counts)
-        whole &= all(isinstance(seconds, (int, float)) for seconds in report.seconds.values())
+        whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
         whole &= all(isinstance(file.crc32c, str) for file in files)
-        whole &= report.hash_bits < 64 and {2} >= set(map(len, report.unknown_files.values()))
-        for text in (report.text_hashes, report.id_hashes or ""):
-            Distinct.from_text(text, report.hash_bits)
-        found = [parse_name(name) for name in report.files]
-        named = all(each and each[1:3] == (report.block, report.part) for each in found)
+        whole &= record.hash_bits < 64 and {2} >= set(map(len, record.unknown_files.values()))
+        for text in (record.text_hashes, record.id_hashes or ""):
+            Distinct.from_text(text, record.hash_bits)
+        found = [parse_name(name) for name in record.files]
+        named = all(each and each[1:3] == (record.block, record.part) for each in found)
     except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
         return None
-    return report if whole and named else None
+    return record if whole and named else None
