@@ -27,11 +27,10 @@ from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.reconcile.output_check import with_listing
 from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
-from bert_embed.transforms.records.block_record import BlockRecord, ReconcileError
+from bert_embed.transforms.records.block_record import ReconcileError
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.skip import without_blocks
 from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write.writer import WriteParts, write_vectors
@@ -55,14 +54,21 @@ def build(
     handler: BertModelHandler | None = None,
 ) -> None:
     """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
-    handler = handler or model_handler(run)
     read = job_input(pipeline, run)
-    write = write_vectors(
-        run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
+    blocks, parts = read.tokens, (run.output, run.fingerprint)
+    if run.kind == EXAMPLES:
+        write = WriteParts(*parts, run.example_files.write, run.counting)
+    else:
+        write = write_vectors(*parts, run.options.output_format, run.metadata, run.counting)
+        blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run))
+    written = blocks | "Write" >> beam.ParDo(write)
+    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
+    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
+        with_listing, run.folder, run.fingerprint
     )
-    embed = EmbedToFiles(EmbedBlocks(handler), write)
-    written = read.tokens | "Embed" >> embed
-    _finish(read, written, run, record)
+    if run.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record))
 
 
 def model_handler(run: EmbedRun) -> BertModelHandler:
@@ -80,27 +86,11 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
     )
 
 
-@dataclass
-class EmbedToFiles(Step):
-    """Embeds TokenBlocks and writes the vectors; returns their BlockRecords.
-
-    One transform, so that a service that runs the model's step on workers of its own also writes
-    there: it moves tokens between workers, but no vectors.
-    """
-
-    embed: EmbedBlocks
-    write: WriteParts
-
-    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockRecord]:
-        return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
-
-
 def run_job(run: EmbedRun, record: RunRecord) -> None:
     """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
     flags = BeamFlags.of(job_flags(run))
     bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
-    build_graph = build_examples if run.kind == EXAMPLES else build
-    work = partial(build_graph, run=replace(run, bundle=bundle), record=record)
+    work = partial(build, run=replace(run, bundle=bundle), record=record)
     options = pipeline_options(run.job, flags.words)
     wait = not flags["no_wait_until_finish"]
     if run.job.is_portable:
@@ -173,23 +163,3 @@ def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     if skipped:
         documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
     return documents | "Tokenize" >> TokenizeBlocks(bundle.path, run.token_spec, bundle.fingerprint)
-
-
-def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:
-    """Adds the graph of a run to a pipeline, as `build` does."""
-    read = job_input(pipeline, run)
-    files = run.example_files
-    write = WriteParts(run.output, run.fingerprint, files.write, run.counting)
-    written = read.tokens | "Write" >> beam.ParDo(write)
-    _finish(read, written, run, record)
-
-
-def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
-    """Adds what follows the writing: reconcile, load, and the run's record."""
-    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
-    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
-        with_listing, run.folder, run.fingerprint
-    )
-    if run.load is not None:
-        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
-    verdict | "Record" >> beam.ParDo(Record(run.output, record))
