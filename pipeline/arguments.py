@@ -1,4 +1,4 @@
-"""Declares the options of `search`, `verify`, `card`, `report` and `watch`."""
+"""Declares the options of `search`, `verify`, `card`, `report`, `watch` and `model`."""
 
 import math
 from dataclasses import dataclass
@@ -87,3 +87,53 @@ class WatchOptions(CommandOptions):
         5.0,
         kind=Decimal("more than 0 seconds", lambda number: 0 < number < math.inf),
     )
+
+
+@dataclass(frozen=True)
+class ModelImportOptions(CommandOptions):
+    """Converts a model to a bundle."""
+
+    source: str = positional(
+        "SOURCE",
+        "folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF Hub "
+        "BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub; ORG/NAME in its "
+        "local cache; or a handle of TF Hub",
+    )
+    dest: str = positional("DEST", "folder for the bundle, which must not exist")
+    checkpoint: str | None = flag("of a google-research folder, such as model.ckpt-2345", "NAME")
+    lower_case: bool = switch("uncased model, where the source does not say")
+    cased: bool = switch("cased model, likewise")
+    activation: str | None = flag(
+        "of a google-research model", choices=("gelu", "gelu_new", "relu")
+    )
+
+    @property
+    def casing(self) -> bool | None:
+        """Whether the model is uncased; None where the source says."""
+        if self.lower_case and self.cased:
+            raise UsageError("--lower_case conflicts with --cased, give only one")
+        return True if self.lower_case else False if self.cased else None
+
+
+@dataclass(frozen=True)
+class ModelExportOptions(CommandOptions):
+    """Writes a model as a SavedModel for hub.KerasLayer and tf.saved_model.load, as on TF Hub."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    dest: str = positional("DEST", "folder for the SavedModel, which must not exist")
+
+
+@dataclass(frozen=True)
+class ModelInspectOptions(CommandOptions):
+    """Prints facts about a model."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    json: bool = switch("print one JSON object")
+
+
+@dataclass(frozen=True)
+class ModelVerifyOptions(CommandOptions):
+    """Compares a model's files and vectors with those of its import."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    json: bool = switch("print one JSON object")

@@ -38,6 +38,10 @@ _COMMANDS = {
     "export": ("export.arguments:ExportOptions", "export.command:run_export"),
     "cluster": ("clusters.arguments:ClusterOptions", "clusters.run:run_clusters"),
     "dedup": ("clusters.arguments:DedupOptions", "clusters.run:run_clusters"),
+    "model import": ("arguments:ModelImportOptions", "commands.models:run_import"),
+    "model export": ("arguments:ModelExportOptions", "commands.models:run_export"),
+    "model inspect": ("arguments:ModelInspectOptions", "commands.models:run_inspect"),
+    "model verify": ("arguments:ModelVerifyOptions", "commands.models:run_verify"),
 }
 _HELP = """\
 usage: {program} COMMAND [flags]
@@ -58,6 +62,7 @@ commands:
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
+  model      export MODEL DEST               a model to a SavedModel with TF Hub's interface
   model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
 
 {program} COMMAND --help lists the everyday flags of a command, --help all every flag.
@@ -75,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The ExitCode.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
+    asks = {"-h", "--help", "help"}
+    if not words or words[0] in asks or (words[0] == "model" and asks & {*words[1:2]}):
         say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
@@ -115,12 +121,10 @@ def _run(words: list[str], own_process: bool) -> int:
     command, arguments = words[0], plain_words(words[1:])
     if command in ("embed", "tokenize", "estimate"):
         return _embed(command, arguments, own_process)
-    if command == "model":
-        from bert_embed.pipeline.commands.models import run_model
-
-        return run_model(arguments)
+    if command == "model" and arguments:
+        command, arguments = f"model {arguments[0]}", arguments[1:]
     if command not in _COMMANDS:
-        commands = ["embed", "tokenize", "estimate", "model", *_COMMANDS]
+        commands = ["embed", "tokenize", "estimate", *_COMMANDS]
         nearest = difflib.get_close_matches(command, commands, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
         raise UsageError(f"unknown command {command}; {hint}")

@@ -160,8 +160,8 @@ class CommandOptions(CheckedOptions):
 
     @classmethod
     def command(cls) -> str:
-        """The command's name: `search` of SearchOptions."""
-        return cls.__name__.removesuffix("Options").lower()
+        """The command's name: `model import` of ModelImportOptions."""
+        return " ".join(re.findall("[A-Z][a-z]+", cls.__name__)[:-1]).lower()
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Self:
