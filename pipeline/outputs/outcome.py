@@ -3,7 +3,6 @@
 import bisect
 import itertools
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 
 from bert_embed.run_record import (
@@ -62,24 +61,6 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
     if rejected <= most:
         return None
     return f"{share} rejected, --max_rejected allows {allowed}"
-
-
-def with_faster_speed(present: RunRecord, result: Result) -> Result:
-    """The result of a job, with the speed of an identical one, now in run.json, that did more."""
-    if not present.is_done:
-        return result
-    earlier = present.numbers
-    theirs, ours = (
-        (job.documents_per_second or 0) * job.elapsed_seconds for job in (earlier, result)
-    )
-    if theirs < ours:
-        return result
-    return replace(
-        result,
-        documents_per_second=earlier.documents_per_second,
-        tokens_per_second=earlier.tokens_per_second,
-        elapsed_seconds=earlier.elapsed_seconds,
-    )
 
 
 def summary(totals: Totals, elapsed: float) -> Result:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.outputs.outcome import summary, with_faster_speed
+from bert_embed.pipeline.outputs.outcome import summary
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from bert_embed.run_record import (
@@ -123,10 +123,9 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
     """Writes the result: status `done`, or `failed` with the counts that do not add up."""
     error = "; ".join(verdict.problems) or None
     present = _present(output, record)
-    result = summary(verdict.totals, time.time() - started)
     if present is not None:
         record = replace(record, job=present.job or record.job)
-        result = with_faster_speed(present, result)
+    result = summary(verdict.totals, time.time() - started)
     record = record.finished(result, verdict.loads, error)
     _write(output, record)
     if error is None:

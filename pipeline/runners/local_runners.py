@@ -37,10 +37,6 @@ _ENDED_WORKER = "Worker subprocess exited with return code"
 def check_local_runner(job: RunnerOptions) -> None:
     """Checks that a local runner can run."""
     name = job.name
-    if name == "bundlebaseddirectrunner":
-        raise UsageError(
-            f"--runner {job.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
-        )
     if name == "prismrunner":
         flags = BeamFlags.of(job.beam_args)
         if flags["job_endpoint"] is None:

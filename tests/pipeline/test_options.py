@@ -13,11 +13,11 @@ import pytest
 import bert_embed
 from bert_embed.pipeline import flags
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.commands.flex_template import template_options
 from bert_embed.pipeline.keywords import EmbedKeywords, options_of_call
 from bert_embed.pipeline.keywords import Path as PathLike
 from bert_embed.pipeline.options import FLAGS, Options
 from bert_embed.pipeline.parser import parse_embed
+from deploy.dataflow.template import template_options
 from tests.support.command import block_records, data_files, embed, record
 
 # Of each kind of option the type of its field, and what the keyword of Python takes.

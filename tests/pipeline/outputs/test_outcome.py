@@ -1,16 +1,12 @@
 """A run that embedded nothing does not pass for a good one, and does not keep its folder."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.outputs.outcome import with_faster_speed
-from bert_embed.run_record import parse_record
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, record, rows
-from tests.support.records import whole_record
 
 
 @pytest.fixture
@@ -127,18 +123,3 @@ def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
     wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
     assert wanted in capsys.readouterr().err
-
-
-def speeds(documents, seconds):
-    rate = None if documents == 0 else documents / seconds
-    keys = {"documents_per_second": rate, "elapsed_seconds": seconds}
-    return parse_record(json.dumps(whole_record({}, **keys)).encode(), "run.json")
-
-
-def test_a_second_identical_job_keeps_the_speed_of_the_first():
-    first, late = speeds(1000, 10), speeds(0, 3)
-    kept = with_faster_speed(first, late.numbers)
-    assert (kept.documents_per_second, kept.elapsed_seconds) == (100, 10)
-    assert with_faster_speed(late, first.numbers) == first.numbers
-    running = replace(first, status="running")
-    assert with_faster_speed(running, late.numbers) == late.numbers
