@@ -7,7 +7,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert_embed.pipeline.accelerators import ACCELERATORS, LEAST_ACCELERATOR_DISK_GB, device_of
+from bert_embed.pipeline.accelerators import (
+    ACCELERATORS,
+    LEAST_ACCELERATOR_DISK_GB,
+    Accelerator,
+    device_of,
+)
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
@@ -27,26 +32,20 @@ class Places:
 
 def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None:
     """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
+    chosen = ACCELERATORS.get(job.accelerator or "")
+    type_name = chosen.type if chosen else flags.accelerator_type
     if problems := [*_service(flags), *_local_places(places)]:
         # Most lack several at first.
-        raise UsageError("; ".join([*problems, *_packaging(job, flags)]))
-    for check in (_accelerators, _devices, _machines, _packaging):
-        for problem in check(job, flags):
-            raise UsageError(problem)
+        raise UsageError("; ".join([*problems, *_packaging(flags, type_name)]))
+    for problem in (
+        *_accelerators(job, flags, type_name),
+        *_devices(job, flags, type_name),
+        *_machines(flags, chosen),
+        *_packaging(flags, type_name),
+    ):
+        raise UsageError(problem)
     with requires("--runner DataflowRunner", "apache-beam[gcp]"):
         import google.cloud.dataflow  # noqa: F401
-
-
-def _type_name(job: RunnerOptions, flags: BeamFlags) -> str | None:
-    """The service's name of the requested accelerator."""
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    return chosen.type if chosen else flags.accelerator_type
-
-
-def _device(job: RunnerOptions, flags: BeamFlags) -> str | None:
-    """The `--device` that computes on it."""
-    type_name = _type_name(job, flags)
-    return device_of(type_name) if type_name else None
 
 
 def _service(flags: BeamFlags) -> Iterator[str]:
@@ -76,7 +75,7 @@ def _local_places(places: Places) -> Iterator[str]:
             )
 
 
-def _accelerators(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
+def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
     by_job, hinted = flags.worker_accelerator, flags.hinted_accelerator
     for flag, value in (
         ("--dataflow_service_options worker_accelerator", by_job),
@@ -84,7 +83,7 @@ def _accelerators(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
     ):
         if job.accelerator and value:
             yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
-    device = _device(job, flags)
+    device = type_name and device_of(type_name)
     if device == "tpu" and hinted:
         yield "a TPU is for every worker of a job: leave resource hints out"
     if device == "tpu" and "use_multiple_sdk_containers" in flags.experiments:
@@ -94,9 +93,9 @@ def _accelerators(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
         )
 
 
-def _devices(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
-    device, flag = _device(job, flags), f"--accelerator {job.accelerator}"
-    named = flag if job.accelerator else flags.accelerator_type
+def _devices(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
+    device = type_name and device_of(type_name)
+    named = f"--accelerator {job.accelerator}" if job.accelerator else flags.accelerator_type
     if device is None and job.device in _NOT_ON:
         yield (
             f"--device {job.device} requires workers with one: give --accelerator, such as "
@@ -114,9 +113,8 @@ def _devices(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
         )
 
 
-def _machines(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    if _type_name(job, flags) is None:
+def _machines(flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
+    if chosen is None and flags.accelerator_type is None:
         return
     disk = flags["disk_size_gb"]
     if disk and disk < LEAST_ACCELERATOR_DISK_GB:
@@ -132,12 +130,11 @@ def _machines(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
         )
 
 
-def _packaging(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
+def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
     if flags["setup_file"] and not os.path.isfile(flags["setup_file"]):
         yield f"--setup_file {flags['setup_file']} does not exist"
     if flags.image:
         return
-    type_name = _type_name(job, flags)
     if type_name:
         libraries = "a TPU's" if device_of(type_name) == "tpu" else "CUDA's"
         yield (
