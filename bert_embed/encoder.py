@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bert_embed.arguments import seconds, whole_number
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.prompts import DOCUMENT, QUERY, first_name
 from bert_embed.calls.settings import CallSettings, EncodeSettings, UnitSettings, changed_spec
 from bert_embed.calls.similarity import cosine_matrix, cosine_pairs
 from bert_embed.calls.texts import Columns, in_pieces, span_columns, text_columns, word_columns
@@ -176,13 +177,13 @@ class Encoder:
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
     ) -> NDArray[np.float32]:
         """Encodes texts as `encode` does, with the model's prompt "query" if it has one."""
-        return self._encode_texts(texts, None, self._prompted(settings, "query"))
+        return self._encode_texts(texts, None, self._prompted(settings, QUERY))
 
     def encode_document(
         self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]
     ) -> NDArray[np.float32]:
         """Encodes texts with the model's prompt "document", "passage" or "corpus", if any."""
-        prompted = self._prompted(settings, "document", "passage", "corpus")
+        prompted = self._prompted(settings, DOCUMENT)
         return self._encode_texts(texts, None, prompted)
 
     @overload
@@ -436,9 +437,9 @@ class Encoder:
         )
         return embedded, vectors
 
-    def _prompted(self, settings: EncodeSettings, *names: str) -> EncodeSettings:
+    def _prompted(self, settings: EncodeSettings, names: Sequence[str]) -> EncodeSettings:
         """Adds the first prompt of these names that the model has, unless the call gives one."""
-        known = next((name for name in names if name in self.bundle.prompts), None)
+        known = first_name(self.bundle.prompts, names)
         if known is None or settings.get("prompt") is not None:
             return settings
         return {**settings, "prompt": f"name:{known}"}

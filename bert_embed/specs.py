@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.arguments import one_of, one_text, switch, text_list, whole_number, whole_numbers
-from bert_embed.config import BertConfig
 from bert_embed.storage.errors import InputError, SettingError
 
 GRANULARITIES = ("sentence", "token", "word", "span")
@@ -91,21 +91,18 @@ class VectorSpec:
         """The poolings whose vectors are joined, in order; "mean_max" is mean and max."""
         return tuple(self.pooling.replace("mean_max", "mean,max").split(","))
 
-    def check(self, config: BertConfig) -> None:
-        """Checks that the model of `config` can give these vectors.
-
-        Raises:
-            SettingError: A layer is out of range, or `dim` exceeds the width.
-        """
+    def check(self, config: EncoderConfig) -> None:
+        """Raises SettingError if the model of `config` cannot give these vectors."""
         width = self._uncut_width(config)
         if self.dim is not None and self.dim > width:
             raise SettingError(
                 "dim", f"must be between 1 and {width} for this model, got {self.dim}"
             )
 
-    def layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+    def layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the numbers of the hidden states in use, 0 to L; SettingError if out of range.
 
+        >>> from bert_embed.architectures.bert import BertConfig
         >>> config = BertConfig(100, 8, 6, 2, 16, 32)
         >>> VectorSpec(layers=(-1, 2)).layer_numbers(config)
         (6,)
@@ -117,7 +114,7 @@ class VectorSpec:
             return (config.num_hidden_layers,)
         return self.token_layer_numbers(config)
 
-    def token_layer_numbers(self, config: BertConfig) -> tuple[int, ...]:
+    def token_layer_numbers(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the numbers of the hidden states for tokens' vectors, whatever the pooling."""
         count = config.num_hidden_layers
         for layer in self.layers:
@@ -130,17 +127,17 @@ class VectorSpec:
         numbers = tuple(layer % (count + 1) for layer in self.layers)
         return (max(numbers),) if self.layer_combine == "last" else numbers
 
-    def width(self, config: BertConfig) -> int:
+    def width(self, config: EncoderConfig) -> int:
         """Returns the number of values of a vector, after `dim`; of a stack, of all its layers."""
         return math.prod(self.shape(config))
 
-    def shape(self, config: BertConfig) -> tuple[int, ...]:
+    def shape(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the shape of a vector: `[dim]`, for a stack `[layers, dim]`."""
         width = self.dim or self._uncut_width(config)
         stacked = self.layer_combine == "stack" and self.pooling != "pooler"
         return (len(self.layers), width) if stacked else (width,)
 
-    def token_shape(self, config: BertConfig) -> tuple[int, ...]:
+    def token_shape(self, config: EncoderConfig) -> tuple[int, ...]:
         """Returns the shape of a token's vector: `[dim]`, for a stack `[layers, dim]`."""
         count = len(self.token_layer_numbers(config))
         width = config.hidden_size * (count if self.layer_combine == "concat" else 1)
@@ -151,7 +148,7 @@ class VectorSpec:
         width = self.dim or width
         return (count, width) if self.layer_combine == "stack" else (width,)
 
-    def pooled_width(self, config: BertConfig) -> int:
+    def pooled_width(self, config: EncoderConfig) -> int:
         """Returns the width of the pooling's output, of a stack for one layer."""
         count = len(self.layer_numbers(config))
         return (
@@ -160,7 +157,7 @@ class VectorSpec:
             * (count if self.layer_combine == "concat" else 1)
         )
 
-    def _uncut_width(self, config: BertConfig) -> int:
+    def _uncut_width(self, config: EncoderConfig) -> int:
         return self.dense or self.pooled_width(config)
 
     def to_dict(self) -> dict[str, Any]:

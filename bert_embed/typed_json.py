@@ -24,11 +24,7 @@ _NAMES: dict[Any, str] = {
 
 
 def json_object(data: bytes, path: str) -> dict[str, Any]:
-    """Returns the object that a file holds.
-
-    Raises:
-        InputError: It holds something else, or is cut.
-    """
+    """Returns the object that a file holds; InputError if it holds something else, or is cut."""
     try:
         values = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -39,19 +35,10 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
 
 
 def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, above: str = "") -> _T:
-    """Returns a dataclass from the object that `to_json` made of it.
+    """Returns a dataclass from the object that `to_json` made of it; InputError names file and key.
 
-    A field with a default may be absent, and keys that are no field are passed over.
-
-    Args:
-        kind: The dataclass; its fields are texts, numbers, `None`, `Any`, tuples of one type,
-            dicts, literals, dataclasses and unions of them.
-        values: The object.
-        path: Of the file, for messages.
-        above: The keys that lead to the object, with a dot after each.
-
-    Raises:
-        InputError: A key is missing or has another type; the message names file and key.
+    A field with a default may be absent, and keys that are no field are passed over. `above` are
+    the keys that lead to the object, with a dot after each.
     """
     found = {}
     for name, (hint, required) in _fields(kind).items():

@@ -22,7 +22,7 @@ class SearchOptions(CommandOptions):
     queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
     k: int = flag("number of hits", "N", 10, kind=POSITIVE)
     model: str | None = flag("where the model is, if it was moved")
-    prompt: str | None = flag("before the query (default: the model's query prompt)")
+    prompt: str | None = flag("before the query (default: as the output records)")
     json: bool = switch("print JSON, a line for each query")
 
     def __post_init__(self) -> None:

@@ -203,7 +203,9 @@ class Options(CheckedOptions):
         choices=CHUNK_POOLINGS,
     )
     prompt: str | None = flag(
-        "text put before each text, or name:NAME for one of the model's prompts", "TEXT"
+        "text put before each text, or name:NAME for one of the model's prompts (default: that "
+        "for documents, else the model's default)",
+        "TEXT",
     )
     merge_windows: bool | None = embed_switch(
         "one vector a document (default) or one a window", None, requires=("long_text", ("window",))

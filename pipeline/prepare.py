@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.prompts import document_prompt
 from bert_embed.calls.settings import changed_spec
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
@@ -235,7 +236,7 @@ def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
 def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
     """How texts become rows, and which kinds of vectors they get."""
     length = options.max_seq_length or bundle.max_seq_length
-    text_spec = options.text_spec(length, bundle.prompt_text(options.prompt))
+    text_spec = options.text_spec(length, document_prompt(bundle, options.prompt))
     if text_spec.pools_late and vector_spec.pooling != "mean":
         raise SettingError(
             "chunk_pooling",

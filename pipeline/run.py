@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bert_embed.bundle.bundle import Bundle
+from bert_embed.bundle.prompts import query_prompt
 from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
@@ -123,6 +124,7 @@ class EmbedRun:
             del described["run"]
             described["granularity"] = list(described["granularity"])  # as JSON returns it
             return described | _UNCOMPRESSED
+        queries = query_prompt(self.bundle, self.text_spec.prompt)
         return (_UNCOMPRESSED if self.options.output_format == "tfrecord" else {}) | {
             "format": OUTPUT_FORMAT,
             "model": self.bundle.fingerprint,
@@ -138,6 +140,7 @@ class EmbedRun:
             "id_type": self.columns.id_type,
             **self.vector_spec.to_dict(),
             **self.text_spec.to_dict(),
+            **({"query_prompt": queries} if queries else {}),
         }
 
     @property

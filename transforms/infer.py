@@ -99,11 +99,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         model: "Encoder",
         inference_args: dict[str, Any] | None = None,
     ) -> list[EmbeddingBlock]:
-        """Embeds a block; returns a list of one, as RunInference counts only failures of lists.
-
-        Raises:
-            RuntimeError: The model fails on every row of the block, or hangs.
-        """
+        """Embeds a block; returns a list of one, as RunInference counts only failures of lists."""
         block, started = batch, time.perf_counter()
         with RedactErrors("infer"), _naming(block):
             rows, vectors = model.embed_layout(

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.architectures.families import config_from_dict
 from bert_embed.arguments import one_text
 from bert_embed.bundle.files import LITERT, METADATA, TOKENIZER_JSON, VOCABULARY, file_sha256
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.config import DenseModule
 from bert_embed.specs import VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
 
@@ -51,7 +53,7 @@ class Bundle:
 
     path: str
     fingerprint: str
-    config: BertConfig
+    config: EncoderConfig
     max_seq_length: int
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     defaults: VectorSpec = field(default_factory=VectorSpec)
@@ -111,15 +113,7 @@ class Bundle:
             )
 
     def prompt_text(self, prompt: str | None) -> str:
-        """Returns the text to put before each text, "" for none.
-
-        Args:
-            prompt: None for the model's own default, `name:` and the name of one of its prompts, or
-                the text itself.
-
-        Raises:
-            SettingError: The model has no prompt of this name; the message lists its prompts.
-        """
+        """The text before each text: None for the default, `name:` and a name for a prompt."""
         if prompt is None:
             return self.prompts[self.default_prompt] if self.default_prompt else ""
         if not one_text("prompt", prompt).startswith(_BY_NAME):
@@ -138,11 +132,7 @@ class Bundle:
         return {name: Path(self.path, name).stat().st_size for name in self.files}
 
     def verify_files(self, names: Iterable[str] | None = None) -> None:
-        """Compares the sha256 of files; of all, unless `names` says which.
-
-        Raises:
-            InputError: A file was changed; the message names the first such file.
-        """
+        """Compares the sha256 of files, of all unless `names` says which."""
         for name in self.files if names is None else names:
             if not Path(self.path, name).is_file():
                 raise InputError(
@@ -166,22 +156,14 @@ def is_weights(name: str) -> bool:
 
 
 def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:
-    """Reads a bundle's description and checks its files: weights by size, others by sha256.
-
-    Args:
-        path: The folder.
-        weights: Names of the weights that must be there; None is all.
-
-    Raises:
-        InputError: Not a bundle, another format, or a file is missing, changed or damaged.
-    """
+    """Reads a bundle's description; checks `weights` (None: all) by size, other files by sha256."""
     folder = os.path.abspath(path)
     metadata = _read_metadata(folder)
     try:
         bundle = Bundle(
             path=folder,
             **{name: metadata[name] for name in _PLAIN},
-            config=BertConfig.from_dict(metadata["config"]),
+            config=config_from_dict(metadata["config"]),
             tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
             dense=tuple(DenseModule.from_dict(module) for module in metadata["dense"]),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bert_embed.config import BertConfig
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.engines.batches import pad_rows
 from bert_embed.engines.fixed_shapes import padded_to
 from bert_embed.engines.pooling import finish
@@ -40,7 +40,7 @@ class RowRunner:
 
     def __init__(
         self,
-        config: BertConfig,
+        config: EncoderConfig,
         engine: Engine,
         threads: int,
         inference_timeout: float | None = None,
@@ -209,7 +209,7 @@ def _refuse_broken_model(done: EmbeddedRows, rows: int, error: Exception | None)
         raise BrokenModelError(f"the model failed on all of {rows} rows: {reason}") from error
 
 
-def _check_rows(config: BertConfig, input_ids: np.ndarray, lengths: np.ndarray) -> None:
+def _check_rows(config: EncoderConfig, input_ids: np.ndarray, lengths: np.ndarray) -> None:
     most = config.max_position_embeddings
     if lengths.max(initial=0) > most:
         raise InputError(f"rows must have at most {most} tokens, one has {lengths.max()}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_embed.graph.model import BertEncoder
+from bert_embed.graph.model import Encoder
 
 _INPUTS = {
     name: tf.TensorSpec([None, None], tf.int32, name=name)
@@ -25,7 +25,7 @@ class HubEncoder(tf.Module):
     variables: Sequence[tf.Variable] = ()
     trainable_variables: Sequence[tf.Variable] = ()
 
-    def __init__(self, encoder: BertEncoder) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__(name="bert_encoder")
         self.encoder = encoder
         self.variables, self.trainable_variables = list(encoder.variables), list(encoder.variables)
@@ -49,7 +49,7 @@ class HubEncoder(tf.Module):
         return outputs | {f"encoder_outputs_{i}": layer for i, layer in enumerate(layers)}
 
 
-def save(encoder: BertEncoder, folder: str) -> None:
+def save(encoder: Encoder, folder: str) -> None:
     """Writes the SavedModel into `folder`."""
     module = HubEncoder(encoder)
     tf.saved_model.save(module, folder, signatures=module.serve)

@@ -76,6 +76,10 @@ class Graph:
         self._graph.outputs.append(tensor)
         self._signature.outputs.append(schema.TensorMapT(name, tensor))
 
+    def width(self, tensor: int) -> int:
+        """Returns the last dimension of a tensor."""
+        return int(self._graph.tensors[tensor].shapeSignature[-1])
+
     def constant(self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "") -> int:
         """Adds weights; int8 ones count times `scales`, one for all or one for each row.
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.files import LITERT
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.config import DenseModule
+from bert_embed.graph.fused import fused_attention
 from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
-from bert_embed.graph.weight_names import fused_attention, relative_scores
 
 _Tensors = Mapping[str, np.ndarray]
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
@@ -25,7 +26,7 @@ _ACTIVATIONS = {
 
 
 def write_litert(
-    folder: str | Path, config: BertConfig, tensors: _Tensors, dense: Sequence[DenseModule] = ()
+    folder: str | Path, config: EncoderConfig, tensors: _Tensors, dense: Sequence[DenseModule] = ()
 ) -> None:
     """Writes a file for each precision into the folder.
 
@@ -49,7 +50,7 @@ def write_litert(
     """
     for precision, name in LITERT.items():
         file = ModelFile()
-        _Encoder(file.graph("hidden_states"), config, tensors, precision == "int8").write()
+        _write_encoder(file.graph("hidden_states"), config, tensors, precision == "int8")
         if "pooler/kernel" in tensors:
             _write_layers(file.graph("pooler"), tensors, {"pooler": "tanh"})
         if dense:
@@ -58,14 +59,24 @@ def write_litert(
         file.write(Path(folder, name))
 
 
-class _Encoder:
-    """The graph of the embeddings and all layers.
+def _write_encoder(graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
+    """Writes the graph of the embeddings and all layers."""
+    ops = _LiteRTOps(graph, config, tensors, int8)
+    for number, state in enumerate(config.hidden_states(ops, *ops.inputs)):
+        graph.output(f"layer_{number}", state)
+    if not int8:
+        ops.keep_originals()
 
-    All values are `[tokens, width]`, and `[heads, batch, length, head width]` within the attention.
+
+class _LiteRTOps:
+    """The operations of `bert_embed.architectures.ops.Ops` in a file, for rows without padding.
+
+    Values are `[heads, batch, length, head width]` within the attention.
     """
 
-    def __init__(self, graph: Graph, config: BertConfig, tensors: _Tensors, int8: bool) -> None:
-        self._graph, self._config, self._tensors, self._int8 = graph, config, tensors, int8
+    def __init__(self, graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
+        self._graph, self._config, self._int8 = graph, config, int8
+        self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`
         # int8 anew; in float32, XNNPACK computes three in 0.96 of the time of one, with the same
         # bits.
@@ -73,60 +84,117 @@ class _Encoder:
         self._last_axis = graph.numbers(-1)
         self._flat = graph.numbers(-1, config.hidden_size)
         self._epsilon = graph.constant(np.array(config.layer_norm_eps, np.float32))
-
-    def write(self) -> None:
-        graph, config = self._graph, self._config
         ids, types = (graph.input(name, [-1, -1], "int32") for name in ("input_ids", "type_ids"))
+        self.inputs = ids, types
+        # The shape of the ids, and that of query, key and value by head.
         shape = graph.add("SHAPE", ids, options=schema.ShapeOptionsT(2), shape=[2], dtype="int32")
-        heads = 3 * config.num_attention_heads // self._products
-        split = graph.numbers(heads, config.hidden_size // config.num_attention_heads)
+        split = graph.numbers(3 * config.num_attention_heads // self._products, config.head_width)
         join = schema.ConcatenationOptionsT()
-        by_head = graph.add("CONCATENATION", shape, split, options=join, shape=[4], dtype="int32")
-        x = self._norm("embeddings/norm", self._embeddings(ids, types, shape))
-        if config.embedding_size:
-            x = _product(graph, *_weights(self._tensors, "embeddings/project"), x)
-        graph.output("layer_0", x)
-        distances = self._distances(shape) if config.relative_buckets else None
-        for number in range(config.num_hidden_layers):
-            x = self._layer(f"layers/{number}", x, by_head, distances)
-            graph.output(f"layer_{number + 1}", x)
-        if not self._int8:
-            self._keep_originals()
+        self._shape = shape
+        self._by_head = graph.add(
+            "CONCATENATION", shape, split, options=join, shape=[4], dtype="int32"
+        )
 
-    def _keep_originals(self) -> None:
-        """Adds the weights that the graph holds in another form, for `load_tensors` alone."""
+    def gather(self, table: str, ids: int) -> int:
+        graph, rows = self._graph, self._tensors[table]
+        width = rows.shape[1]
+        gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
+        if not self._int8 or table != "embeddings/word":
+            return graph.add("GATHER", graph.constant(rows, name=table), ids, **gather)
+        values, scales = _quantized(rows.reshape(1, -1))
+        quantized = graph.constant(values.reshape(rows.shape), scales)
+        gather |= {"version": _INT8_GATHER, "dtype": "int8", "scales": scales}
+        x = graph.add("GATHER", quantized, ids, **gather)
+        return graph.add("DEQUANTIZE", x, version=_INT8_DEQUANTIZE)
+
+    def first_rows(self, table: str) -> int:
+        if table in self._tables:
+            return self._cut(self._tables[table])
+        return self._cut(self._tensors[table], table)
+
+    def flat(self, x: int) -> int:
+        width = self._graph.width(x)
+        whole = width == self._config.hidden_size
+        shape = self._flat if whole else self._graph.numbers(-1, width)
+        return self._graph.add("RESHAPE", x, shape, shape=[-1, width])
+
+    def add(self, x: int, y: int) -> int:
+        return self._graph.add("ADD", x, y)
+
+    def multiply(self, x: int, y: int) -> int:
+        return self._graph.add("MUL", x, y)
+
+    def activated(self, x: int, activation: str) -> int:
+        return _activated(self._graph, activation, x)
+
+    def norm(self, x: int, name: str) -> int:
+        graph, axis = self._graph, self._last_axis
+        mean = {"options": schema.ReducerOptionsT(keepDims=True), "shape": [-1, 1]}
+        centred = graph.add("SUB", x, graph.add("MEAN", x, axis, **mean))
+        variance = graph.add("MEAN", graph.add("MUL", centred, centred), axis, **mean)
+        factor = graph.add("RSQRT", graph.add("ADD", variance, self._epsilon))
+        x = graph.add("MUL", centred, factor)
+        gamma, *beta = (
+            graph.constant(self._tensors[key], name=key)
+            for key in (f"{name}/gamma", f"{name}/beta")
+            if key in self._tensors
+        )
+        x = graph.add("MUL", x, gamma)
+        return graph.add("ADD", x, *beta) if beta else x
+
+    def product(self, x: int, name: str) -> int:
+        int8 = self._int8 and name.startswith("layers/")
+        return _product(self._graph, *_weights(self._tensors, name), x, int8)
+
+    def by_distance(self, table: str) -> int:
+        graph, positions = self._graph, self._config.max_position_embeddings
+        places = np.arange(positions, dtype=np.int32)
+        first = self._cut(places[:, None])
+        second = self._cut(places[:, None] + np.int32(positions - 1))
+        across = graph.numbers(1, -1)
+        second = graph.add("RESHAPE", second, across, shape=[1, -1], dtype="int32")
+        distances = graph.add("SUB", second, first, shape=[-1, -1], dtype="int32")
+        scores = self._tables[table][:, None]
+        return graph.add(
+            *("GATHER", graph.constant(scores), distances),
+            options=schema.GatherOptionsT(axis=2),
+            shape=[len(scores), 1, -1, -1],
+        )
+
+    def attention(
+        self, x: int, layer: str, added: int | None = None, rotation: tuple[int, int] | None = None
+    ) -> int:
+        graph, config = self._graph, self._config
+        heads, width = config.num_attention_heads, config.head_width
+        query, key, value = self._query_key_value(layer, x)
+        if rotation is not None:
+            query, key = (self._rotated(part, *rotation) for part in (query, key))
+        by_token, by_pair = [heads, -1, -1, width], [heads, -1, -1, -1]
+        product = schema.BatchMatMulOptionsT(adjY=True)
+        scores = graph.add("BATCH_MATMUL", query, key, options=product, shape=by_pair)
+        if added is not None:
+            scores = graph.add("ADD", scores, added)
+        weights = graph.add("SOFTMAX", scores, options=schema.SoftmaxOptionsT(1.0))
+        product = schema.BatchMatMulOptionsT()
+        mixed = graph.add("BATCH_MATMUL", weights, value, options=product, shape=by_token)
+        mixed = graph.add(
+            "TRANSPOSE", mixed, graph.numbers(1, 2, 0, 3), shape=[-1, -1, heads, width]
+        )
+        return graph.add("RESHAPE", mixed, self._flat, shape=[-1, config.hidden_size])
+
+    def keep_originals(self) -> None:
+        """Adds the weights that the graph holds in another form, for `read_tensors` alone."""
         for name in self._tensors:
-            if "/query/" in name or name == "embeddings/relative":
+            if "/query/" in name or name in self._config.in_tables:
                 self._graph.constant(_stored(name, self._tensors[name]), name=name)
 
-    def _embeddings(self, ids: int, types: int, shape: int) -> int:
-        graph = self._graph
-        word, position = (self._tensors[f"embeddings/{name}"] for name in ("word", "position"))
-        kind, width = self._tensors.get("embeddings/type"), word.shape[1]
-        gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
-        if self._int8:
-            values, scales = _quantized(word.reshape(1, -1))
-            table = graph.constant(values.reshape(word.shape), scales)
-            gather_int8 = gather | {"version": _INT8_GATHER, "dtype": "int8", "scales": scales}
-            x = graph.add("GATHER", table, ids, **gather_int8)
-            x = graph.add("DEQUANTIZE", x, version=_INT8_DEQUANTIZE)
-        else:
-            words = graph.constant(word, name="embeddings/word")
-            x = graph.add("GATHER", words, ids, **gather)
-        if kind is not None:
-            kinds = graph.constant(kind, name="embeddings/type")
-            x = graph.add("ADD", x, graph.add("GATHER", kinds, types, **gather))
-        flat = graph.numbers(-1, width) if self._config.embedding_size else self._flat
-        x = graph.add("ADD", x, self._cut(position, shape, "embeddings/position"))
-        return graph.add("RESHAPE", x, flat, shape=[-1, width])
-
-    def _cut(self, table: np.ndarray, shape: int, name: str = "") -> int:
+    def _cut(self, table: np.ndarray, name: str = "") -> int:
         """Adds as many rows of a table as a row of the batch has tokens."""
         graph = self._graph
         zero, one, two = map(graph.numbers, (0, 1, 2))
         cut = schema.StridedSliceOptionsT()
         length = graph.add(
-            "STRIDED_SLICE", shape, one, two, one, options=cut, shape=[1], dtype="int32"
+            *("STRIDED_SLICE", self._shape, one, two, one), options=cut, shape=[1], dtype="int32"
         )
         rest, dtype = list(table.shape[1:]), table.dtype.name
         constant = graph.constant(table, name=name)
@@ -137,76 +205,37 @@ class _Encoder:
             dtype=dtype,
         )
 
-    def _distances(self, shape: int) -> int:
-        """Adds what distances add to all scores, `[heads, 1, length, length]`."""
-        graph, positions = self._graph, self._config.max_position_embeddings
-        places = np.arange(positions, dtype=np.int32)
-        first = self._cut(places[:, None], shape)
-        second = self._cut(places[:, None] + np.int32(positions - 1), shape)
-        across = graph.numbers(1, -1)
-        second = graph.add("RESHAPE", second, across, shape=[1, -1], dtype="int32")
-        distances = graph.add("SUB", second, first, shape=[-1, -1], dtype="int32")
-        scores = relative_scores(self._tensors, positions)[:, None]
-        return graph.add(
-            *("GATHER", graph.constant(scores), distances),
-            options=schema.GatherOptionsT(axis=2),
-            shape=[len(scores), 1, -1, -1],
-        )
-
-    def _norm(self, name: str, x: int) -> int:
-        graph, axis = self._graph, self._last_axis
-        mean = {"options": schema.ReducerOptionsT(keepDims=True), "shape": [-1, 1]}
-        centred = graph.add("SUB", x, graph.add("MEAN", x, axis, **mean))
-        variance = graph.add("MEAN", graph.add("MUL", centred, centred), axis, **mean)
-        factor = graph.add("RSQRT", graph.add("ADD", variance, self._epsilon))
-        x = graph.add("MUL", centred, factor)
-        gamma, beta = (
-            graph.constant(self._tensors[f"{name}/{part}"], name=f"{name}/{part}")
-            for part in ("gamma", "beta")
-        )
-        return graph.add("ADD", graph.add("MUL", x, gamma), beta)
-
-    def _layer(self, name: str, x: int, by_head: int, distances: int | None) -> int:
-        graph = self._graph
-        mixed = self._attention(name, x, by_head, distances)
-        attended = self._product(f"{name}/attention_output", mixed)
-        x = self._norm(f"{name}/attention_norm", graph.add("ADD", attended, x))
-        inner = self._product(f"{name}/intermediate", x)
-        inner = _activated(graph, self._config.hidden_act, inner)
-        x = graph.add("ADD", self._product(f"{name}/output", inner), x)
-        return self._norm(f"{name}/output_norm", x)
-
-    def _attention(self, name: str, x: int, by_head: int, distances: int | None) -> int:
+    def _rotated(self, x: int, factors: int, exchanged_factors: int) -> int:
         graph, config = self._graph, self._config
-        heads = config.num_attention_heads
-        width = config.hidden_size // heads
-        query, key, value = self._query_key_value(name, x, by_head)
-        by_token, by_pair = [heads, -1, -1, width], [heads, -1, -1, -1]
-        product = schema.BatchMatMulOptionsT(adjY=True)
-        scores = graph.add("BATCH_MATMUL", query, key, options=product, shape=by_pair)
-        if distances is not None:
-            scores = graph.add("ADD", scores, distances)
-        weights = graph.add("SOFTMAX", scores, options=schema.SoftmaxOptionsT(1.0))
-        product = schema.BatchMatMulOptionsT()
-        mixed = graph.add("BATCH_MATMUL", weights, value, options=product, shape=by_token)
-        mixed = graph.add(
-            "TRANSPOSE", mixed, graph.numbers(1, 2, 0, 3), shape=[-1, -1, heads, width]
+        shape = [config.num_attention_heads, -1, -1, config.head_width // 2]
+        first, second = graph.add(
+            *("SPLIT", graph.constant(np.array(3, np.int32)), x),
+            options=schema.SplitOptionsT(2),
+            outputs=2,
+            shape=shape,
         )
-        return graph.add("RESHAPE", mixed, self._flat, shape=[-1, config.hidden_size])
+        whole = [*shape[:3], config.head_width]
+        join = schema.ConcatenationOptionsT(axis=3)
+        exchanged = graph.add("CONCATENATION", second, first, options=join, shape=whole)
+        exchanged = graph.add("MUL", exchanged, exchanged_factors)
+        return graph.add("ADD", graph.add("MUL", x, factors), exchanged)
 
-    def _query_key_value(self, name: str, x: int, by_head: int) -> list[int]:
+    def _query_key_value(self, name: str, x: int) -> list[int]:
         """Adds the three products of a layer, each `[heads, batch, length, head width]`."""
         graph, heads = self._graph, self._config.num_attention_heads
-        width = self._config.hidden_size // heads
+        width = self._config.head_width
         fused = fused_attention(self._tensors, name, width)
         computed = 3 * heads // self._products
         products = []
-        parts = (np.split(fused[f"qkv/{part}"], self._products, -1) for part in ("kernel", "bias"))
+        kernels = np.split(fused["kernel"], self._products, -1)
+        biases: Sequence[np.ndarray | None] = [None] * self._products
+        if "bias" in fused:
+            biases = np.split(fused["bias"], self._products, -1)
         # The query's weights are scaled here, so they have no name.
         names = ("", f"{name}/key", f"{name}/value")
-        for product, kernel, bias in zip(names, *parts, strict=False):
+        for product, kernel, bias in zip(names, kernels, biases, strict=False):
             y = _product(graph, product, kernel, bias, x, self._int8)
-            y = graph.add("RESHAPE", y, by_head, shape=[-1, -1, computed, width])
+            y = graph.add("RESHAPE", y, self._by_head, shape=[-1, -1, computed, width])
             order = graph.numbers(2, 0, 1, 3)
             products.append(graph.add("TRANSPOSE", y, order, shape=[computed, -1, -1, width]))
         if len(products) == 3:
@@ -214,9 +243,6 @@ class _Encoder:
         first, split = graph.constant(np.array(0, np.int32)), schema.SplitOptionsT(3)
         shape = [heads, -1, -1, width]
         return list(graph.add("SPLIT", first, *products, options=split, outputs=3, shape=shape))
-
-    def _product(self, name: str, x: int) -> int:
-        return _product(self._graph, *_weights(self._tensors, name), x, self._int8)
 
 
 def _write_layers(graph: Graph, tensors: _Tensors, activations: Mapping[str, str]) -> None:
@@ -262,6 +288,8 @@ def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
 def _activated(graph: Graph, activation: str, x: int) -> int:
     if activation == "identity":
         return x
+    if activation == "silu":
+        return graph.add("MUL", x, graph.add("LOGISTIC", x))
     operator, options = _ACTIVATIONS[activation]
     return graph.add(operator, x, options=options)
 

@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.architectures.encoder import tensor_shapes
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import WEIGHTS
 from bert_embed.graph.litert_model import read_tensors
-from bert_embed.graph.weight_names import tensor_shapes
 from bert_embed.storage.errors import InputError
 
 
 def load_encoder(bundle: Bundle) -> Any:
-    """Returns the model with its weights, a `BertEncoder`.
+    """Returns the model with its weights, an `Encoder`.
 
     Raises:
         InputError: The weights are damaged.
     """
-    from bert_embed.graph.model import BertEncoder  # imports TensorFlow: 5 s
+    from bert_embed.graph.model import Encoder  # imports TensorFlow: 5 s
 
-    return BertEncoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
+    return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:

@@ -1,19 +1,20 @@
 """Computes the hidden states of an encoder as a TensorFlow graph."""
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import numpy as np
 import tensorflow as tf
 
-from bert_embed.config import BertConfig
-from bert_embed.graph.weight_names import fused_attention, relative_scores
+from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.graph.fused import fused_attention
 from bert_embed.storage.errors import InputError
 
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
 
 
-class BertEncoder(tf.Module):
-    """A BERT, DistilBERT, ELECTRA or MPNet encoder for inference, without dropout.
+class Encoder(tf.Module):
+    """An encoder for inference, without dropout.
 
     Query, key and value are one product, whose query part includes 1/sqrt(head width). All weight
     products are 2-D over the tokens of the batch. Numbers are float32 unless `compute_in` says
@@ -22,28 +23,17 @@ class BertEncoder(tf.Module):
     Attributes:
         config: Its sizes.
         has_pooler: Whether it has the dense layer over [CLS].
+        weights: The variables that the graph reads, by name.
     """
 
     def __init__(
-        self, config: BertConfig, tensors: Mapping[str, np.ndarray], pooler: bool = True
+        self, config: EncoderConfig, tensors: Mapping[str, np.ndarray], pooler: bool = True
     ) -> None:
         """Builds the variables from float32 arrays in the names and shapes of `tensor_shapes`."""
-        super().__init__(name="bert")
+        super().__init__(name="encoder")
         self.config, self.has_pooler = config, pooler
-        self.word = tf.Variable(tensors["embeddings/word"])
-        self.position = tf.Variable(tensors["embeddings/position"])
-        kind = tensors.get("embeddings/type")
-        self.type = None if kind is None else tf.Variable(kind)
-        self.norm = _LayerNorm(tensors, "embeddings/norm", config)
-        self.project = _Dense(tensors, "embeddings/project") if config.embedding_size else None
-        self.relative = None
-        if config.relative_buckets:
-            self.relative = tf.Variable(relative_scores(tensors, config.max_position_embeddings))
-        self.layers = [
-            _Layer(tensors, f"layers/{number}", config)
-            for number in range(config.num_hidden_layers)
-        ]
-        self.pooler = _Dense(tensors, "pooler") if pooler else None
+        arrays = _graph_weights(config, tensors)
+        self.weights = {name: tf.Variable(array) for name, array in arrays.items()}
 
     def hidden_states(
         self,
@@ -65,71 +55,128 @@ class BertEncoder(tf.Module):
             `highest + 1` times float32 `[batch, length, hidden]`; values at padded positions are
             undefined.
         """
-        shape = tf.shape(input_ids)
-        batch, length = shape[0], shape[1]
-        x = tf.gather(self.word, input_ids) + self.position[:length]
-        if self.type is not None:
-            x += tf.gather(self.type, type_ids)
-        x = self.norm(tf.reshape(x, [-1, self.word.shape[1]]))
-        if self.project is not None:
-            x = self.project(x)
-        added_scores = self._added_scores(mask, batch, length)
-        states = [x]
-        for layer in self.layers[:highest]:
-            x = layer(x, added_scores, batch, length)
-            states.append(x)
-        whole = [batch, length, self.config.hidden_size]
-        return [tf.reshape(tf.cast(state, tf.float32), whole) for state in states]
-
-    def _added_scores(self, mask: tf.Tensor, batch: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """Computes what every layer adds to its scores, once for all of them."""
-        added = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
-        added = tf.broadcast_to(added, [batch, length, length])
-        if self.relative is None:
-            return added
-        place = tf.range(length) + (self.config.max_position_embeddings - 1)
-        distances = tf.gather(self.relative, place[None, :] - tf.range(length)[:, None], axis=1)
-        return tf.expand_dims(distances, 1) + added
+        ops = _TensorFlowOps(self.config, self.weights, mask)
+        states = self.config.hidden_states(ops, input_ids, type_ids)
+        computed = list(islice(states, None if highest is None else highest + 1))
+        whole = [ops.batch, ops.length, self.config.hidden_size]
+        return [tf.reshape(tf.cast(state, tf.float32), whole) for state in computed]
 
     def compute_in(self, dtype: tf.DType) -> None:
         """Stores the weights of all products in `dtype`, and computes these in it.
 
-        Embeddings, the statistics of layer norms, softmax and all operations after the layers
+        Embeddings, the statistics of norms, rotations, softmax and all operations after the layers
         stay float32.
         """
-        for module in self.submodules:
-            if isinstance(module, _Dense):
-                module.kernel = tf.Variable(tf.cast(module.kernel, dtype))
-                module.bias = tf.Variable(tf.cast(module.bias, dtype))
+        for name, weights in self.weights.items():
+            if name.endswith(("/kernel", "/bias")):
+                self.weights[name] = tf.Variable(tf.cast(weights, dtype))
 
     def pooled(self, last: tf.Tensor) -> tf.Tensor:
         """Returns the pooler's output, float32 `[batch, hidden]`, from the last hidden state."""
-        if self.pooler is None:
+        if not self.has_pooler:
             raise InputError("this model has no pooler")
-        return tf.tanh(tf.cast(self.pooler(last[:, 0]), tf.float32))
+        return tf.tanh(tf.cast(_product(self.weights, last[:, 0], "pooler"), tf.float32))
 
 
-class _Dense(tf.Module):
-    def __init__(self, tensors: Mapping[str, np.ndarray], name: str) -> None:
-        super().__init__()
-        self.kernel = tf.Variable(tensors[f"{name}/kernel"])
-        self.bias = tf.Variable(tensors[f"{name}/bias"])
+def _graph_weights(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays that the graph reads: products of attention fused, tables added."""
+    arrays = {
+        name: array
+        for name, array in tensors.items()
+        if not name.startswith("dense/") and name not in config.in_tables and not _is_fused(name)
+    }
+    for layer in config.layer_names:
+        fused = fused_attention(tensors, layer, config.head_width)
+        arrays |= {f"{layer}/qkv/{part}": array for part, array in fused.items()}
+    return arrays | config.tables(tensors)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x = tf.matmul(tf.cast(x, self.kernel.dtype), self.kernel)
-        return tf.nn.bias_add(x, self.bias)
+
+def _is_fused(name: str) -> bool:
+    return name.split("/")[-2] in ("query", "key", "value")
 
 
-class _LayerNorm(tf.Module):
-    def __init__(self, tensors: Mapping[str, np.ndarray], name: str, config: BertConfig) -> None:
-        super().__init__()
-        self.gamma = tf.Variable(tensors[f"{name}/gamma"])
-        self.beta = tf.Variable(tensors[f"{name}/beta"])
-        self._epsilon = config.layer_norm_eps
+def _product(weights: Mapping[str, tf.Variable], x: tf.Tensor, name: str) -> tf.Tensor:
+    kernel, bias = weights[f"{name}/kernel"], weights.get(f"{name}/bias")
+    x = tf.matmul(tf.cast(x, kernel.dtype), kernel)
+    return x if bias is None else tf.nn.bias_add(x, bias)
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        x = _standardized(tf.cast(x, tf.float32), self._epsilon)
-        return x * self.gamma + self.beta
+
+class _TensorFlowOps:
+    """The operations of `bert_embed.architectures.ops.Ops` on padded rows."""
+
+    def __init__(
+        self, config: EncoderConfig, weights: Mapping[str, tf.Variable], mask: tf.Tensor
+    ) -> None:
+        self._config, self._weights = config, weights
+        shape = tf.shape(mask)
+        self.batch, self.length = shape[0], shape[1]
+        padding = tf.expand_dims((1.0 - tf.cast(mask, tf.float32)) * _MASKED, 1)
+        # float32 `[batch, length, length]`, added to the scores of every layer.
+        self._padding = tf.broadcast_to(padding, [self.batch, self.length, self.length])
+
+    def gather(self, table: str, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._weights[table], ids)
+
+    def first_rows(self, table: str) -> tf.Tensor:
+        return self._weights[table][: self.length]
+
+    def flat(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(x, [-1, x.shape[-1]])
+
+    def add(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return x + tf.cast(y, x.dtype)
+
+    def multiply(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return x * y
+
+    def activated(self, x: tf.Tensor, activation: str) -> tf.Tensor:
+        return _ACTIVATIONS[activation](x)
+
+    def norm(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        x = _standardized(tf.cast(x, tf.float32), self._config.layer_norm_eps)
+        x *= self._weights[f"{name}/gamma"]
+        beta = self._weights.get(f"{name}/beta")
+        return x if beta is None else x + beta
+
+    def product(self, x: tf.Tensor, name: str) -> tf.Tensor:
+        return _product(self._weights, x, name)
+
+    def by_distance(self, table: str) -> tf.Tensor:
+        """As the protocol says; what padding adds is included."""
+        places = tf.range(self.length) + (self._config.max_position_embeddings - 1)
+        places = places[None, :] - tf.range(self.length)[:, None]
+        return tf.expand_dims(tf.gather(self._weights[table], places, axis=1), 1) + self._padding
+
+    def attention(
+        self,
+        x: tf.Tensor,
+        layer: str,
+        added: tf.Tensor | None = None,
+        rotation: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        config = self._config
+        heads = config.num_attention_heads
+        # With heads first they are split without a copy.
+        split = [self.batch, self.length, 3 * heads, config.head_width]
+        split = tf.reshape(self.product(x, f"{layer}/qkv"), split)
+        query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
+        if rotation is not None:
+            query, key = (_rotated(part, *rotation) for part in (query, key))
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+        weights = tf.nn.softmax(scores + (self._padding if added is None else added))
+        weights = tf.cast(weights, value.dtype)
+        mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
+        # With the shape of x itself TensorFlow can add x within the product.
+        return tf.reshape(mixed, tf.shape(x))
+
+
+def _rotated(x: tf.Tensor, factors: tf.Tensor, exchanged_factors: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(tf.cast(x, tf.float32), 2, axis=-1)
+    exchanged = tf.concat([second, first], axis=-1)
+    rotated = tf.concat([first, second], axis=-1) * factors + exchanged * exchanged_factors
+    return tf.cast(rotated, x.dtype)
 
 
 def _standardized(x: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -137,41 +184,6 @@ def _standardized(x: tf.Tensor, epsilon: float) -> tf.Tensor:
     centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     return centred * tf.math.rsqrt(variance + epsilon)
-
-
-class _Layer(tf.Module):
-    def __init__(self, tensors: Mapping[str, np.ndarray], name: str, config: BertConfig) -> None:
-        super().__init__()
-        self._heads = config.num_attention_heads
-        self._head_width = config.hidden_size // config.num_attention_heads
-        self.activation = _ACTIVATIONS[config.hidden_act]
-        self.qkv = _Dense(fused_attention(tensors, name, self._head_width), "qkv")
-        self.attention_output = _Dense(tensors, f"{name}/attention_output")
-        self.attention_norm = _LayerNorm(tensors, f"{name}/attention_norm", config)
-        self.intermediate = _Dense(tensors, f"{name}/intermediate")
-        self.output = _Dense(tensors, f"{name}/output")
-        self.output_norm = _LayerNorm(tensors, f"{name}/output_norm", config)
-
-    def __call__(
-        self, x: tf.Tensor, added_scores: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
-    ) -> tf.Tensor:
-        attended = self.attention_output(self._attention(x, added_scores, batch, length))
-        x = self.attention_norm(attended + tf.cast(x, attended.dtype))
-        inner = self.output(self.activation(self.intermediate(x)))
-        return self.output_norm(inner + tf.cast(x, inner.dtype))
-
-    def _attention(
-        self, x: tf.Tensor, added_scores: tf.Tensor, batch: tf.Tensor, length: tf.Tensor
-    ) -> tf.Tensor:
-        # With heads first they are split without a copy. LiteRT is slow with five dimensions.
-        split = tf.reshape(self.qkv(x), [batch, length, 3 * self._heads, self._head_width])
-        query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-        weights = tf.nn.softmax(scores + added_scores)
-        weights = tf.cast(weights, value.dtype)
-        mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
-        # With the shape of x itself TensorFlow can add x within the product.
-        return tf.reshape(mixed, tf.shape(x))
 
 
 def _gelu(x: tf.Tensor) -> tf.Tensor:
@@ -187,4 +199,5 @@ _ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": _gelu,
     "gelu_new": _gelu_new,
     "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
 }

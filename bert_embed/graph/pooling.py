@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_embed.graph.model import BertEncoder
+from bert_embed.graph.model import Encoder
 from bert_embed.specs import OutputSpec, VectorSpec
 
 _LEAST = -1e30  # below every hidden state, so that padding is never the maximum
 
 
 def model_outputs(
-    encoder: BertEncoder,
+    encoder: Encoder,
     spec: VectorSpec,
     output_spec: OutputSpec,
     input_ids: tf.Tensor,

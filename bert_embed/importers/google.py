@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_embed.architectures.bert import BertConfig
+from bert_embed.architectures.bert_names import google_name
+from bert_embed.architectures.encoder import tensor_shapes
+from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.files import VOCABULARY
-from bert_embed.config import BertConfig
-from bert_embed.graph.weight_names import google_name, tensor_shapes
 from bert_embed.importers.json_files import read_object
 from bert_embed.importers.tokenizer_files import read_vocabulary
 from bert_embed.importers.weights import check_layer_count, check_shapes
@@ -73,9 +75,11 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     if activation is None and not supported:
         raise InputError(f"{path}: hidden_act must be gelu or relu, got {hidden_act!r}")
     try:
-        config = BertConfig.from_huggingface({"model_type": "bert", **values, "hidden_act": "gelu"})
+        config = config_from_huggingface({"model_type": "bert", **values, "hidden_act": "gelu"})
     except ValueError as error:
         raise InputError(str(error).replace("config.json", str(path))) from error
+    if not isinstance(config, BertConfig):
+        raise InputError(f"{path}: model_type must be bert, got {values['model_type']!r}")
     return replace(config, hidden_act=activation or _ACTIVATIONS[hidden_act])
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bert_embed.architectures.encoder import EncoderConfig, tensor_shapes
+from bert_embed.architectures.families import config_from_huggingface
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.config import ARCHITECTURES, ROBERTAS, BertConfig
-from bert_embed.graph.weight_names import huggingface_layers, huggingface_name, tensor_shapes
 from bert_embed.importers.dense import CONVERT
 from bert_embed.importers.json_files import inside, read_json
 from bert_embed.importers.sentence_transformers import (
@@ -35,6 +35,8 @@ _IGNORED = re.compile(
     r"|pre_classifier\.|vocab_(transform|layer_norm|projector)\."  # of DistilBERT
     r"|(discriminator|generator)_predictions\.|generator_lm_head\.|sequence_summary\."  # ELECTRA
     r"|lm_head\."  # of MPNet and RoBERTa
+    r"|(head|decoder)\."  # of ModernBERT
+    r"|.*\.(original_)?inv_freq$"  # angles of rotary positions
 )
 
 
@@ -52,13 +54,14 @@ def import_huggingface(
     settings = read_settings(root)
     folder = inside(root, settings.encoder)
     values = read_json(folder / "config.json")
-    config = BertConfig.from_huggingface(values)
+    config = config_from_huggingface(values)
     check_widths(settings, config, root)
     tokenizer, max_length = read_tokenizer(folder, config, settings.do_lower_case)
-    if config.type_vocab_size and not tokenizer.has_segments:
-        config = replace(config, type_vocab_size=1)
     convert = CONVERT if is_sentence_transformers(root) else _CONVERT
     tensors = read_tensors(folder, config, values, convert)
+    if config.type_vocab_size and not tokenizer.has_segments:
+        config = replace(config, type_vocab_size=1)  # no token has the other types
+        tensors["embeddings/type"] = tensors["embeddings/type"][:1]
     length = settings.max_seq_length or max_length or config.max_position_embeddings
     bundle = Bundle(
         path=str(Path(dest).absolute()),
@@ -77,7 +80,7 @@ def import_huggingface(
 
 
 def read_tensors(
-    folder: Path, config: BertConfig, values: Mapping[str, Any], convert: str
+    folder: Path, config: EncoderConfig, values: Mapping[str, Any], convert: str
 ) -> dict[str, np.ndarray]:
     """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
 
@@ -90,41 +93,38 @@ def read_tensors(
     Raises:
         InputError: A file or tensor is wrong; the message names it.
     """
-    kind = values["model_type"]
     arrays: dict[str, np.ndarray] = {}
     for path in weight_files(folder, convert):
-        read = read_safetensors(path, lambda key: not _IGNORED.match(_plain_name(key, kind)))
-        arrays.update((_plain_name(key, kind), array) for key, array in read)
-    check_layer_count(folder / "config.json", config, huggingface_layers(kind), arrays)
-    pooler = "pooler.dense.weight" in arrays
-    shapes = tensor_shapes(config, pooler)
-    theirs = {name: huggingface_name(name, kind) for name in shapes}
-    expected = {
-        key: shapes[name][::-1] if turned else shapes[name]
-        for name, (key, turned) in theirs.items()
-    }
-    # The first positions of MPNet and RoBERTa are never a text's, nor are types that no token has.
-    unused = values["max_position_embeddings"] - config.max_position_embeddings
-    positions, types = (huggingface_name(f"embeddings/{name}")[0] for name in ("position", "type"))
-    width = expected[positions][1:]
-    expected[positions] = (expected[positions][0] + unused, *width)
-    if types in expected:
-        expected[types] = (values.get("type_vocab_size", 2), *width)
+        read = read_safetensors(path, lambda key: not _IGNORED.match(_plain_name(key, config)))
+        for key, array in read:
+            arrays |= _unpacked(_plain_name(key, config), array, config)
+    layers = config.huggingface_layers(values)
+    check_layer_count(folder / "config.json", config, layers, arrays)
+    shapes = tensor_shapes(config, "pooler.dense.weight" in arrays)
+    sources = {name: config.huggingface_tensor(name, values) for name in shapes}
+    expected = {source.name: source.shape(shapes[name]) for name, source in sources.items()}
     shapes_read = {key: array.shape for key, array in arrays.items()}
-    check_shapes(folder, shapes_read, expected, ARCHITECTURES[kind])
-    arrays[positions] = arrays[positions][unused:]
-    if types in expected:
-        arrays[types] = arrays[types][: config.type_vocab_size]
-    return {
-        name: arrays[key].T if turned else arrays[key] for name, (key, turned) in theirs.items()
-    }
+    check_shapes(folder, shapes_read, expected, config.model_types[values["model_type"]])
+    return {name: source.read(arrays[source.name]) for name, source in sources.items()}
 
 
-def _plain_name(key: str, kind: str) -> str:
-    """Returns the name without the kind before it, and with today's names of layer norms."""
-    name = key.removeprefix("roberta." if kind in ROBERTAS else f"{kind}.")
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+def _plain_name(key: str, config: EncoderConfig) -> str:
+    """Returns the name without the family before it, as today's transformers has it."""
+    name = key
+    for prefix in config.prefixes:
+        name = name.removeprefix(prefix)
+    for pattern, replacement in config.renamed:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _unpacked(name: str, array: np.ndarray, config: EncoderConfig) -> dict[str, np.ndarray]:
+    """Returns a tensor, or the parts of one that holds several."""
+    for whole, parts in config.packed.items():
+        if f".{whole}." in name:
+            names = [name.replace(whole, part) for part in parts]
+            return dict(zip(names, np.array_split(array, len(parts)), strict=True))
+    return {name: array}
 
 
 def _card_licence(root: Path) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_embed.architectures.bert import BertConfig
+from bert_embed.architectures.bert_names import official_name
+from bert_embed.architectures.encoder import tensor_shapes
 from bert_embed.bundle.bundle import Bundle
-from bert_embed.config import BertConfig
-from bert_embed.graph.weight_names import official_name, tensor_shapes
 from bert_embed.importers.saved_models import SavedModel, find_vocabulary, read_saved_model
 from bert_embed.importers.tokenizer_files import read_vocabulary
 from bert_embed.importers.weights import check_shapes
@@ -79,7 +80,7 @@ def _contents(saved: SavedModel) -> str:
 
 
 def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """Returns sizes and weights in the names and shapes of `weight_names.tensor_shapes`.
+    """Returns sizes and weights in the names and shapes of `tensor_shapes`.
 
     The sizes follow from the shapes (attention kernels are `[hidden, heads, head width]`), the
     activation from the graph's operations.

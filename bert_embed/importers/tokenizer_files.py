@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.files import VOCABULARY
-from bert_embed.config import BertConfig
 from bert_embed.importers.json_files import object_in, optional_object, read_object
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
@@ -108,7 +108,7 @@ class _Files:
 
 
 def read_tokenizer(
-    folder: Path, config: BertConfig, lowered: bool
+    folder: Path, config: EncoderConfig, lowered: bool
 ) -> tuple[TextTokenizer, int | None]:
     """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
 
@@ -125,7 +125,7 @@ def read_tokenizer(
     return tokenizer, _max_length(folder / _SLOW, slow, config)
 
 
-def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int | None:
+def _max_length(path: Path, slow: Mapping[str, Any], config: EncoderConfig) -> int | None:
     length = slow.get("model_max_length")
     if length is None:
         return None
@@ -137,7 +137,7 @@ def _max_length(path: Path, slow: Mapping[str, Any], config: BertConfig) -> int 
     return int(min(length, config.max_position_embeddings))
 
 
-def _json_tokenizer(files: _Files, config: BertConfig, lowered: bool) -> TextTokenizer:
+def _json_tokenizer(files: _Files, config: EncoderConfig, lowered: bool) -> TextTokenizer:
     """Returns the tokenizer of a tokenizer.json that the `tokenizers` library reads."""
     path = files.folder / _FAST
     text = path.read_text("utf-8")
@@ -195,7 +195,7 @@ def _is_own(files: _Files) -> bool:
     )
 
 
-def _word_piece(files: _Files, config: BertConfig, lowered: bool) -> TextTokenizer:
+def _word_piece(files: _Files, config: EncoderConfig, lowered: bool) -> TextTokenizer:
     """Returns BERT's own tokenizer, if the files describe that."""
     folder, lower_case = files.folder, files.lower_case
     if files.kind != _OWN:
@@ -247,7 +247,7 @@ def _refuse_other_tokenizers(files: _Files) -> None:
         raise InputError(f"{files.folder / _SLOW}: do_basic_tokenize must be true, is false")
 
 
-def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> list[str]:
+def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) -> list[str]:
     """Returns the entries of vocab.txt or tokenizer.json; if both are there, they must agree."""
     path = folder / _FAST
     numbers = object_in(path, object_in(path, fast, "model"), "vocab")
@@ -267,7 +267,7 @@ def _vocabulary(folder: Path, config: BertConfig, fast: Mapping[str, Any]) -> li
     return entries
 
 
-def _listed(path: Path, config: BertConfig, numbers: Mapping[str, int]) -> list[str]:
+def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> list[str]:
     size = config.vocab_size
     if len(numbers) != size or set(numbers.values()) != set(range(size)):
         raise InputError(
@@ -279,7 +279,7 @@ def _listed(path: Path, config: BertConfig, numbers: Mapping[str, int]) -> list[
     return sorted(numbers, key=lambda entry: numbers[entry])
 
 
-def read_vocabulary(path: Path, config: BertConfig, source: str) -> list[str]:
+def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
     """Reads the entries, in the order of their ids.
 
     Args:

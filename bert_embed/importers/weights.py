@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_embed.config import BertConfig
+from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.importers.json_files import inside, read_object
 from bert_embed.storage.errors import InputError
 
@@ -46,7 +46,7 @@ def weight_files(folder: Path, convert: str) -> list[Path]:
     raise InputError(f"{folder}: {_WEIGHTS} is missing")
 
 
-def check_layer_count(path: Path, config: BertConfig, prefix: str, names: Iterable[str]) -> None:
+def check_layer_count(path: Path, config: EncoderConfig, prefix: str, names: Iterable[str]) -> None:
     """Checks the configured number of layers, before the names of all tensors are built.
 
     Args:

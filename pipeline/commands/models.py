@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bert_embed.architectures.encoder import parameter_count
 from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import METADATA, WEIGHTS
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder
-from bert_embed.graph.weight_names import parameter_count
 from bert_embed.pipeline.arguments import (
     ModelExportOptions,
     ModelImportOptions,

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.prompts import query_prompt
 from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE
@@ -111,6 +112,14 @@ class _Output:
         names = [field.name for field in fields(VectorSpec) if field.name in self.settings]
         return VectorSpec.from_dict({name: self.settings[name] for name in names})
 
+    def query_prompt(self, prompt: str | None) -> str:
+        """The text before a query; SettingError if the model has no prompt of this name."""
+        if prompt is not None:
+            return self.bundle.prompt_text(prompt)
+        text = self.settings.get("query_prompt")
+        text = query_prompt(self.bundle, self.settings["prompt"]) if text is None else text
+        return self.bundle.prompt_text(None) if text is None else text
+
     @property
     def earlier(self) -> set[str | None]:
         """The fingerprints of the runs that it continues; a table has none."""
@@ -126,21 +135,23 @@ def search(
 ) -> list[list[Hit]]:
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
-    Queries are embedded with the model and options that the outputs record. Of a document in
+    Queries are embedded with the model and options that the outputs record, and unless `prompt` is
+    given with the model's prompt for queries. Of a document in
     several outputs that continue each other (`--skip_existing`) only the newest version is found.
     A note says where a run is not complete, or why no texts are shown.
     """
     named = [folders] if isinstance(folders, str) else folders
     outputs = [_opened(folder, model) for folder in named]
     _check_comparable(outputs)
-    vectors: dict[tuple[int, bool], np.ndarray] = {}
+    vectors: dict[tuple[int, bool, str], np.ndarray] = {}
     of_output = []
     for output in outputs:
         with usage_errors():
             settings = output.settings
-            key = settings["max_seq_length"], settings["precision"] == "int8"
+            text = output.query_prompt(prompt)
+            key = settings["max_seq_length"], settings["precision"] == "int8", text
             if key not in vectors:
-                vectors[key] = query_vectors(output, queries, prompt)
+                vectors[key] = query_vectors(output, queries, text)
             of_output.append(vectors[key])
     best = _best(_newest_hits(outputs, of_output, k), k)
     with_text = []
@@ -253,13 +264,11 @@ def _check_comparable(outputs: Sequence[_Output]) -> None:
             )
 
 
-def query_vectors(output: _Output, queries: Sequence[str], prompt: str | None = None) -> np.ndarray:
-    """float32 `[queries, width]` of unit length; ValueError if the model has no such prompt."""
-    bundle, settings = output.bundle, output.settings
-    if prompt is None and "query" in bundle.prompts:  # as in `encode_query`
-        prompt = bundle.prompts["query"]
-    precision, prompt = _query_precision(settings), bundle.prompt_text(prompt)
-    encoder = Encoder(bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
+def query_vectors(output: _Output, queries: Sequence[str], prompt: str) -> np.ndarray:
+    """float32 `[queries, width]` of unit length, with a text before each query."""
+    settings = output.settings
+    precision = _query_precision(settings)
+    encoder = Encoder(output.bundle, output.spec, prompt=prompt, precision=precision, device="cpu")
     length = settings["max_seq_length"]
     vectors = encoder.encode(list(queries), max_seq_length=length, long_text="truncate")
     return unit(vectors.reshape(len(queries), -1))

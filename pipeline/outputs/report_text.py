@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bert_embed.bundle.prompts import trained_prompts
 from bert_embed.formats.output_files import KINDS
 from bert_embed.pipeline.outputs.outcome import ADVICE
 from bert_embed.pipeline.run import EmbedRun
@@ -35,9 +36,11 @@ def plan_lines(run: EmbedRun) -> list[str]:
         f"{counted(run.estimated_documents, 'document')}, in {counted(run.planned.blocks, 'block')}"
     )
     rows = _rows_text(run.text_spec.to_dict())
+    rows += f", prompt {run.text_spec.prompt!r}" if run.text_spec.prompt else ""
     folder = " (a folder)" if run.output.endswith(_SUFFIXES) else ""
     written = f"to {run.output}{folder}, about {run.estimated_bytes / 1e6:,.1f} MB"
     notes = [] if run.disk_note is None else [run.disk_note]
+    notes += _prompt_notes(run)
     if run.unchecked is not None:
         listed, written = f"from {', '.join(run.patterns)}", f"to {run.output}"
     if run.kind == "examples":
@@ -137,6 +140,19 @@ def summary_lines(output: str, record: RunRecord, page: str | None = None) -> li
         f"(seconds per stage{', of all attempts' if again else ''}: {stages})",
         f"{record.kind} in {output}{_written_text(result)}, everything about the run in "
         f"{output}/run.json{f', the report in {page}' if page else ''}",
+    ]
+
+
+def _prompt_notes(run: EmbedRun) -> list[str]:
+    """Names the prompt that a known model was trained with, if its files do not."""
+    trained = trained_prompts(run.bundle)
+    asked = run.options.prompt is not None
+    if trained is None or asked or trained.document == run.text_spec.prompt:
+        return []
+    return [
+        f"note: {run.options.model} was trained with {trained.document!r} before each document and "
+        f"{trained.query!r} before each query, which its files do not say: --prompt "
+        f"{trained.document!r} puts it there, and search then does the other by itself"
     ]
 
 

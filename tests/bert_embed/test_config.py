@@ -1,6 +1,7 @@
 import pytest
 
-from bert_embed.config import BertConfig
+from bert_embed.architectures.bert import BertConfig
+from bert_embed.architectures.families import config_from_huggingface
 
 HUGGINGFACE = {
     "model_type": "bert",
@@ -14,13 +15,13 @@ HUGGINGFACE = {
 
 
 def test_what_huggingface_leaves_out_has_its_defaults():
-    config = BertConfig.from_huggingface(HUGGINGFACE)
+    config = config_from_huggingface(HUGGINGFACE)
     assert (config.hidden_act, config.type_vocab_size) == ("gelu", 2)
     assert config.layer_norm_eps == 1e-12
 
 
 def test_a_config_survives_its_dict():
-    config = BertConfig.from_huggingface(HUGGINGFACE | {"hidden_act": "gelu_pytorch_tanh"})
+    config = config_from_huggingface(HUGGINGFACE | {"hidden_act": "gelu_pytorch_tanh"})
     assert config.hidden_act == "gelu_new"
     assert BertConfig.from_dict(config.to_dict()) == config
 
@@ -54,21 +55,21 @@ def test_a_config_survives_its_dict():
 )
 def test_what_is_no_bert_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        BertConfig.from_huggingface(HUGGINGFACE | change)
+        config_from_huggingface(HUGGINGFACE | change)
 
 
 def test_a_missing_size_is_named():
     values = {name: value for name, value in HUGGINGFACE.items() if name != "hidden_size"}
     with pytest.raises(ValueError, match=r"config\.json: hidden_size missing"):
-        BertConfig.from_huggingface(values)
+        config_from_huggingface(values)
 
 
 def test_a_dict_with_another_field_is_refused():
-    values = BertConfig.from_huggingface(HUGGINGFACE).to_dict()
+    values = config_from_huggingface(HUGGINGFACE).to_dict()
     with pytest.raises(ValueError, match="missing or unknown: rotary"):
         BertConfig.from_dict(values | {"rotary": 1})
 
 
 def test_a_configuration_that_is_no_object_is_refused():
     with pytest.raises(ValueError, match=r"config\.json: must hold an object, got a list"):
-        BertConfig.from_huggingface([])
+        config_from_huggingface([])

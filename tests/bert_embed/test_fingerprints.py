@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bert_embed.config import BertConfig, DenseModule
+from bert_embed.architectures.bert import BertConfig
+from bert_embed.config import DenseModule
 from bert_embed.fingerprints import (
     COLUMNS,
     EXAMPLES,

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bert_embed.config import BertConfig
+from bert_embed.architectures.bert import BertConfig
 from bert_embed.specs import VectorSpec
 
 CONFIG = BertConfig(100, 8, 6, 2, 16, 32)

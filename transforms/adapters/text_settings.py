@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_embed.arguments import known_names, path_text, seconds, switch, whole_number
 from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.prompts import document_prompt
 from bert_embed.calls.settings import VectorSettings, changed_spec
 from bert_embed.engines.choose import check_precision
 from bert_embed.rows.fit import fit_texts
@@ -28,7 +29,7 @@ class ModelSettings(VectorSettings, total=False):
 
     Attributes:
         prompt: What precedes every text, or `name:` and the name that the model gives it; None
-            is the model's own, "" none.
+            is the model's own for documents, else its default; "" none.
         max_seq_length: Most tokens of a row, special tokens and prompt included.
         long_text: How longer texts are handled: "truncate" (the default) cuts them, "window" gives
             the mean over windows, "reject" rejects them.
@@ -85,11 +86,7 @@ class TextModelSettings:
             seconds("max_batch_seconds", self.max_batch_seconds)
 
     def load_encoder(self) -> "Encoder":
-        """Loads the model, on workers.
-
-        A machine without the bundle's folder finds the model by its name: in Cloud Storage, in its
-        own Hugging Face cache, or the packaged one.
-        """
+        """Loads the model on workers; one without the bundle's folder finds it by its name."""
         is_here = os.path.isdir(self.bundle)
         return BertModelHandler(
             self.bundle if is_here else resolve_model(self.model).path,
@@ -124,7 +121,7 @@ def text_model_settings(
     bundle.check(spec)
     if max_seq_length is None:
         max_seq_length = bundle.max_seq_length
-    text_spec = TextSpec(max_seq_length, prompt=bundle.prompt_text(prompt), **texts)
+    text_spec = TextSpec(max_seq_length, prompt=document_prompt(bundle, prompt), **texts)
     text_spec = fit_texts(bundle, text_spec)
     checked = TextModelSettings(
         model,

@@ -212,10 +212,7 @@ def _dealt_rows(stream: str, request: TableRequest) -> Iterator[_Member]:
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
-    """Reads about the first rows of each stream of a table, `most` in all, as documents.
-
-    BigQuery bills the bytes of these rows. All rows are read if they are not more.
-    """
+    """About the first rows of each stream, `most` in all, whose bytes BigQuery bills."""
     streams = _opened(request)
     share = -(-most // max(len(streams), 1))
     for stream in streams:
@@ -243,11 +240,7 @@ def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def deal_out(rows: pa.Table, request: TableRequest) -> Iterator[tuple[int, bytes]]:
-    """Distributes rows to groups of blocks by their ids.
-
-    Gives a group's number and an Arrow stream of its rows, whose last column, uint8, is the number
-    of the row's block in the group.
-    """
+    """Groups of blocks: Arrow streams of rows and, uint8, the place of each row's block."""
     block = block_of(rows[request.columns.id].cast(pa.string()).to_pylist(), request.blocks)
     group, place = np.divmod(block, request.group_blocks)
     order = np.argsort(group, kind="stable")

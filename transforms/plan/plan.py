@@ -133,11 +133,7 @@ class _Look(beam.DoFn):
 
 
 def listed_files(request: PlanRequest) -> list[InputFile]:
-    """The files that the command line listed; the store is not listed again.
-
-    Raises:
-        InputError: The listing in the output is missing, or that of another run.
-    """
+    """The files that the command line listed; InputError if the output holds another listing."""
     listing = read_listing(OutputFolder(request.output))
     if listing is None or listing.digest != request.digest:
         raise InputError(

@@ -16,9 +16,8 @@ def write_tfrecord(
 ) -> None:
     """Writes a block's vectors of texts.
 
-    `embedding` is a list of floats; numbers stored as another type are the little-endian bytes of
-    one string, which `tf.io.decode_raw` takes, and int8 has its `scale`. The other features have
-    the names of Parquet columns. `run.json` says what the vectors are.
+    `embedding` is a list of floats; other numbers are the little-endian bytes of one string, which
+    `tf.io.decode_raw` takes. The other features have the names of Parquet columns.
     """
     if granularity != "sentence":
         raise InputError(f"TFRecord files hold vectors of texts, not of {granularity}s")

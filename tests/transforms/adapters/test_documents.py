@@ -19,6 +19,7 @@ from bert_embed.transforms.adapters.documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight
 from bert_embed.transforms.adapters.text_settings import text_model_settings
 from tests.support.beam_runs import collect
+from tests.support.models.sentence_transformers import write_sentence_transformers
 from tests.support.rounding import MINILM, assert_near
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,6 +76,14 @@ def test_settings_are_those_of_the_encoder(tiny_bundle, tmp_path, settings):
     embedded, _ = collect(tmp_path, texts, EmbedDocuments(tiny_bundle, **settings))
     wanted = bert_embed.load(tiny_bundle).encode(texts, **settings)
     assert_near(vectors(embedded), wanted)
+
+
+def test_documents_get_the_prompt_that_the_model_names_for_them(tmp_path):
+    prompts = {"query": "find: ", "passage": "people: "}
+    write_sentence_transformers(tmp_path / "model", prompts=prompts)
+    model = str(tmp_path / "model")
+    embedded, _ = collect(tmp_path, ["two words"], EmbedDocuments(model))
+    assert_near(vectors(embedded), bert_embed.load(model).encode_document(["two words"]))
 
 
 def test_a_prompt_stands_before_every_text(tiny_bundle, tmp_path):

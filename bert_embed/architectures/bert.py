@@ -1,0 +1,201 @@
+"""BERT, DistilBERT, ELECTRA, MPNet, RoBERTa, XLM-RoBERTa and CamemBERT."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_embed.architectures.bert_names import huggingface_layers, huggingface_name
+from bert_embed.architectures.encoder import (
+    SIZES,
+    EncoderConfig,
+    Source,
+    activation,
+    norm_shapes,
+    product_shapes,
+    required,
+)
+from bert_embed.architectures.ops import Ops
+from bert_embed.storage.errors import InputError
+
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")  # one encoder, with different tokenizers
+_DISTILBERT_FIELDS = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+}
+_MPNET_BUCKETS = 32
+_FAR = 128  # tokens: MPNet's distances from here on are one group
+_RELATIVE = "relative_scores"
+
+
+@dataclass(frozen=True)
+class BertConfig(EncoderConfig):
+    """An encoder of BERT's family: position embeddings, and norms after what they belong to.
+
+    Attributes:
+        embedding_size: Width of the embeddings, which a product then brings to `hidden_size`; 0
+            where they have that width.
+        relative_buckets: Number of groups of distances between tokens, each of which adds a number
+            to the scores of each head; 0 where distances add nothing.
+    """
+
+    seldom: ClassVar[tuple[str, ...]] = ("embedding_size", "relative_buckets")
+    model_types: ClassVar[Mapping[str, str]] = {
+        "bert": "a BERT encoder",
+        "distilbert": "a DistilBERT encoder",
+        "electra": "an ELECTRA encoder",
+        "mpnet": "an MPNet encoder",
+        "roberta": "a RoBERTa encoder",
+        "xlm-roberta": "an XLM-RoBERTa encoder",
+        "camembert": "a CamemBERT encoder",
+    }
+    in_tables: ClassVar[tuple[str, ...]] = ("embeddings/relative",)
+    prefixes: ClassVar[tuple[str, ...]] = ("bert.", "distilbert.", "electra.", "mpnet.", "roberta.")
+    renamed: ClassVar[tuple[tuple[str, str], ...]] = (
+        (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+        (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    )
+    embedding_size: int = 0
+    relative_buckets: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive(*self.seldom, prefix="config: ", least=0)
+        if self.relative_buckets not in (0, _MPNET_BUCKETS):
+            raise InputError(
+                f"config: relative_buckets must be {_MPNET_BUCKETS}, got {self.relative_buckets}"
+            )
+
+    @classmethod
+    def from_huggingface(cls, values: Mapping[str, Any]) -> "BertConfig":
+        """See `EncoderConfig.from_huggingface`."""
+        model_type = values["model_type"]
+        positions = values.get("position_embedding_type", "absolute")
+        if positions not in ("absolute", None):
+            raise InputError(
+                f"config.json: position_embedding_type must be 'absolute', got {positions!r}"
+            )
+        if values.get("is_decoder") or values.get("add_cross_attention"):
+            raise InputError("config.json: is_decoder must be false, decoders are not supported")
+        theirs = _DISTILBERT_FIELDS if model_type == "distilbert" else {}
+        required(values, [theirs.get(name, name) for name in SIZES])
+        sizes = {name: values[theirs.get(name, name)] for name in SIZES}
+        return cls(
+            **{
+                **sizes,
+                "hidden_act": activation(values, theirs.get("hidden_act", "hidden_act")),
+                "type_vocab_size": values.get("type_vocab_size", 2),
+                "layer_norm_eps": values.get("layer_norm_eps", 1e-12),
+                **_peculiarities(model_type, sizes, values),
+            }
+        )
+
+    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
+        """See `EncoderConfig.huggingface_tensor`."""
+        theirs, turned = huggingface_name(name, values["model_type"])
+        # The first positions of MPNet and RoBERTa are never a text's.
+        unused = values["max_position_embeddings"] - self.max_position_embeddings
+        return Source(theirs, turned, skipped=unused if name == "embeddings/position" else 0)
+
+    def huggingface_layers(self, values: Mapping[str, Any]) -> str:
+        """See `EncoderConfig.huggingface_layers`."""
+        return huggingface_layers(values["model_type"])
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `EncoderConfig.shapes`."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        width = self.embedding_size or hidden
+        shapes: dict[str, tuple[int, ...]] = {
+            "embeddings/word": (self.vocab_size, width),
+            "embeddings/position": (self.max_position_embeddings, width),
+        }
+        if self.type_vocab_size:
+            shapes["embeddings/type"] = (self.type_vocab_size, width)
+        if self.relative_buckets:
+            shapes["embeddings/relative"] = (self.relative_buckets, self.num_attention_heads)
+        kernels = {"embeddings/project": (width, hidden)} if self.embedding_size else {}
+        norms = {"embeddings/norm": width}
+        for layer in self.layer_names:
+            for name in ("query", "key", "value", "attention_output"):
+                kernels[f"{layer}/{name}"] = (hidden, hidden)
+            kernels[f"{layer}/intermediate"] = (hidden, inner)
+            kernels[f"{layer}/output"] = (inner, hidden)
+            norms |= dict.fromkeys((f"{layer}/attention_norm", f"{layer}/output_norm"), hidden)
+        return shapes | product_shapes(kernels) | norm_shapes(norms)
+
+    def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `EncoderConfig.tables`."""
+        if not self.relative_buckets:
+            return {}
+        relative = tensors["embeddings/relative"]
+        return {_RELATIVE: relative_scores(relative, self.max_position_embeddings)}
+
+    def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
+        """See `EncoderConfig.hidden_states`."""
+        x = ops.gather("embeddings/word", ids)
+        if self.type_vocab_size:
+            x = ops.add(x, ops.gather("embeddings/type", types))
+        x = ops.flat(ops.add(x, ops.first_rows("embeddings/position")))
+        x = ops.norm(x, "embeddings/norm")
+        if self.embedding_size:
+            x = ops.product(x, "embeddings/project")
+        yield x
+        added = ops.by_distance(_RELATIVE) if self.relative_buckets else None
+        for layer in self.layer_names:
+            attended = ops.product(ops.attention(x, layer, added), f"{layer}/attention_output")
+            x = ops.norm(ops.add(attended, x), f"{layer}/attention_norm")
+            inner = ops.activated(ops.product(x, f"{layer}/intermediate"), self.hidden_act)
+            x = ops.norm(ops.add(ops.product(inner, f"{layer}/output"), x), f"{layer}/output_norm")
+            yield x
+
+
+def _peculiarities(
+    model_type: str, sizes: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the fields in which an architecture differs from BERT."""
+    if model_type == "distilbert":
+        return {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
+    if model_type == "electra":
+        width = values.get("embedding_size", 128)  # transformers' default
+        return {"embedding_size": 0 if width == sizes["hidden_size"] else width}
+    if model_type not in ("mpnet", *ROBERTAS):
+        return {}
+    positions, padding = sizes["max_position_embeddings"], values.get("pad_token_id", 1)
+    if isinstance(positions, int) and isinstance(padding, int):
+        positions -= padding + 1  # those before a text's first token are never used
+    if model_type != "mpnet":
+        return {"max_position_embeddings": positions}
+    buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
+    return {
+        "max_position_embeddings": positions,
+        "type_vocab_size": 0,
+        "relative_buckets": buckets,
+    }
+
+
+def relative_scores(table: np.ndarray, positions: int) -> np.ndarray:
+    """Returns what MPNet adds to the scores of two tokens by their distance.
+
+    A group holds one distance up to 7, and more the larger they are; from 128 on it is the same.
+    Groups of earlier and later tokens differ.
+
+    Args:
+        table: float32 `[groups, heads]`.
+        positions: Maximum number of tokens of a row.
+
+    Returns:
+        float32 `[heads, 2 * positions - 1]`, as `Ops.by_distance` takes it.
+    """
+    half = len(table) // 2
+    exact = half // 2
+    places = np.arange(1 - positions, positions)
+    distances = np.maximum(np.abs(places), 1).astype(np.float32)
+    steps = np.log(distances / np.float32(exact)) / np.float32(math.log(_FAR / exact))
+    grouped = exact + (steps * np.float32(half - exact)).astype(np.int64)
+    groups = np.where(np.abs(places) < exact, np.abs(places), np.minimum(grouped, half - 1))
+    return np.ascontiguousarray(table[groups + half * (places > 0)].T)

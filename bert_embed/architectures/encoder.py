@@ -1,0 +1,238 @@
+"""Defines EncoderConfig, what every encoder has: sizes, names of tensors, and a graph."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from bert_embed.architectures.ops import Ops
+from bert_embed.config import DenseModule, Sizes
+from bert_embed.storage.errors import InputError
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",  # the same, under another name
+    "relu": "relu",
+}
+# What Hugging Face calls the parts of a module.
+HUGGINGFACE_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+
+
+class Source(NamedTuple):
+    """Where a tensor is in the files of Hugging Face.
+
+    Attributes:
+        name: Of their tensor.
+        turned: Whether theirs is the transpose of ours.
+        skipped: Rows before ours.
+    """
+
+    name: str
+    turned: bool = False
+    skipped: int = 0
+
+    def shape(self, ours: Sequence[int]) -> tuple[int, ...]:
+        """Returns the shape of their tensor."""
+        first, *rest = reversed(ours) if self.turned else ours
+        return (first + self.skipped, *rest)
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        """Returns our tensor, of theirs."""
+        return array.T if self.turned else array[self.skipped :]
+
+
+@dataclass(frozen=True)
+class EncoderConfig(Sizes):
+    """The sizes of an encoder, its tensors and its graph.
+
+    Attributes:
+        vocab_size: Number of word embeddings.
+        hidden_size: Width of every hidden state.
+        num_hidden_layers: Transformer layers, L; there are L + 1 hidden states.
+        num_attention_heads: Attention heads of each layer; divides `hidden_size`.
+        intermediate_size: Width of the feed-forward layer.
+        max_position_embeddings: Maximum number of tokens of a row, [CLS] and [SEP] included.
+        hidden_act: "gelu" (exact, erf), "gelu_new" (tanh), "relu" or "silu".
+        type_vocab_size: Number of segment embeddings; 0 where the model has none.
+        layer_norm_eps: Added to the variance in layer norms.
+    """
+
+    kind: ClassVar[str] = "config"
+    # What bundle.json calls the family; BERT's has no name there.
+    architecture: ClassVar[str] = ""
+    # Tensors that the graph reads in the form of `tables` alone.
+    in_tables: ClassVar[tuple[str, ...]] = ()
+    # The values of model_type in config.json, with what messages call such a model.
+    model_types: ClassVar[Mapping[str, str]] = {}
+    activations: ClassVar[tuple[str, ...]] = ("gelu", "gelu_new", "relu")
+    # What may be before the name of a tensor, and other names that mean the same.
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    renamed: ClassVar[tuple[tuple[str, str], ...]] = ()
+    # Hugging Face's names of our modules, in a layer without the layer's.
+    modules: ClassVar[Mapping[str, str]] = {}
+    # Their modules that hold several side by side.
+    packed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    hidden_act: str = "gelu"
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        self._check_positive(*SIZES, prefix="config: ")
+        self._check_positive("type_vocab_size", prefix="config: ", least=0)
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"config: hidden_size {self.hidden_size} must be a multiple of "
+                f"num_attention_heads, got {self.num_attention_heads}"
+            )
+        if self.hidden_act not in self.activations:
+            raise InputError(
+                f"config: hidden_act must be one of {', '.join(self.activations)}, "
+                f"got {self.hidden_act!r}"
+            )
+        epsilon = self.layer_norm_eps
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < 1:
+            raise InputError(
+                f"config: layer_norm_eps must be between 0 and 1, got {self.layer_norm_eps!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields, and the family's name if it has one, as JSON-able values."""
+        name = {"architecture": self.architecture} if self.architecture else {}
+        return name | super().to_dict()
+
+    @property
+    def segments(self) -> int:
+        """How many segment ids rows may have; without segment embeddings they change nothing."""
+        return self.type_vocab_size or 2
+
+    @property
+    def layer_names(self) -> list[str]:
+        """What the names of each layer's tensors begin with."""
+        return [f"layers/{number}" for number in range(self.num_hidden_layers)]
+
+    @property
+    def head_width(self) -> int:
+        """Width of the part of a token's query, key or value that one head has."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_huggingface(cls, values: Mapping[str, Any]) -> Self:
+        """Reads a Hugging Face `config.json` whose model_type is one of `model_types`.
+
+        Raises:
+            InputError: A value is missing, or its encoder cannot be computed.
+        """
+        raise NotImplementedError
+
+    def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
+        """Returns where our tensor is, in the files of a model with this config.json."""
+        if name in self.modules:  # a table
+            return Source(f"{self.modules[name]}.weight")
+        module, _, part = name.rpartition("/")
+        layer = ""
+        if module.startswith("layers/"):
+            _, number, module = module.split("/")
+            layer = f"{self.huggingface_layers(values)}{number}."
+        return Source(f"{layer}{self.modules[module]}.{HUGGINGFACE_PARTS[part]}", part == "kernel")
+
+    def huggingface_layers(self, values: Mapping[str, Any]) -> str:
+        """Returns what Hugging Face's names have before the number of a layer."""
+        raise NotImplementedError
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the name and shape of every tensor of the encoder, without pooler."""
+        raise NotImplementedError
+
+    def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns what the graph reads beside its weights, by name.
+
+        Args:
+            tensors: The weights, in the names and shapes of `tensor_shapes`.
+        """
+        return {}
+
+    def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
+        """Yields the embeddings and what each layer makes of them, `[tokens, hidden]` each.
+
+        Args:
+            ops: Adds operations to the graph.
+            ids: int32 `[batch, length]`.
+            types: int32 `[batch, length]`, 0 for the first text, 1 for the second.
+        """
+        raise NotImplementedError
+
+
+def tensor_shapes(
+    config: EncoderConfig, pooler: bool = True, dense: Sequence[DenseModule] = ()
+) -> dict[str, tuple[int, ...]]:
+    """Returns the name and shape of every tensor of an encoder and its Dense modules.
+
+    A kernel is `[in, out]`, so that `x @ kernel + bias` is the layer.
+    """
+    shapes = config.shapes()
+    if pooler:
+        shapes |= product_shapes({"pooler": (config.hidden_size, config.hidden_size)})
+    for number, module in enumerate(dense):
+        name, shape = f"dense/{number}", (module.in_features, module.out_features)
+        shapes |= product_shapes({name: shape}, module.bias)
+    return shapes
+
+
+def parameter_count(
+    config: EncoderConfig, pooler: bool = True, dense: Sequence[DenseModule] = ()
+) -> int:
+    """Returns how many numbers the tensors hold."""
+    return sum(math.prod(shape) for shape in tensor_shapes(config, pooler, dense).values())
+
+
+def product_shapes(
+    kernels: Mapping[str, tuple[int, int]], bias: bool = True
+) -> dict[str, tuple[int, ...]]:
+    """Returns names and shapes of the tensors of some products.
+
+    >>> product_shapes({"pooler": (3, 4)})
+    {'pooler/kernel': (3, 4), 'pooler/bias': (4,)}
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in kernels.items():
+        shapes[f"{name}/kernel"] = shape
+        if bias:
+            shapes[f"{name}/bias"] = shape[1:]
+    return shapes
+
+
+def norm_shapes(widths: Mapping[str, int], beta: bool = True) -> dict[str, tuple[int, ...]]:
+    """Returns names and shapes of the tensors of some norms."""
+    parts = ("gamma", "beta") if beta else ("gamma",)
+    return {f"{name}/{part}": (width,) for name, width in widths.items() for part in parts}
+
+
+def required(values: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Checks that config.json has some keys."""
+    if missing := [name for name in names if name not in values]:
+        raise InputError(f"config.json: {', '.join(missing)} missing")
+
+
+def activation(values: Mapping[str, Any], name: str, known: Mapping[str, str] = ACTIVATIONS) -> str:
+    """Returns our name of config.json's activation."""
+    value = values.get(name, next(iter(known)))
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"config.json: {name} must be one of {', '.join(known)}, got {value!r}")
+    return known[value]

@@ -1,0 +1,116 @@
+"""Prompts: documents and queries get those of the model by themselves; outputs say which."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import bert_embed
+from bert_embed.pipeline.cli import main
+from tests.support.command import data_files, embed, record, vectors
+from tests.support.models.sentence_transformers import write_sentence_transformers
+
+TEXTS = ("the bank of the river", "money in the vault", "people could find two banks")
+QUERY, PASSAGE = "find the river: ", "people: "
+SEARCHING = "Represent this sentence for searching relevant passages: "
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "imported"))
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    return tmp_path / "in.txt"
+
+
+def in_hub_cache(tmp_path, name):
+    """A model without prompts in the cache of the hub."""
+    home = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+    write_sentence_transformers(home / "snapshots" / ("0a" * 20), normalize=True)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("0a" * 20)
+    return name
+
+
+def scores(output, capsys, *flags):
+    capsys.readouterr()
+    assert main(["search", str(output), "find banks", "--json", *flags]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    return {hit["text"]: hit["score"] for hit in hits}
+
+
+def expected(model, documents, query):
+    encoder = bert_embed.load(model)
+    found = encoder.encode(TEXTS, prompt=documents) @ encoder.encode("find banks", prompt=query)
+    return dict(zip(TEXTS, found.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["document", "passage", "corpus"])
+def test_documents_and_queries_get_the_prompts_that_the_model_names(tmp_path, source, capsys, name):
+    model = str(tmp_path / "model")
+    prompts = {"other": "no: ", "query": QUERY, name: PASSAGE}
+    settings = {"prompts": prompts, "default_prompt": "other", "normalize": True}
+    write_sentence_transformers(tmp_path / "model", **settings)
+    assert embed(tmp_path / "out", model, source) == 0
+    assert f"prompt {PASSAGE!r}" in capsys.readouterr().err
+    np.testing.assert_allclose(
+        vectors(tmp_path / "out"), bert_embed.load(model).encode_document(TEXTS), atol=1e-5
+    )
+    described = record(tmp_path / "out")["vectors"]
+    assert (described["prompt"], described["query_prompt"]) == (PASSAGE, QUERY)
+    footer = pq.read_schema(data_files(tmp_path / "out")[0]).metadata[b"bert_embed"]
+    assert json.loads(footer)["query_prompt"] == QUERY
+    wanted = expected(model, PASSAGE, QUERY)
+    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+    bare = expected(model, PASSAGE, "")
+    assert scores(tmp_path / "out", capsys, "--prompt=") == pytest.approx(bare, abs=1e-4)
+    assert embed(tmp_path / "bare", model, source, prompt="") == 0
+    assert record(tmp_path / "bare")["vectors"]["prompt"] == ""
+
+
+def test_a_known_model_whose_files_name_no_prompts_is_said_to_need_them(tmp_path, source, capsys):
+    model = in_hub_cache(tmp_path, "intfloat/multilingual-e5-small")
+    assert embed(tmp_path / "out", model, source) == 0
+    note = capsys.readouterr().err
+    assert "was trained with 'passage: ' before each document and 'query: ' before" in note
+    assert "--prompt 'passage: ' puts it there" in note
+    assert "query_prompt" not in record(tmp_path / "out")["vectors"]
+    assert scores(tmp_path / "out", capsys) == pytest.approx(expected(model, "", ""), abs=1e-4)
+    assert embed(tmp_path / "with", model, source, prompt="passage: ") == 0
+    assert "was trained with" not in capsys.readouterr().err
+    assert record(tmp_path / "with")["vectors"]["query_prompt"] == "query: "
+    wanted = expected(model, "passage: ", "query: ")
+    assert scores(tmp_path / "with", capsys) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_queries_alone_get_a_prompt_where_the_model_was_trained_so(tmp_path, source, capsys):
+    model = in_hub_cache(tmp_path, "BAAI/bge-small-en-v1.5")
+    assert embed(tmp_path / "out", model, source) == 0
+    assert "was trained with" not in capsys.readouterr().err
+    described = record(tmp_path / "out")["vectors"]
+    assert (described["prompt"], described["query_prompt"]) == ("", SEARCHING)
+    wanted = expected(model, "", SEARCHING)
+    assert scores(tmp_path / "out", capsys) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_outputs_of_one_model_with_other_prompts_get_their_own_queries(tmp_path, source, capsys):
+    model = in_hub_cache(tmp_path, "intfloat/e5-base-v2")
+    assert embed(tmp_path / "a", model, source) == 0
+    assert embed(tmp_path / "b", model, source, prompt="passage: ") == 0
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "a"), str(tmp_path / "b"), "find banks", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    for output, prompts in (("a", ("", "")), ("b", ("passage: ", "query: "))):
+        found = {hit["text"]: hit["score"] for hit in hits if hit["output"].endswith(f"/{output}")}
+        assert found == pytest.approx(expected(model, *prompts), abs=1e-4)
+
+
+def test_a_model_without_prompts_says_nothing_of_them(tmp_path, source):
+    write_sentence_transformers(tmp_path / "model", prompts={"query": "", "document": ""})
+    assert embed(tmp_path / "out", str(tmp_path / "model"), source) == 0
+    assert "query_prompt" not in record(tmp_path / "out")["vectors"]
