@@ -23,6 +23,7 @@ _OTHER_NAMES = {
     "--max_length": "--max_seq_length",
     "--model_name_or_path": "--model",
     "--normalize_embeddings": "--normalize",
+    "--num_worker": "--threads",
     "--output_file": "--output",
     "--pooling_strategy": "--pooling",
     "--top_k": "--k",
