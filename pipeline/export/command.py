@@ -15,12 +15,7 @@ from bert_embed.storage.plurals import counted
 
 
 def run_export(options: ExportOptions) -> int:
-    """Exports the vectors of a run.
-
-    Raises:
-        UsageError: There are no such vectors, or DEST cannot take them.
-        InputError: The run is not complete, or a file is damaged.
-    """
+    """Exports the vectors of a run; UsageError if DEST cannot take them."""
     options = replace(options, source=absolute(options.source), dest=_checked_dest(options))
     with usage_errors():
         source = open_source(options)

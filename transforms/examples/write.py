@@ -24,7 +24,7 @@ class ExampleFiles:
         if not len(block):
             return {}
         windows = block.layout.windows
-        data = example_bytes(block, self.tokenizer).tobytes()
+        data = example_bytes(block, self.tokenizer)
         return OutputFolder(self.folder).write(
             EXAMPLES,
             block.part.block,
