@@ -12,10 +12,10 @@ import hcl2
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.commands.flex_template import template_options
 from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.parser import command_parser, parse_embed
 from deploy.dataflow.metadata import metadata_text
+from deploy.dataflow.template import template_options
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, printed
 
