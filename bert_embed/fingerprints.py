@@ -117,13 +117,7 @@ COMPATIBLE = ("model_source", "compression", "keep_text")
 def run_fingerprint(
     settings: Mapping[str, Any], columns: Mapping[str, Any], work: Mapping[str, Any]
 ) -> str:
-    """Returns the hash of all that changes rows, or how files are cut, in hexadecimal.
-
-    Args:
-        settings: What the vectors, or the examples, are.
-        columns: The keys of `COLUMNS`.
-        work: The keys of `WORK`.
-    """
+    """The hash, hexadecimal, of `VECTORS` or `EXAMPLES`, `COLUMNS` and `WORK`."""
     described = VECTORS if "model" in settings else EXAMPLES
     of_columns = COLUMNS.counted(_FORMER_COLUMNS | dict(columns))
     values = described.counted(settings) | WORK.counted(work)
@@ -142,16 +136,9 @@ def model_fingerprint(
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Returns the hash of all that decides the hidden states of a text, in hexadecimal.
+    """The hash, hexadecimal, of all that decides the hidden states of a text.
 
     Pooling, length and prompts are not included, because a run can choose them.
-
-    Args:
-        tensors: Their names, shapes and bytes count.
-        vocabulary: The entries, in order.
-        config: The keys of `MODEL_CONFIG`.
-        tokenizer: The keys of `MODEL_TOKENIZER`.
-        dense: The keys of `MODEL_DENSE` for each Dense module.
     """
     digest = hashlib.sha256()
     for name in sorted(tensors):

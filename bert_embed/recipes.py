@@ -25,9 +25,6 @@ def recipe_spec(name: str, num_hidden_layers: int) -> VectorSpec:
 
     >>> recipe_spec("sum-all", 3).layers
     (1, 2, 3)
-
-    Raises:
-        SettingError: There is no such recipe, or the model has too few layers for it.
     """
     if name == _SUM_ALL:
         every = tuple(range(1, num_hidden_layers + 1))

@@ -84,12 +84,9 @@ class Verification:
 def probe_outputs(bundle: Bundle, tokenizer: "TextTokenizer") -> dict[str, np.ndarray]:
     """Runs the fixed sentences with the float32 engine of processors.
 
-    Returns:
-        `input_ids` int32 `[tokens]` and `row_splits` int64 `[rows + 1]`; `hidden_states` float32
-        `[layers, rows, hidden]`, each the mean over a row's tokens, and `last_hidden_state`
-        float32 `[tokens, hidden]`; of models that have them also `pooler_output` float32
-        `[rows, hidden]` and `dense_output` float32 `[rows, out_features]`, computed from the row's
-        last mean, repeated up to the width of the first module.
+    Gives `input_ids` int32 `[tokens]`, `row_splits` int64 `[rows + 1]`, `hidden_states` float32
+    `[layers, rows, hidden]`, means over a row's tokens, `last_hidden_state` float32 `[tokens,
+    hidden]`, and where the model has them `pooler_output` and `dense_output`, float32 `[rows, …]`.
     """
     model = LiteRTModel(Path(bundle.path, LITERT["float32"]), None)
     ids, types, mask = _probe_rows(bundle.config, tokenizer)
@@ -144,11 +141,7 @@ def write_probe(folder: str, outputs: Mapping[str, np.ndarray]) -> None:
 
 
 def verify(bundle: Bundle) -> Verification:
-    """Compares a bundle's files with their sha256, and its outputs with those of its import.
-
-    Raises:
-        InputError: The bundle has no probe, or its weights cannot be loaded.
-    """
+    """Compares a bundle's files with their sha256, and its outputs with those of its import."""
     if PROBE not in bundle.files:
         raise InputError(f"{bundle.path}: holds no {PROBE} to compare with")
     damaged = tuple(

@@ -92,11 +92,7 @@ class VectorSpec:
         return tuple(self.pooling.replace("mean_max", "mean,max").split(","))
 
     def check(self, config: EncoderConfig) -> None:
-        """Checks that the model of `config` can give these vectors.
-
-        Raises:
-            SettingError: A layer is out of range, or `dim` exceeds the width.
-        """
+        """Raises SettingError if the model of `config` cannot give these vectors."""
         width = self._uncut_width(config)
         if self.dim is not None and self.dim > width:
             raise SettingError(

@@ -85,10 +85,7 @@ class Marker:
 
 @contextlib.contextmanager
 def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
-    """Marks a block of a run while a process works on it.
-
-    If a marker cannot be written, a warning is logged and the work continues.
-    """
+    """Marks a block of a run while a process works on it; only warns if it cannot be written."""
     part = None if spec.cut is None else spec.cut.part.number
     path = OutputFolder(output).marker(spec.number, part or 0, uuid.uuid4().hex[:12])
     mark = {
@@ -129,10 +126,7 @@ def place_of(spec: BlockSpec) -> str:
 
 
 def crashes(output: str, run: str) -> list[Crash]:
-    """The blocks of a run that a process worked on when it crashed, and that are not done since.
-
-    On other hosts nothing is certain: the markers of a running job look the same.
-    """
+    """Blocks whose process crashed, if not done since; uncertain on other hosts."""
     found: dict[int, Crash] = {}
     for path in sorted(OutputFolder(output).markers()):
         marker = _parse(read_bytes(path) or b"", run)
@@ -153,10 +147,7 @@ def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
 
 
 def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, Marker]:
-    """The crash markers of a run by name, those of running processes too; reads what is not known.
-
-    A marker that is incomplete, or of another run, is left out.
-    """
+    """A run's whole crash markers by name, of running processes too; reads what is not `known`."""
     names, new = OutputFolder(output).new_markers(known)
     read = {name: _parse(data, run, since) for name, (since, data) in new.items()}
     found = {name: marker for name, marker in read.items() if marker is not None}
@@ -244,10 +235,7 @@ def _remove(path: str, written: Future | None = None) -> None:
 
 @atexit.register
 def end_markers() -> None:
-    """Removes the markers when a process ends without a crash, also after an error or Ctrl-C.
-
-    Threads that begin a block later write none.
-    """
+    """Removes the markers as a process ends without a crash; threads that go on write none."""
     global _ended
     with _lock:
         _ended = True

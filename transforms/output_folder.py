@@ -141,11 +141,7 @@ class OutputFolder:
 
     @contextmanager
     def held(self, alone: bool = False) -> Iterator[None]:
-        """Locks a local output for as long as a command writes there.
-
-        Several commands may write at once; one that removes what is there must be `alone`. Raises
-        InputError if another command is there, and one of the two must be alone.
-        """
+        """Locks a local output while a command writes there, `alone` where it removes."""
         if is_remote(self.path):
             yield
             return
@@ -174,10 +170,7 @@ class OutputFolder:
         write: Callable[[BinaryIO], object],
         rows: int,
     ) -> dict[str, OutputFile]:
-        """Writes one file of a part, whole or not at all; returns its name and what was written.
-
-        `ending` is how its name ends; `write` writes `rows` rows into the file that it is given.
-        """
+        """Writes one file of a part, whole or not at all; returns its name and what was written."""
         name, root = file_name(kind, block, part, ending), self._root_of(kind)
         make_folder(join(root, kind))
         make_folder(join(root, STATE))
@@ -239,10 +232,7 @@ class OutputFolder:
     def new_block_records(
         self, is_known: Callable[[int, int], bool]
     ) -> Iterator[tuple[int, int, float, bytes]]:
-        """Block, part, time and content of the block records whose block and part are not known.
-
-        No other block record is read. The time is when it was written, in seconds since 1970.
-        """
+        """Block, part, time (seconds since 1970) and content of records that are not known."""
 
         def is_new(name: str) -> bool:
             found = _BLOCK_RECORD.fullmatch(name)
@@ -291,10 +281,7 @@ class OutputFolder:
         self._remove_empty([_WORKING])
 
     def remove_all(self) -> None:
-        """Removes a run's files and nothing else; its record last.
-
-        Of a card and a report only what this program wrote: a README.md may be the user's own.
-        """
+        """Removes a run's files, its record last; a README.md only if this program wrote it."""
         self.remove_block_records(self.recorded_parts())
         self.remove_files(self.data_files())
         self.remove_markers(self.markers())

@@ -12,10 +12,7 @@ _MOMENT = 0.1  # seconds
 
 @contextmanager
 def lock_held(path: str, alone: bool) -> Iterator[bool]:
-    """Holds a lock, for this process `alone` or with others; gives whether it could.
-
-    The last holder removes the file. Where there are no locks, nothing is held, and it gives True.
-    """
+    """Holds a lock, `alone` or with others; gives whether it could, or there are no locks."""
     how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     while True:
         file = _opened(path)

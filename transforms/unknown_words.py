@@ -26,15 +26,10 @@ def unknown_words(
     texts: list[str] | None = None,
     tokenizer: "TextTokenizer | None" = None,
 ) -> UnknownWords:
-    """Counts the [UNK] of documents, and the tokens that continue a word.
+    """Counts [UNK], and tokens that continue a word, in `ids`, int32 `[tokens]`, of `[documents]`.
 
-    Args:
-        ids: int32 `[tokens]`, of all documents end to end.
-        splits: int64 `[documents + 1]`, their borders.
-        sources: Arrow strings `[documents]`, file and position of each.
-        unk_id: Id of [UNK]; None where the tokenizer can write every text.
-        texts: The documents, None where only tokens are there; their scripts are then not known.
-        tokenizer: The model's, with `texts`.
+    The scripts of the words are counted where the texts and their tokenizer are there. No `unk_id`:
+    the tokenizer can write every text.
     """
     places = np.flatnonzero(ids == unk_id) if unk_id is not None else ids[:0]
     continuing = 0 if tokenizer is None else int(np.count_nonzero(tokenizer.continues_word[ids]))

@@ -21,11 +21,7 @@ _COPIES = 4  # at once: each is held in memory
 
 
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
-    """Copies a bundle to `<temp_location>/bundles/<fingerprint>-<format>`, once; gives the address.
-
-    `bundle.json` is copied last. A copy is used if every file is there; a lifecycle rule may have
-    removed some.
-    """
+    """Copies a bundle below `temp_location`, bundle.json last, unless all of it is there."""
     folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
     there = {each.path for each in list_files(join(folder, ""))}
     names = sorted(bundle.files)
@@ -43,15 +39,10 @@ def _copy(bundle: Bundle, name: str, folder: str) -> None:
 def worker_bundle(
     place: str, fingerprint: str, needed: Callable[[Bundle], Sequence[str]] | None = None
 ) -> Bundle:
-    """Opens the bundle that a job runs with.
+    """Opens the bundle that a job runs with; InputError if it is damaged or another model.
 
-    A bundle in a store is fetched into `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`, by the
-    first process of a machine; a damaged one is fetched once more. `fingerprint` is the model's
-    when the job started, "" accepts any model in a folder; `needed` names the weights that are
-    fetched, None is all.
-
-    Raises:
-        InputError: It does not exist, is damaged, or is another model.
+    A bundle in a store is fetched into the cache folder by the first process of a machine. An
+    empty `fingerprint` accepts any model of a folder; `needed` names the weights, None is all.
     """
     if is_remote(place) and not fingerprint:
         raise InputError(f"{place}: a bundle that workers fetch needs its fingerprint")

@@ -113,15 +113,7 @@ class Bundle:
             )
 
     def prompt_text(self, prompt: str | None) -> str:
-        """Returns the text to put before each text, "" for none.
-
-        Args:
-            prompt: None for the model's own default, `name:` and the name of one of its prompts, or
-                the text itself.
-
-        Raises:
-            SettingError: The model has no prompt of this name; the message lists its prompts.
-        """
+        """The text before each text: None for the default, `name:` and a name for a prompt."""
         if prompt is None:
             return self.prompts[self.default_prompt] if self.default_prompt else ""
         if not one_text("prompt", prompt).startswith(_BY_NAME):
@@ -140,11 +132,7 @@ class Bundle:
         return {name: Path(self.path, name).stat().st_size for name in self.files}
 
     def verify_files(self, names: Iterable[str] | None = None) -> None:
-        """Compares the sha256 of files; of all, unless `names` says which.
-
-        Raises:
-            InputError: A file was changed; the message names the first such file.
-        """
+        """Compares the sha256 of files, of all unless `names` says which."""
         for name in self.files if names is None else names:
             if not Path(self.path, name).is_file():
                 raise InputError(
@@ -168,15 +156,7 @@ def is_weights(name: str) -> bool:
 
 
 def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = None) -> Bundle:
-    """Reads a bundle's description and checks its files: weights by size, others by sha256.
-
-    Args:
-        path: The folder.
-        weights: Names of the weights that must be there; None is all.
-
-    Raises:
-        InputError: Not a bundle, another format, or a file is missing, changed or damaged.
-    """
+    """Reads a bundle's description; checks `weights` (None: all) by size, other files by sha256."""
     folder = os.path.abspath(path)
     metadata = _read_metadata(folder)
     try:

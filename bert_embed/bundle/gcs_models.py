@@ -51,11 +51,7 @@ class RemoteModel:
 
 
 def list_model(url: str) -> RemoteModel:
-    """Lists a model's folder, or archive, in Cloud Storage.
-
-    Raises:
-        InputError: No such bucket or folder, no permission, or no model there.
-    """
+    """Lists a model's folder, or archive, in Cloud Storage; InputError if no model is there."""
     if not url.removeprefix(gcs.SCHEME).partition("/")[0]:
         raise SettingError("model", f"must be gs://BUCKET/FOLDER for Cloud Storage, got {url!r}")
     url = url.rstrip("/")
@@ -80,15 +76,7 @@ def _model_files(url: str) -> dict[str, RemoteFile]:
 
 
 def fetch(model: RemoteModel) -> Path:
-    """Returns the local copy of a model that `list_model` found.
-
-    The copy has the remote folder's name, in a folder of the cache that is named by a hash of
-    `RemoteModel.listing`. It appears whole. The first process of the machine copies the files,
-    the others wait for it.
-
-    Raises:
-        InputError: A file arrives damaged, or the cache cannot be written.
-    """
+    """The local copy of a model, in a folder named by its listing's hash, made by one process."""
     key = hashlib.sha256(model.listing.encode()).hexdigest()[:32]
     dest = cache_folder() / "gs" / key / (PurePosixPath(model.url).name or "model")
     root = dest.parent if model.url.endswith(ARCHIVES) else dest

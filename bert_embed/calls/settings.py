@@ -111,17 +111,7 @@ class CallSettings:
 def changed_spec(
     spec: VectorSpec, config: EncoderConfig, recipe: str | None = None, **changes: Any
 ) -> VectorSpec:
-    """Returns `spec`, or that of a recipe, with some fields changed; None changes nothing.
-
-    Args:
-        spec: The model's or the encoder's own.
-        config: The model's sizes.
-        recipe: One of `bert_embed.recipes.RECIPES`, which replaces all of `spec`.
-        **changes: Fields of VectorSpec.
-
-    Raises:
-        SettingError: As `spec_with`; or there is no such recipe, or it conflicts with a field.
-    """
+    """Returns `spec`, or that of a recipe, with some fields changed; None changes nothing."""
     if recipe is None:
         return spec_with(spec, **changes)
     base = recipe_spec(one_text("recipe", recipe), config.num_hidden_layers)
@@ -137,11 +127,7 @@ def check_recipe(recipe: str, changes: Mapping[str, Any]) -> None:
 
 
 def spec_with(spec: VectorSpec, **changes: Any) -> VectorSpec:
-    """Returns `spec` with some fields changed; None leaves a field as it is.
-
-    Raises:
-        SettingError: An unknown field, a wrong value, or several layers without `layer_combine`.
-    """
+    """Returns `spec` with some fields changed; None leaves a field as it is."""
     known_names(changes, {field.name for field in fields(VectorSpec)})
     changes = {name: value for name, value in changes.items() if value is not None}
     changed = replace(spec, **changes)

@@ -42,18 +42,7 @@ def build_rows(
 
     Pairs lose tokens from the end of the longer text, or of the second if both are equally long, as
     in `_truncate_seq_pair` of google-research/bert. As there, an empty second text has no [SEP].
-
-    Args:
-        ids: int32 `[tokens]`, the first texts end to end, as `Tokenizer.encode_flat` gives them.
-        row_splits: int64 `[rows + 1]`, their borders.
-        max_seq_length: Maximum number of tokens of a row, special tokens included.
-        cls_id, sep_id, separators: As in `bert_embed.tokenization.protocol.TextTokenizer`.
-        ids_b: int32 `[tokens]`, the second texts, if these are pairs.
-        row_splits_b: int64 `[rows + 1]`, their borders.
-
-    Raises:
-        InputError: The special tokens alone are too long, or there are more or fewer second texts
-            than texts.
+    `ids` are int32 `[tokens]`, all texts end to end, `row_splits` int64 `[rows + 1]`.
 
     >>> build_rows(np.array([7, 8, 9]), np.array([0, 1, 3]), 3, 101, 102).input_ids.tolist()
     [101, 7, 102, 101, 8, 102]

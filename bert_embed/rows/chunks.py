@@ -25,8 +25,7 @@ _LOCALE = "en"  # ICU's rules for sentences are those of UAX #29, the same for n
 def chunk_windows(documents: "Documents", spec: TextSpec) -> Windows:
     """Divides documents, with offsets and none empty, into chunks, ranges of their tokens.
 
-    Every token belongs to a chunk, and every chunk has a token: a sentence of white space alone
-    gives none. A token belongs to the sentence in which it begins.
+    Every token belongs to a chunk, that of the sentence in which it begins; no chunk is empty.
     """
     most = spec.most_chunk_tokens(documents.prompt_tokens)
     at, splits = documents.text_tokens()
@@ -59,13 +58,10 @@ def _ranges(
     spec: TextSpec,
     finer: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns first token, and one past the last, of each chunk of a document.
+    """First token, and one past the last, int64 `[chunks]` each, of a document's chunks.
 
-    Args:
-        units: Where each sentence or paragraph begins, and the number of tokens; None: words.
-        inside: bool `[tokens]`, which tokens continue a word.
-        most: Tokens of a chunk.
-        finer: Where a chunk may begin within the one before, beside `units`.
+    `units` are where sentences begin, and the number of tokens, None for words; `inside`, bool
+    `[tokens]`, continue a word; a chunk may begin within the one before at `finer`.
     """
     long = np.empty(0, np.int64) if units is None else np.flatnonzero(np.diff(units) > most)
     if units is not None and not len(long) and not spec.fills_chunks:
@@ -109,13 +105,8 @@ def packed(
     """Yields ranges of whole units, as many as have `most` tokens together.
 
     A range begins with as many of the last units of the range before as have `overlap` tokens
-    together and leave room for the next unit.
-
-    Args:
-        borders: int64 `[units + 1]`, where each unit begins, and the end; none is over `most`.
-        most: Tokens of a range.
-        overlap: Tokens that neighbouring ranges share.
-        finer: int64, in order, where a range may begin within the one before, beside `borders`.
+    together and leave room for the next unit. `borders`, int64 `[units + 1]`, and within the range
+    before also `finer`, are where ranges may begin.
 
     >>> list(packed(np.array([0, 2, 4, 6, 8]), 5, 2))
     [(0, 4), (2, 6), (4, 8)]
@@ -143,10 +134,7 @@ def paragraph_starts(text: str) -> np.ndarray:
 
 
 def sentence_starts(text: str) -> np.ndarray:
-    """Returns where each sentence begins, int64 `[sentences]`, in code points; the first is 0.
-
-    The boundaries are those of ICU's sentence breaker, the rules of Unicode's UAX #29, for all
-    scripts. A paragraph ends a sentence, too.
+    """Where each sentence begins, int64 `[sentences]`, in code points, by ICU's rules (UAX #29).
 
     >>> sentence_starts("It is. Is it?\\nYes!").tolist()
     [0, 7, 14]

@@ -116,19 +116,10 @@ def tokenize_documents(
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
 ) -> Documents:
-    """Tokenizes documents in one call, or two for pairs.
+    """Tokenizes documents in one call, or two for pairs; with `offsets` of tokens on request.
 
-    Args:
-        tokenizer: The model's.
-        texts: The documents; for a list of words, the words joined by spaces.
-        offsets: Whether to return the span of each token in its text.
-        prompt: Text to put before each text.
-        texts_b: The second texts, "" for a document that has none.
-        words: The words of each document, None for one that is a text.
-        spans: Ranges of characters of each text.
-
-    Raises:
-        SettingError: The prompt cannot be separated from texts, see `Tokenizer.prompt_length`.
+    `texts_b` are "" where a document has none; `words` None for one that is a text, else joined by
+    spaces in `texts`; `spans` ranges of characters. SettingError: the prompt merges with texts.
     """
     listed = list(texts)
     tokens = tokenizer.tokenize_texts(
@@ -162,10 +153,7 @@ def _behind_prompt(tokens: TokenizedTexts, chars: int, prompt_tokens: int) -> To
 
 
 def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> UnitTexts:
-    """Returns the spans of the caller's words in the text of the words joined by spaces.
-
-    A document without words of the caller has those of its text.
-    """
+    """The spans of words: the caller's, in the words joined by spaces, or those of a text."""
     starts: list[np.ndarray] = [np.empty(0, np.int64)]
     stops, texts, counts = [*starts], [], []
     for row, own in enumerate(words):
@@ -185,12 +173,7 @@ def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> 
 
 
 def words_of_text(documents: Documents) -> tuple[UnitTexts, np.ndarray, np.ndarray]:
-    """Returns the words of documents with offsets, split at white space and punctuation.
-
-    Returns:
-        The words, and int64 `[words]` each: first token and one past the last, among the tokens of
-        all texts without the prompts.
-    """
+    """The words of all texts, and int64 `[words]` each: first token and one past the last."""
     tokens, (at, token_splits) = documents.tokens, documents.text_tokens()
     splits, first, last = word_ranges(tokens.continues[at], token_splits)
     starts = tokens.starts[at][first].astype(np.int64)

@@ -16,17 +16,7 @@ if TYPE_CHECKING:
 def fit_texts(
     bundle: "Bundle", text_spec: TextSpec, tokenizer: "TextTokenizer | None" = None
 ) -> TextSpec:
-    """Checks that prompt, stride and text fit a row; returns the spec with its stride set.
-
-    Args:
-        bundle: The model.
-        text_spec: What is requested of the texts.
-        tokenizer: The model's, if it is loaded already.
-
-    Raises:
-        SettingError: Rows are too long for the model, or too short for their contents, or the
-            tokens of the prompt cannot be separated from those of the texts.
-    """
+    """Checks that prompt, stride and text fit a row; returns the spec with its stride set."""
     length, most = text_spec.max_seq_length, bundle.config.max_position_embeddings
     if text_room(length, 0) < 1 or length > most:
         raise SettingError(

@@ -101,10 +101,7 @@ def full_lengths(documents: Documents, tokenizer: TextTokenizer) -> np.ndarray:
 
 
 def lay_out(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> tuple[Rows, Layout]:
-    """Splits documents into rows; each document has at least one token of its own.
-
-    A `spec` with windows is one that `bert_embed.rows.fit.fit_texts` returned.
-    """
+    """Splits documents, none empty, into rows, by a spec that `fit_texts` returned."""
     tokens = documents.tokens
     if spec.long_text != "window" and spec.chunk is None:
         second = documents.second
@@ -209,10 +206,7 @@ def row_tokens(
 def widest_tokens(
     rows: Rows, windows: Windows, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns splits, row and place of documents' tokens, each where its context is widest.
-
-    The `head` tokens before a text are from its first window, [SEP] is from the last.
-    """
+    """Splits, row and place of tokens where context is widest; `head` of them precede a text."""
     last_window = windows.splits[1:] - 1
     lengths = windows.first[last_window] + windows.count[last_window]
     splits = splits_of(head + lengths + 1)

@@ -45,14 +45,7 @@ def text_rows(
     words: Sequence[Sequence[str] | None] | None = None,
     spans: Spans | None = None,
 ) -> TextRows:
-    """Tokenizes texts in one call; one without tokens gets no rows, nor one too long to "reject".
-
-    Args:
-        tokenizer: The model's.
-        spec: How texts become rows.
-        texts: For a list of words, the words joined by spaces.
-        texts_b, words, spans: As `tokenize_documents` takes them.
-    """
+    """Tokenizes texts in one call; one without tokens, or too long to "reject", gets no rows."""
     documents = tokenize_documents(
         tokenizer,
         texts,
@@ -77,12 +70,7 @@ def text_rows(
 
 
 def failed_documents(layout: Layout, row: np.ndarray, failed: dict[int, str]) -> dict[int, str]:
-    """Documents with a row that the model failed on, in order, and the reason of the first one.
-
-    Args:
-        layout, row: As in `TextRows`.
-        failed: The distinct rows that failed, with the reason of each.
-    """
+    """Documents with a distinct row that `failed`, in order, and the reason of the first one."""
     if not failed:
         return {}
     windows = np.flatnonzero(np.isin(row, list(failed)))

@@ -85,15 +85,10 @@ def document_vectors(
     finish: Callable[[np.ndarray], np.ndarray],
     layers: int = 1,
 ) -> GranularVectors:
-    """Computes the vectors of documents from those of their rows.
+    """Computes the vectors of documents from those of their distinct rows.
 
-    Args:
-        layout, row: As in `bert_embed.rows.text_rows.TextRows`.
-        embedded: Vectors of the distinct rows.
-        row_splits: int64 `[distinct rows + 1]`, their tokens.
-        spec: What is requested.
-        finish: Applies Dense modules, `dim` and `normalize` to merged vectors.
-        layers: Number of vectors side by side in a token's vector, each scaled by itself.
+    `row` is that of `TextRows`, `row_splits` int64 `[distinct rows + 1]`, `finish` applies Dense
+    modules, `dim` and `normalize` to merged vectors; each of a token's `layers` is scaled alone.
     """
     sentences = None
     if embedded.vectors is not None:

@@ -12,15 +12,7 @@ if TYPE_CHECKING:
 
 
 def unique_rows(rows: "Rows", key: np.ndarray) -> tuple["Rows", np.ndarray]:
-    """Keeps the first of several equal rows, so that each runs once.
-
-    Args:
-        rows: Rows of a block.
-        key: int32 `[tokens]`, what must agree in equal rows.
-
-    Returns:
-        The distinct rows, and int32 `[rows]`, which of these each row equals.
-    """
+    """Rows distinct by `key`, int32 `[tokens]`, and int32 `[rows]`, which of these each equals."""
     data, borders = key.tobytes(), (rows.row_splits * key.itemsize).tolist()
     numbers: dict[bytes, int] = {}
     first: list[int] = []

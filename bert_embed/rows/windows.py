@@ -63,17 +63,10 @@ def build_windows(
     stride: int,
     prompt_tokens: int = 0,
 ) -> tuple[Rows, Windows]:
-    """Builds rows of `[CLS]`, the prompt, tokens of the text, `[SEP]`; they cover each text whole.
+    """Rows of `[CLS]`, prompt, tokens, `[SEP]` that cover each text, none of them empty.
 
-    A text that fits is one row. Neighbouring rows of a longer text share `stride` tokens.
-
-    Args:
-        ids: int32 `[tokens]`, the texts end to end, each beginning with the prompt's tokens.
-        row_splits: int64 `[documents + 1]`, their borders; no text is empty.
-        max_seq_length: Maximum number of tokens of a row, special tokens included.
-        cls_id, sep_id: What rows begin and end with.
-        stride: Number of tokens that neighbouring rows share; SettingError if it is too large.
-        prompt_tokens: Number of tokens of the prompt, which is in every row.
+    `ids` are int32 `[tokens]`, all texts end to end, each after its prompt; `row_splits` int64
+    `[documents + 1]`. Neighbouring rows of a text that does not fit one share `stride` tokens.
     """
     longest = window_tokens(max_seq_length, prompt_tokens, stride)
     lengths = np.diff(row_splits) - prompt_tokens
@@ -108,11 +101,7 @@ def window_rows(
 
 
 def merge_windows(vectors: np.ndarray, windows: Windows) -> np.ndarray:
-    """Returns the means of the vectors of documents' windows, weighted by number of tokens.
-
-    float32 `[windows, width]` become `[documents, width]`; the vector of a document of one window
-    stays the same, bit for bit.
-    """
+    """float32 `[documents, width]`: means of windows by tokens; one stays as it is."""
     begins = windows.splits[:-1]
     merged = vectors[begins]
     for document in np.flatnonzero(np.diff(windows.splits) > 1):
@@ -122,14 +111,10 @@ def merge_windows(vectors: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def widest_context(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses the window with the most context on both sides, for every token of every text.
+    """int64 `[tokens of all texts]` each: the window with most context, and the place in it.
 
     The rule is that of `_check_is_max_context` in google-research/bert's run_squad.py: the largest
     smaller side, then the longer window, then the earlier one.
-
-    Returns:
-        int64 `[tokens of all texts]` each: the window, and the token's number in that window's
-        part of the text.
     """
     window = np.repeat(np.arange(len(windows.count)), windows.count)
     inside = places(np.zeros(len(windows.count), np.int64), windows.count)

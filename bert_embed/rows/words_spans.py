@@ -10,11 +10,9 @@ _AT_ONCE = 4096  # tokens to copy at a time; spans may overlap, so all of them m
 def word_ranges(
     continues: np.ndarray, token_splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds words: `continues`, bool `[tokens]`, says which tokens continue the word before.
+    """Words of tokens, bool `[tokens]`, of which some continue the word before.
 
-    Returns:
-        int64 `[documents + 1]`, the words of each document, and int64 `[words]` each: first token
-        and one past the last.
+    int64 `[documents + 1]`, and int64 `[words]` each: first token and one past the last.
     """
     begins = ~continues
     begins[token_splits[:-1][np.diff(token_splits) > 0]] = True
@@ -31,15 +29,9 @@ def span_ranges(
     span_starts: np.ndarray,
     span_stops: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the tokens that overlap each span of characters.
+    """int64 `[spans]` each: first token, and one past the last, that overlap a span of characters.
 
-    Args:
-        starts, stops: int `[tokens]`, first character and one past the last, in order.
-        token_splits, span_splits: int64 `[documents + 1]`, the tokens and spans of each document.
-        span_starts, span_stops: int `[spans]`.
-
-    Returns:
-        int64 `[spans]` each: first token and one past the last; equal where there is none.
+    Both are equal where there is none. Splits are int64 `[documents + 1]`; tokens are in order.
     """
     # Each document gets a range of numbers of its own, so that one search is enough.
     stretch = int(max(stops.max(initial=0), span_stops.max(initial=0))) + 1
@@ -54,17 +46,7 @@ def span_ranges(
 def merge_tokens(
     vectors: np.ndarray, first: np.ndarray, last: np.ndarray, pooling: str
 ) -> np.ndarray:
-    """Merges the vectors of the tokens of each word or span.
-
-    Args:
-        vectors: float32 `[tokens, width]`.
-        first: int64 `[units]`, first token; units may overlap.
-        last: int64 `[units]`, one past the last.
-        pooling: One of `WORD_POOLINGS`.
-
-    Returns:
-        float32 `[units, width]`; zeros for a unit without a token.
-    """
+    """float32 `[units, width]`: tokens `[first, last)` of each unit merged; zeros without any."""
     counts = last - first
     filled = np.flatnonzero(counts > 0)
     merged = np.zeros((len(counts), vectors.shape[1]), np.float32)

@@ -63,10 +63,7 @@ def list_files(pattern: str) -> list[FileInfo]:
     """Files that a path, folder or glob names, sorted; hidden files of a folder are left out.
 
     A folder stands for every file below it, through links too. A path that exists is taken
-    literally, even if it holds characters of a glob.
-
-    Raises:
-        ValueError: A pipe or device, a broken link, or a name that is not UTF-8.
+    literally, even if it holds characters of a glob. InputError: a pipe, device or broken link.
     """
     return _store(pattern).list_files(pattern)
 
@@ -83,13 +80,10 @@ def open_raw(path: str) -> BinaryIO:
 
 @contextmanager
 def open_listed(info: FileInfo) -> Iterator[BinaryIO]:
-    """Opens a file that was listed, as `open_raw` does, and checks that it did not change.
+    """Opens a file that was listed, as `open_raw` does; InputError if it changed since.
 
     A local file is compared when it is opened and after it was read. Of an object of Cloud Storage
     the listed generation is read, which takes no further request.
-
-    Raises:
-        ValueError: It was removed, replaced or changed since; the message names the file.
     """
     try:
         with _store(info.path).open_object(info.path, info) as file:
@@ -132,10 +126,8 @@ def write_whole(
 ) -> Stored:
     """Writes a file that appears complete or not at all, also under two writers at once.
 
-    A local file is written under a name of this process, in `temporary_folder` on the same file
-    system, else beside it, then renamed; `mode` are its permissions. An object's bytes are
-    collected first, so that an error never begins an upload. OSError: it cannot be written, such as
-    no space left.
+    A local file is written in `temporary_folder` on the same file system, else beside it, then
+    renamed. An object's bytes are collected first, so that an error never begins an upload.
     """
     if not is_remote(path):
         return Stored(*local.write_whole(path, write, temporary_folder, mode))
@@ -162,10 +154,7 @@ def write_unsynced(
 
 
 def sweep_temporary(folder: str) -> int:
-    """Removes temporary files that no process will finish; returns how many.
-
-    They are a day old, or local and of ended processes of this host and namespace of processes.
-    """
+    """Removes temporary files a day old or of ended processes here; returns how many."""
     abandoned = [each.path for each in _store(folder).list_folder(folder) if _is_abandoned(each)]
     remove(abandoned)
     return len(abandoned)
@@ -185,10 +174,7 @@ def _is_abandoned(file: FileInfo) -> bool:
 
 
 def sizes_in(folder: str) -> dict[str, int]:
-    """Names and bytes of the files directly in a folder; none if it does not exist.
-
-    A local link counts as itself, wherever it leads.
-    """
+    """Names and bytes of the files, and of links themselves, directly in a folder."""
     listed = _store(folder).list_folder(folder)
     return {each.path.rpartition("/")[2]: each.size for each in listed}
 
@@ -199,10 +185,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
-    """The files directly in a folder whose names are `wanted`, sorted by path.
-
-    On this machine only these are looked at, and one that vanishes meanwhile is left out.
-    """
+    """The files directly in a folder whose names are `wanted`, sorted by path."""
     if is_remote(folder):
         listed = _store(folder).list_folder(folder)
         return sorted(
@@ -236,10 +219,7 @@ def remove(paths: list[str]) -> None:
 
 
 def create_exclusive(path: str, data: bytes) -> bool:
-    """Creates a file only if it does not exist; False if another process was first.
-
-    The kernel decides, or Cloud Storage; at other stores an existence check precedes the write.
-    """
+    """Creates a file unless it exists, then False; S3 is asked before the write."""
     return _store(path).create(path, data)
 
 

@@ -45,11 +45,7 @@ _answered: set[tuple[int, str]] = set()  # processes and the servers that answer
 
 
 def list_files(pattern: str) -> list[FileInfo]:
-    """Objects that an address, a folder or a glob names, sorted; without hidden ones.
-
-    An object of exactly this name is listed, too, even if it holds characters of a glob. Raises
-    FileNotFoundError, PermissionError, StorageError, and InputError for a Content-Encoding.
-    """
+    """Objects that an address, a folder or a glob names, also literally, sorted; none hidden."""
     bucket, name = _split(pattern)
     found = {}
     if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
@@ -95,11 +91,7 @@ def checksum(path: str) -> str:
 
 
 def open_object(path: str, info: FileInfo | None = None) -> BinaryIO:
-    """Opens the stored bytes of the object that was listed, or of the newest one without `info`.
-
-    Every read requests that generation, so that the bytes of two generations never mix: an object
-    that was replaced or removed meanwhile raises FileNotFoundError.
-    """
+    """Opens the stored bytes of the listed, or newest, generation; those of two never mix."""
     return io.BufferedReader(_ObjectReader(info or stat(path)), _BUFFER)
 
 
@@ -150,10 +142,7 @@ def _delete(path: str) -> None:
 
 
 def list_objects(url: str, direct: bool = False, most: int | None = None) -> "list[Blob]":
-    """The client's objects whose addresses begin with `url`, `most` at most.
-
-    With `direct`, objects in folders below are left out.
-    """
+    """The client's objects below `url`, `most` at most; `direct`: not in folders below it."""
     bucket, prefix = _split(url)
     which: dict[str, Any] = {"delimiter": "/"} if direct else {}
     return _listed(url, bucket, prefix, max_results=most, **which)

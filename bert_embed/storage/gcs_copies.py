@@ -30,11 +30,7 @@ class RemoteFile:
 
 
 def list_folder(url: str) -> dict[str, RemoteFile]:
-    """Returns the objects directly in a folder of Cloud Storage, by name.
-
-    Raises:
-        InputError: There is no such bucket, or it may not be read.
-    """
+    """Returns the objects directly in a folder of Cloud Storage, by name."""
     return {PurePosixPath(file.url).name: file for file in list_below(f"{url}/", direct=True)}
 
 
@@ -53,11 +49,7 @@ def list_below(url: str, direct: bool = False) -> list[RemoteFile]:
 
 
 def download(file: RemoteFile, target: Path) -> None:
-    """Copies an object to a local file, and compares size and checksum with those of the listing.
-
-    Raises:
-        InputError: It arrives damaged or was written after it was listed, or may not be read.
-    """
+    """Copies an object to a local file, and compares size and checksum with the listing's."""
     target.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_ATTEMPTS):
         with store_errors():

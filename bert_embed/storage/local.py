@@ -41,11 +41,7 @@ def list_files(pattern: str) -> list[FileInfo]:
 
 
 def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
-    """Files in a folder and below, each folder once; with `hidden` also those that begin with `.`.
-
-    Raises:
-        InputError: A folder cannot be listed.
-    """
+    """Files in a folder and below, each folder once; `hidden` ones on request."""
     seen: set[str] = set()
     for parent, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(parent)
@@ -173,11 +169,7 @@ def _renamed(path: str, temporary_folder: str | None) -> Iterator[str]:
 
 
 def create(path: str, data: bytes) -> bool:
-    """Creates a file if it does not exist; False if another process was first.
-
-    A hard link to a complete file either appears or fails. Where there are no hard links an
-    exclusive open decides, and a reader may find the file unfinished for a moment.
-    """
+    """Creates a file, by hard link or exclusively; False if another process was first."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, temporary_name(name))
     with open(temporary, "wb") as file:

@@ -98,10 +98,7 @@ def write(path: str, buffer: io.BytesIO) -> None:
 
 
 def create(path: str, data: bytes) -> bool:
-    """Creates a file if it does not exist.
-
-    Beam has no such call: of two jobs that start together both may continue, and write equal files.
-    """
+    """Creates a file if it does not exist; of two jobs that start together both may."""
     if read(path) is not None:
         return False
     write(path, io.BytesIO(data))

@@ -235,11 +235,7 @@ class _Batch(beam.DoFn):
 
 
 def _release(held: Any, summary: Any) -> Iterator[TimestampedValue]:
-    """Gives the held documents at the timestamp of the oldest, for which the watermark was held.
-
-    It leaves an empty state as it is: Prism fires a timer again whose callback changed any, and
-    would never end.
-    """
+    """Gives the held documents; leaves an empty state alone, else Prism's timer fires for ever."""
     if documents := list(held.read()):
         _, oldest, _ = summary.read()
         yield TimestampedValue(documents, oldest)

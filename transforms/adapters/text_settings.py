@@ -86,11 +86,7 @@ class TextModelSettings:
             seconds("max_batch_seconds", self.max_batch_seconds)
 
     def load_encoder(self) -> "Encoder":
-        """Loads the model, on workers.
-
-        A machine without the bundle's folder finds the model by its name: in Cloud Storage, in its
-        own Hugging Face cache, or the packaged one.
-        """
+        """Loads the model on workers; one without the bundle's folder finds it by its name."""
         is_here = os.path.isdir(self.bundle)
         return BertModelHandler(
             self.bundle if is_here else resolve_model(self.model).path,

@@ -87,9 +87,6 @@ class TableName:
 def table_name(text: str, flag: str) -> TableName:
     """Reads `project:dataset.table`, `project.dataset.table` or `bq://project.dataset.table`.
 
-    Raises:
-        ValueError: It is none of these; the message names the flag.
-
     >>> table_name("my-project:texts.news$20260131", "--output_table").destination
     'my-project.texts.news$20260131'
     """
@@ -116,11 +113,7 @@ def looks_like_table(text: str) -> bool:
 
 
 def check_column(name: str, flag: str) -> str:
-    """Checks that the name of a column needs no quotes, and returns it.
-
-    Raises:
-        ValueError: It needs quotes; the message names the flag.
-    """
+    """Returns the name of a column; InputError, which names the flag, if it needs quotes."""
     if _COLUMN.fullmatch(name) is None:
         raise InputError(
             f"--{flag} {name!r} is not a column of BigQuery: letters, digits and _ only, and no "
@@ -131,11 +124,7 @@ def check_column(name: str, flag: str) -> str:
 
 @contextmanager
 def bigquery_client(project: str) -> Iterator["Client"]:
-    """Opens a client whose project runs the jobs and pays; an emulator needs no credentials.
-
-    Raises:
-        ValueError: There are no credentials of this machine.
-    """
+    """Opens a client whose project runs the jobs and pays; an emulator needs no credentials."""
     with requires("BigQuery", *_PACKAGES):
         from google.auth.credentials import AnonymousCredentials
         from google.auth.exceptions import GoogleAuthError
@@ -182,13 +171,7 @@ def open_streams(
     size: int,
     snapshot: float | None = None,
 ) -> list[str]:
-    """Opens a session of the Storage Read API on a table of `size` bytes; returns its streams.
-
-    They give the rows of the moment `snapshot`, seconds since 1970, or of now.
-
-    Raises:
-        ValueError: The table is gone, or may not be read.
-    """
+    """Streams of a table of `size` bytes, of the rows at `snapshot` (seconds since 1970) or now."""
     with translate_errors(f"table {table} cannot be read"), read_client() as client:
         from google.cloud.bigquery_storage_v1 import types
 
@@ -255,10 +238,7 @@ def reason(error: Any) -> str:
 
 
 def job_failure(job: Any, error: Mapping[str, str]) -> str:
-    """Says that a job failed, and why; the service's message only if it cannot quote a row.
-
-    `error` has the service's `reason` and `message`.
-    """
+    """Says that a job failed, and why; the service's message only if it cannot quote a row."""
     kind = error.get("reason") or "error"
     message = " ".join((error.get("message") or "").split())
     placed = _PLACED.match(message)
@@ -288,16 +268,10 @@ def run_once(
     start: Callable[[str], Any],
     is_void: Callable[[Any], bool],
 ) -> tuple[Any, bool]:
-    """Runs a job under a fixed name, which BigQuery accepts once, so that it runs once.
+    """Runs a job once, by a name that BigQuery accepts once; gives it, and whether it ended now.
 
     A job of that name that is still running is waited for. After a job that failed, or whose
     result `is_void`, the next attempt appends a number to the name.
-
-    Returns:
-        The finished job, and whether it ended during this call.
-
-    Raises:
-        ValueError: It failed, with the service's reason.
     """
     from google.api_core.exceptions import Conflict
 

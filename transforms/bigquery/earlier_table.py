@@ -40,15 +40,7 @@ def table_name(text: str) -> str | None:
 
 
 def table_facts(name: str) -> tuple[int, float, dict[str, Any] | None]:
-    """Requests the facts of a table that holds vectors.
-
-    Returns:
-        Its rows, when it was created in seconds since 1970, and what its vectors are, None if its
-        description does not say.
-
-    Raises:
-        ValueError: It does not exist, may not be read, or lacks the columns of vectors.
-    """
+    """Rows of a table of vectors, its creation in seconds since 1970, its settings or None."""
     parsed = bigquery.table_name(name, "--skip_existing")
     with (
         bigquery_client(parsed.project) as client,
@@ -90,11 +82,7 @@ def table_streams(name: str) -> list[str]:
 
 
 def table_columns(name: str, stream: str) -> Iterator[tuple[pa.StringArray, np.ndarray]]:
-    """Ids and int64 hashes of the texts of a stream's rows.
-
-    Raises:
-        ValueError: An id or hash is null.
-    """
+    """Ids and int64 hashes of the texts of a stream's rows; InputError if one is null."""
     for batch in stream_rows(stream, f"--skip_existing {name}"):
         if batch["id"].null_count or batch["text_hash"].null_count:
             raise InputError(f"--skip_existing {name} has a null in id or text_hash")

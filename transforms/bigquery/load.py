@@ -47,10 +47,7 @@ _DISPOSITIONS = {"append": "WRITE_APPEND", "truncate": "WRITE_TRUNCATE", "fail":
 
 
 def with_loads(verdict: Verdict, load: TableLoad, recorded: Mapping[str, Load]) -> Verdict:
-    """Loads the vectors of a run, if its counts add up, and adds that, or a problem, to a Verdict.
-
-    `recorded` are the loads of an earlier attempt, by kind of vectors.
-    """
+    """Adds a run's loads, or a problem, if its counts add up; `recorded` are earlier ones."""
     if verdict.problems:
         return verdict
     try:
@@ -105,11 +102,7 @@ def _is_newer(table: "Table", ended: datetime | None) -> bool:
 
 
 def _vector_files(load: TableLoad, totals: Totals) -> dict[str, dict[str, int]]:
-    """Names and sizes of the files of each kind of vectors, sorted by name.
-
-    Raises:
-        ValueError: They are not the files that the block records name.
-    """
+    """Names and sizes of each kind's files; InputError if the block records name others."""
     files: dict[str, dict[str, int]] = {kind: {} for kind in load.granularities}
     of_folder = {name: kind for kind in files for name in vector_kinds(kind)}
     for name, size in OutputFolder(load.output).data_files().items():

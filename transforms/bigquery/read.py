@@ -110,7 +110,6 @@ class ReadTable(Step):
         output: Folder of the run's output.
         run: Fingerprint of the run.
         part_docs: A part is closed at so many documents.
-        examples: Folder where the run keeps its examples, None if it keeps none.
         compare: Adds to the BlockSpecs of the blocks which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
@@ -119,7 +118,6 @@ class ReadTable(Step):
     output: str
     run: str
     part_docs: int
-    examples: str | None = None
     compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
@@ -154,7 +152,7 @@ class ReadTable(Step):
                 if part.part.number not in done:
                     yield without_skipped(part, block.skipped)
 
-        folder = OutputFolder(self.output, self.examples)
+        folder = OutputFolder(self.output)
         documents, finished = read_unfinished(
             blocks, folder, self.run, read, DocumentBlock, _spec_of
         )
@@ -214,10 +212,7 @@ def _dealt_rows(stream: str, request: TableRequest) -> Iterator[_Member]:
 
 
 def sample_rows(request: TableRequest, most: int) -> Iterator[DocumentBlock]:
-    """Reads about the first rows of each stream of a table, `most` in all, as documents.
-
-    BigQuery bills the bytes of these rows. All rows are read if they are not more.
-    """
+    """About the first rows of each stream, `most` in all, whose bytes BigQuery bills."""
     streams = _opened(request)
     share = -(-most // max(len(streams), 1))
     for stream in streams:
@@ -245,11 +240,7 @@ def joined_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def deal_out(rows: pa.Table, request: TableRequest) -> Iterator[tuple[int, bytes]]:
-    """Distributes rows to groups of blocks by their ids.
-
-    Gives a group's number and an Arrow stream of its rows, whose last column, uint8, is the number
-    of the row's block in the group.
-    """
+    """Groups of blocks: Arrow streams of rows and, uint8, the place of each row's block."""
     block = block_of(rows[request.columns.id].cast(pa.string()).to_pylist(), request.blocks)
     group, place = np.divmod(block, request.group_blocks)
     order = np.argsort(group, kind="stable")

@@ -45,10 +45,7 @@ Field = dict[str, Any]  # as in BigQuery's REST API
 
 
 def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schema:
-    """The columns of a file of vectors, without extra columns.
-
-    `pieces`, `window` or `chunk`, may have vectors of their own, `texts` may be kept.
-    """
+    """The columns of a file of vectors, of windows or chunks by `pieces`; no extra ones."""
     vector = ("embedding", pa.list_(pa.float32()))
     places = [("start", pa.int32()), ("stop", pa.int32())]
     is_sentence = granularity == "sentence"
@@ -69,11 +66,7 @@ def vector_schema(granularity: str, pieces: str | None, texts: bool) -> pa.Schem
 
 
 def table_schema(schema: pa.Schema) -> list[Field]:
-    """BigQuery's fields for the columns of a file.
-
-    Raises:
-        ValueError: BigQuery has no type for a column.
-    """
+    """BigQuery's fields for the columns of a file; InputError if it has no type for one."""
     return [_field(field) for field in schema]
 
 
@@ -101,10 +94,7 @@ def _type(name: str, kind: pa.DataType) -> str:
 
 
 def mismatch(ours: Sequence[Field], theirs: Sequence[Field]) -> str | None:
-    """Why rows of our fields cannot go into a table with theirs, or None.
-
-    The table may have further columns, if they may be null.
-    """
+    """Why our fields do not fit a table's, or None; it may have more that can be null."""
     return next(_mismatches(ours, theirs, ""), None)
 
 

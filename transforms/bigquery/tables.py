@@ -67,11 +67,7 @@ class TableLoad:
     again: bool = False
 
     def table_of(self, granularity: str) -> TableName:
-        """The table for one kind of vectors.
-
-        The only kind and the vectors of whole texts go to the table itself, any other kind to
-        another table, such as `news_tokens`.
-        """
+        """The table itself for whole texts or the only kind, else another as `news_tokens`."""
         if granularity == "sentence" or len(self.granularities) == 1:
             return self.table
         return replace(self.table, table=f"{self.table.table}_{KINDS[granularity]}")
@@ -134,11 +130,7 @@ class KindTable:
         return self.rows(whole=True) - self.rows() if self.name.partition else 0
 
     def ensure(self, fields: Sequence[Field]) -> "Table":
-        """The table, created with these fields if it does not exist, with partitions if it is one.
-
-        Raises:
-            ValueError: It exists and cannot hold these fields, or holds other vectors.
-        """
+        """The table, created if it does not exist; InputError if it cannot hold the fields."""
         from google.cloud import bigquery
 
         table = get_table(self.client, self.name)
@@ -158,12 +150,7 @@ class KindTable:
         return table
 
     def check(self, extra: pa.Schema | None) -> None:
-        """Checks that the table can hold vectors and extra columns; creates nothing.
-
-        Raises:
-            ValueError: No such dataset, no permission, another schema or partitioning, other
-                vectors, or with `fail` rows that this run did not load.
-        """
+        """Raises InputError if the table cannot take vectors and extra columns."""
         name, flag = self.name, f"--output_table {self.name}"
         with translate_errors(f"{flag}: dataset {name.project}.{name.dataset} cannot be used"):
             _ = self.location  # asks the service

@@ -54,10 +54,7 @@ class _Found:
 def document_begins(
     records: Sequence[Record], windows: bool, previous: Record | None = None
 ) -> np.ndarray:
-    """bool `[records]`, which records begin a document; each without `windows`.
-
-    A window that does not continue the one before it (`previous` before the first) begins one, too.
-    """
+    """bool `[records]`: which begin a document, as windows that follow no other do."""
     if not windows:
         return np.ones(len(records), bool)
     before = [Record(0, None) if previous is None else previous]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.tf_example import Bytes, Feature, Ints, each, encode_records
+from bert_embed.formats.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.ragged import places, splits_of, take_rows
 from bert_embed.transforms.records.tokens import TokenBlock
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bert_embed.rows.layout import Layout, Units
 
 
-def example_bytes(block: TokenBlock, tokenizer: str) -> np.ndarray:
-    """The bytes, uint8, of a TFRecord file with a block; equal blocks give equal bytes."""
+def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
+    """A TFRecord file with a block; equal blocks give equal bytes."""
     return encode_records(example_features(block, tokenizer))
 
 
@@ -37,10 +37,10 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         "segment_ids": Ints(np.zeros(len(at), np.int64) if types is None else types[at], splits),
         "starts": Ints(starts, splits),
         "stops": Ints(stops, splits),
-        "num_tokens": each(layout.num_tokens[document]),
-        "num_tokens_full": each(block.num_tokens_full[document]),
-        "truncated": each(layout.truncated[document]),
-        "text_hash": each(block.text_hash[document]),
+        "num_tokens": one_int(layout.num_tokens[document]),
+        "num_tokens_full": one_int(block.num_tokens_full[document]),
+        "truncated": one_int(layout.truncated[document]),
+        "text_hash": one_int(block.text_hash[document]),
         "tokenizer": Bytes([tokenizer.encode()] * len(document)),
     }
     number = np.zeros(len(document), np.int64)
@@ -50,9 +50,9 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         found["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
-        found["window"] = each(number)
-        found["windows"] = each(np.diff(windows.splits)[document])
-        found["window_first"] = each(windows.first)
+        found["window"] = one_int(number)
+        found["windows"] = one_int(np.diff(windows.splits)[document])
+        found["window_first"] = one_int(windows.first)
     for name, units in (("word", layout.words), ("span", layout.spans)):
         if units is not None:
             found |= _unit_features(name, units, layout, document, number)

@@ -72,12 +72,7 @@ def example_blocks(
     done: Container[int],
     skipped: bool = False,
 ) -> Iterator[TokenBlock]:
-    """Reads the parts of a file without those in `done`; `skipped` rejects all documents.
-
-    Raises:
-        ValueError: The file is not the one that was listed, is so damaged that the next record
-            cannot be found, or holds examples of another tokenizer; the message names it.
-    """
+    """Reads the parts of a file without those in `done`; `skipped` rejects all documents."""
     started = time.perf_counter()
     path = spec.slices[0].info.path
     parts: Iterable[ReadPart[FileRecords]] = (
@@ -107,10 +102,9 @@ def _records_of(part: ReadPart[FileRecords]) -> tuple[list[Record], np.ndarray, 
 def record_parts(
     spec: BlockSpec, part_docs: int, block_bytes: int, windows: bool
 ) -> Iterator[ReadPart[FileRecords]]:
-    """Reads a TFRecord file; gives its parts, then an empty one that marks its end.
+    """The parts of a TFRecord file: `part_docs` documents, `block_bytes` of text, an empty end.
 
-    A part is closed at `part_docs` documents, or at examples of about `block_bytes` of text. With
-    `windows` a document may have several records.
+    With `windows` a document may have several records.
     """
     number = documents = 0
     for content in _document_runs(spec, part_docs, _BYTES_OF_TEXT * block_bytes, windows):

@@ -63,10 +63,7 @@ class EarlierFile:
 
 
 def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
-    """The smallest files that list a run's documents: kind and ending, None for none; and sizes.
-
-    JSON lines of tokens have no hash of the text.
-    """
+    """Kind and ending of the smallest files with ids and hashes of texts; and their sizes."""
     sizes = OutputFolder(folder).data_files()
     for granularity in ("sentence", "word", "span", "token"):
         for kind in vector_kinds(granularity):

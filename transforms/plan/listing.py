@@ -95,11 +95,7 @@ def list_input(
     """Lists the files that the patterns name, sorted by path, each once.
 
     Files of a folder or glob that are not text are skipped, unless all of them are; those below
-    `output` are left out, as a run into a folder of its input would read itself. `input_format` is
-    of all files, None for the suffix's. With `look_inside` the encoding of local files is checked.
-
-    Raises:
-        InputError: A pattern names no file, or a file whose format or encoding cannot be read.
+    `output` are left out, as a run into a folder of its input would read itself.
     """
     found: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
@@ -178,10 +174,7 @@ def _input_file(info: FileInfo, input_format: str | None, look_inside: bool) -> 
 def files_to_read(
     listed: Sequence[InputFile], text_column: str, limit: int | None = None
 ) -> list[InputFile]:
-    """The files with the facts that a plan needs: of Parquet the bytes of the text column count.
-
-    A trial run reads `limit` records. InputError: a file is not Parquet, or not CSV.
-    """
+    """The files with what a plan needs, cut to their first `limit` records."""
     files = with_footers(listed, text_column)
     return files if limit is None else limit_files(files, limit)
 

@@ -47,18 +47,16 @@ class PlanBlocks(Step):
         request: From what the run is planned.
         run: Fingerprint of the run, which its finished blocks have.
         read_parts: Reads the parts of a file that must be read from its start.
-        examples: Where the run keeps its examples, if that is another folder.
         every_block: Whether `specs` has the finished blocks, too.
     """
 
     request: PlanRequest
     run: str
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
-    examples: str | None = None
     every_block: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
-        folder = OutputFolder(self.request.output, self.examples)
+        folder = OutputFolder(self.request.output)
         plan = (
             begin
             | "Request" >> beam.Create([self.request])
@@ -135,11 +133,7 @@ class _Look(beam.DoFn):
 
 
 def listed_files(request: PlanRequest) -> list[InputFile]:
-    """The files that the command line listed; the store is not listed again.
-
-    Raises:
-        InputError: The listing in the output is missing, or that of another run.
-    """
+    """The files that the command line listed; InputError if the output holds another listing."""
     listing = read_listing(OutputFolder(request.output))
     if listing is None or listing.digest != request.digest:
         raise InputError(

@@ -23,9 +23,6 @@ def decompressed(raw: BinaryIO, compression: str, path: str, size: int) -> Itera
 
     A file may hold several streams, as `pbzip2`, `pigz` or `cat` make them; after a stream must
     come another one. gzip's padding with zeros is ignored.
-
-    Raises:
-        InputError: The file is damaged, truncated, or has other bytes after its last stream.
     """
     held: list[bytes] = []
     length = 0

@@ -28,10 +28,7 @@ def cut_file(
     folder: OutputFolder,
     every_part: bool = False,
 ) -> Iterator[BlockSpec]:
-    """Reads a file once and gives a BlockSpec for each part that is not done, or for every part.
-
-    `read_parts` reads it; the texts of a compressed file are stored in `folder`.
-    """
+    """Reads a file once; a BlockSpec for each part not done, its text in `folder`."""
     stored = spec.compression is not None
     done = frozenset(spec.done)
 

@@ -90,10 +90,7 @@ def record_of(fields: Mapping[str, Any], columns: Columns, extra: tuple[Any, ...
 def documents_of(
     parsed: Iterable[Record | BadRecord], places: pa.StringArray, columns: Columns
 ) -> tuple[Documents, np.ndarray]:
-    """Collects documents as columns, and int64 `[documents]`, which of the records each one was.
-
-    `places` are Arrow strings `[records]`, file and position of each.
-    """
+    """Documents as columns, and int64 `[documents]`, their records; `places`: `[records]`."""
     records: list[Record] = []
     good: list[int] = []
     rejected: list[Rejected] = []

@@ -14,10 +14,7 @@ _LONGEST_MARK = 4
 
 
 def check_encoding(path: str, start: bytes) -> None:
-    """Rejects a file whose first bytes, decompressed, are the mark of UTF-16 or UTF-32.
-
-    Much of such a file would be valid UTF-8 by chance.
-    """
+    """Raises InputError if a file's first bytes are the mark of UTF-16 or UTF-32."""
     for mark, name in _MARKS.items():
         if start.startswith(mark):
             raise InputError(f"{path} is {name}, convert it to UTF-8: iconv -f {name} -t UTF-8")

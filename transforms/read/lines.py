@@ -77,9 +77,6 @@ def read_parts(spec: BlockSpec, part_docs: int, block_bytes: int) -> Iterator[Re
 
     A line belongs to the block in which it begins. In a file that is read through, a part is also
     closed at `block_bytes` of text, and an empty part marks the end of the file.
-
-    Raises:
-        InputError: A file changed since it was listed, is damaged, or is not UTF-8 by its mark.
     """
     if spec.read_through:
         stream = _stream(spec.slices[0], spec.compression, block_bytes, spec.records)

@@ -20,10 +20,7 @@ def parts_in_order(
 def parts_read_through(
     contents: Iterable[AnyContent], part_docs: int
 ) -> Iterator[ReadPart[AnyContent]]:
-    """The parts of a file, then an empty one that marks its end.
-
-    Each of the contents, which are all of the file, ends a part, and so do `part_docs` records.
-    """
+    """A file's parts, each of one content or `part_docs` records, then an empty one for its end."""
     number = records = 0
     for chunk in contents:
         for content in close_parts([chunk], part_docs):

@@ -57,10 +57,7 @@ def parts_of(
 def parse_part(
     spec: BlockSpec, content: ReadPart[Any], columns: Columns, started: float
 ) -> DocumentBlock:
-    """Parses the records of a part; one that gives no document is rejected with its place.
-
-    `started` is the clock when the part's reading began.
-    """
+    """Parses the records of a part, whose reading began at `started`; bad ones are rejected."""
     parsed = [_parse(spec.format, each, columns) for each in content.contents]
     documents = join_documents(parsed, columns)
     covered: Counter[int] = Counter()

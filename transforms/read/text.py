@@ -73,10 +73,7 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
 
 
 def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
-    """Rows of lines that may be blank or not UTF-8.
-
-    If all are UTF-8, the first byte decides: that of a blank line is at most a space, or not ASCII.
-    """
+    """Rows that may be blank or not UTF-8: a blank one begins with a space or non-ASCII."""
     if bytes in set(map(type, found)):
         return range(len(found))
     first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]

@@ -114,11 +114,7 @@ def block_record(
     files: dict[str, OutputFile],
     **computed: Any,
 ) -> BlockRecord:
-    """The block record of a part that was written.
-
-    `num_tokens` is int32 and `truncated` bool, `[documents]` each, of those in the output;
-    `computed` holds what else was counted, by the names of `BlockRecord`.
-    """
+    """The record of a part: int32 and bool `[documents]` of its output, and counts."""
     return BlockRecord(
         block=part.block,
         part=part.number,
@@ -204,8 +200,8 @@ def read_block_record(folder: OutputFolder, block: int, part: int, run: str) -> 
 def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
     """The record in a file; None if it is of another run, or not as `block_record_bytes` writes.
 
-    A folder may hold files of somebody else. The files that a record names will be opened, so they
-    must have the part's own names, which lead nowhere else.
+    The files that it names will be opened, so they must have the part's own names, which lead
+    nowhere else.
     """
     try:
         row = orjson.loads(data)

@@ -21,11 +21,7 @@ _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 
 
 def take(block: _Block, rows: np.ndarray) -> _Block:
-    """Takes some rows of every column; a value that is no column stays as it is.
-
-    `rows` are int64 `[taken]`, numbers of the rows in their new order; or, if all columns are NumPy
-    arrays, bool `[rows]`.
-    """
+    """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
     columns: Any = block
     return replace(columns, **{name: _taken(each, rows) for name, each in vars(block).items()})
 

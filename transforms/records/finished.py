@@ -33,10 +33,7 @@ class BegunBlocks:
 def begun_blocks(
     folder: OutputFolder, specs: Iterable[BlockSpec]
 ) -> Iterator[BlockSpec | BegunBlocks]:
-    """Gives blocks of which nothing is written as they are, and all others some at a time.
-
-    One listing finds the block records, another the files that these name.
-    """
+    """Gives blocks of which nothing is written as they are, and all others some at a time."""
     parts: dict[int, list[int]] = {}
     for block, part in folder.recorded_parts():
         parts.setdefault(block, []).append(part)
@@ -73,11 +70,7 @@ def _files_by_block(folder: OutputFolder) -> Iterator[tuple[int, str, int]]:
 def finished_blocks(
     folder: OutputFolder, run: str, begun: BegunBlocks
 ) -> Iterator[tuple[BlockSpec, list[BlockRecord]]]:
-    """Reads the block records of a run; gives each block with those of its finished parts.
-
-    The block then says which parts are done. A record does not count if one of its files is missing
-    or cut: the part is written again.
-    """
+    """Each block with the records of its finished parts, those whose files are there and whole."""
     pairs = [(spec.number, part) for spec in begun.specs for part in begun.parts[spec.number]]
 
     def read(pair: tuple[int, int]) -> BlockRecord | None:
@@ -99,10 +92,7 @@ def finished_blocks(
 
 
 def remove_end_marks(folder: OutputFolder, run: str) -> None:
-    """Removes the parts of a run that mark the end of a file, which is read again to write one.
-
-    Each of sixteen readers of a file wrote such a mark once.
-    """
+    """Removes the parts that each of sixteen readers once wrote at the end of a file."""
     parts: dict[int, list[int]] = {}
     for block, part in folder.recorded_parts():
         parts.setdefault(block, []).append(part)
@@ -115,10 +105,7 @@ def remove_end_marks(folder: OutputFolder, run: str) -> None:
 
 
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockRecord]:
-    """The block records of parts that were finished after the plan was made, by part number.
-
-    A bundle that is retried finds what the attempt before wrote.
-    """
+    """The records, by part number, that an earlier try of this bundle wrote since the plan."""
     found: dict[int, BlockRecord] = {}
     done = frozenset(spec.done)
     for number in count() if spec.cut is None else (spec.cut.part.number,):

@@ -39,10 +39,7 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
 
 
 def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:
-    """The part, all its documents rejected if its block has one of these numbers.
-
-    So a run can finish whose block crashes or hangs every worker that takes it.
-    """
+    """The part, all rejected if its block, which crashes workers, has such a number."""
     if block.part.block not in numbers:
         return block
     with RedactErrors("skip blocks"):

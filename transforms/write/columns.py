@@ -19,9 +19,8 @@ from bert_embed.transforms.records.vectors import (
 def sentence_table(block: EmbeddingBlock, dtype: str) -> pa.Table:
     """Columns: id, embedding, [scale], num_tokens, num_tokens_full, truncated, text_hash.
 
-    A row a document; or a row a window, or chunk, with its document's id and hash: then without
-    `num_tokens_full`, as nothing is cut, and with `window` or `chunk`, `start`, `stop`. As in
-    the other tables, then come `text`, if texts are kept, and the extra columns.
+    A window or chunk, nothing of which is cut, has its number, `start` and `stop` instead of
+    `num_tokens_full`. Kept texts and extra columns come last, as in the other tables.
     """
     vectors, windows = block.vectors, block.windows
     assert vectors is not None
@@ -111,11 +110,7 @@ def _places(units: TokenVectors | UnitVectors) -> dict[str, pa.Array]:
 def _embeddings(
     vectors: np.ndarray, dtype: str, missing: np.ndarray | None = None
 ) -> dict[str, pa.Array]:
-    """The vectors as lists of fixed size, and the scales of int8.
-
-    If vectors may be missing, the lists have offsets: Arrow cannot read lists of fixed size from
-    Parquet if one of them is null.
-    """
+    """The vectors as lists, and scales; lists of fixed size cannot be null in Parquet."""
     coded = stored(vectors if missing is None else vectors[~missing], dtype)
     numbers, width = pa.array(coded.values.reshape(-1)), coded.values.shape[1]
     scale = coded.scale

@@ -25,8 +25,7 @@ def write_jsonl(
     """Writes one kind of a block's vectors as lines with the columns of a Parquet file.
 
     Numbers are the shortest digits that read back as the same float32, those of tokens are rounded
-    to six decimals; int8 numbers and the bytes of bits are integers, and so are ids that come from
-    an integer column. JSON lines have no place for `metadata`; it is in `run.json`.
+    to six decimals. JSON lines have no place for `metadata`; it is in `run.json`.
     """
     if metadata.get("id_type", "string") != "string":
         block = replace(block, ids=block.ids.cast(pa.type_for_alias(metadata["id_type"])))
@@ -78,10 +77,7 @@ def _vectors(column: pa.Array, dtype: str) -> Iterator[Any]:
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values as JSON has them.
-
-    Instants are ISO 8601 in UTC, local times and dates ISO 8601, decimals their digits as text.
-    """
+    """Values as JSON has them: instants and dates in ISO 8601, decimals their digits as text."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         texts = column.cast(pa.timestamp(kind.unit)).cast(pa.string()).to_pylist()

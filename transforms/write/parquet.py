@@ -24,10 +24,9 @@ def write_parquet(
 ) -> None:
     """Writes one kind of a block's vectors as one row group; equal blocks give equal bytes.
 
-    Vectors, nearly all of the file, cannot be compressed and stay as they are; all other columns
-    are compressed and have statistics. Every page has a checksum. An integer of any type takes four
-    bytes in Parquet; a dictionary reduces it to its one or two. Ids, which are strings in the
-    pipeline, get the type of the column they came from.
+    Vectors cannot be compressed and stay as they are; all other columns are compressed and have
+    statistics. An integer of any type takes four bytes in Parquet; a dictionary reduces it to one
+    or two. Ids get the type of the column they came from.
     """
     dtype = output_dtype(metadata)
     table = TABLES[granularity](block, dtype)
@@ -38,11 +37,7 @@ def write_parquet(
 def write_loadable(
     file: BinaryIO, block: EmbeddingBlock, granularity: str, metadata: dict[str, Any]
 ) -> None:
-    """Writes one kind of a block's float32 vectors as BigQuery loads them.
-
-    An id is a string that is never null, from any column; a missing vector is an empty list,
-    because no array of BigQuery is null.
-    """
+    """Writes float32 vectors as BigQuery loads them: no null id, empty lists for null."""
     table = with_empty_lists(TABLES[granularity](block, "float32"))
     fields = [field.with_nullable(field.name != "id") for field in table.schema]
     _write_table(file, table.cast(pa.schema(fields)), metadata, packed=False)

@@ -13,11 +13,10 @@ _DECIMALS = 6
 
 
 def token_rows(block: EmbeddingBlock, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of `features` and `id`.
+    """Rows of `features`, tokens with layers (index and rounded numbers), and `id`.
 
-    A feature is a token and its layers, each an index and numbers rounded to six decimals. A stack
-    gives each layer its entry; layers that were combined share one, whose index is the list of
-    them, or the one layer that was taken. The metadata are those of a run with token vectors.
+    A stack gives each layer its entry; layers that were combined share one, whose index is the list
+    of them, or the one layer that was taken.
     """
     tokens = block.tokens
     assert tokens is not None
@@ -62,11 +61,7 @@ def layer_indexes(metadata: dict[str, Any]) -> list[int | list[int]]:
 
 
 def _rounded(vectors: np.ndarray, dtype: str) -> np.ndarray:
-    """float64 of the same shape, each number as Python's `round` gives it.
-
-    NumPy multiplies, rounds and divides; a float32 times a million is exact in float64, so that
-    every number is rounded to the right side.
-    """
+    """float64 of the same shape, each as Python's `round` gives it."""
     coded = stored(vectors, dtype)
     numbers = restored(coded.values, coded.scale, dtype, vectors.shape[1])
     return np.round(numbers.astype(np.float64), _DECIMALS)

@@ -100,10 +100,7 @@ def write_vectors(
     metadata: dict[str, Any],
     counting: Counting = Counting(),
 ) -> WriteParts:
-    """Writes blocks of vectors into the folder `output`, a file for each kind of vectors.
-
-    `metadata` says what the vectors are; `bigquery` is Parquet to be loaded into a table.
-    """
+    """Writes a file for each kind of a block's vectors; `bigquery` is Parquet to be loaded."""
     folder = OutputFolder(output)
     files = partial(vector_files, folder=folder, output_format=output_format, metadata=metadata)
     return WriteParts(output, run, files, counting)

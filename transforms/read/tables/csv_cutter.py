@@ -21,10 +21,7 @@ class RecordCutter:
         self.is_open = False
 
     def ends(self, data: bytes) -> np.ndarray:
-        """int64 `[ends]`, the places after the line feeds that end records in the next piece.
-
-        A piece ends in a quote only if the file does.
-        """
+        """int64 `[ends]` of records in a piece, which ends in a quote only if the file does."""
         if not data:
             return np.empty(0, np.int64)
         array = np.frombuffer(data, np.uint8)

@@ -104,10 +104,7 @@ def read_csv_parts(
 def read_records(
     piece: Slice, compression: str | None, size: int, limit: int | None = None
 ) -> Iterator[CsvRecords]:
-    """Whole records from the start of a file, about `size` bytes at a time, at most `limit` in all.
-
-    InputError: there is no header, or a quote is open for more bytes than a record may have.
-    """
+    """Whole records from a file's start, some `size` bytes at a time, at most `limit`."""
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
