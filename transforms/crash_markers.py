@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
 from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import read_block_record
 from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.typed_json import from_json, json_object, to_json
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1
@@ -70,7 +72,7 @@ class Marker:
     host: str
     process: int
     namespace: str
-    since: float
+    since: float = 0.0
 
     @property
     def is_here(self) -> bool:
@@ -88,17 +90,9 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
     """Marks a block of a run while a process works on it; only warns if it cannot be written."""
     part = None if spec.cut is None else spec.cut.part.number
     path = OutputFolder(output).marker(spec.number, part or 0, uuid.uuid4().hex[:12])
-    mark = {
-        "format": _FORMAT,
-        "run": run,
-        "block": spec.number,
-        "part": part,
-        "place": place_of(spec),
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "namespace": pid_namespace(),
-    }
-    _add(path, orjson.dumps(mark))
+    here = socket.gethostname(), os.getpid(), pid_namespace()
+    marker = Marker(spec.number, part, place_of(spec), *here)
+    _add(path, orjson.dumps({"format": _FORMAT, "run": run} | to_json(marker)))
     try:
         yield
     finally:
@@ -157,21 +151,12 @@ def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, M
 def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:
     """What a crash marker says; None if it is incomplete since the crash, or not ours."""
     try:
-        mark = orjson.loads(data)
-        if mark["format"] != _FORMAT or mark["run"] != run:
-            return None
-        part = mark.get("part")
-        return Marker(
-            block=int(mark["block"]),
-            part=None if part is None else int(part),
-            place=str(mark["place"]),
-            host=str(mark["host"]),
-            process=int(mark["process"]),
-            namespace=str(mark["namespace"]),
-            since=since,
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
+        mark = json_object(data, "a crash marker")
+        marker = from_json(Marker, {"part": None} | mark | {"since": since}, "a crash marker")
+    except InputError:
         return None
+    ours = (mark.get("format"), mark.get("run")) == (_FORMAT, run)
+    return marker if ours else None
 
 
 def _is_done(output: str, run: str, marker: Marker) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_embed.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
-from bert_embed.bundle.cache import cache_folder, made_once
+from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.bundle.files import METADATA
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import copy_file, is_remote, join, list_files
@@ -73,26 +73,14 @@ def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
     kept = cache_folder() / "bundles" / name
 
     def is_whole() -> bool:
-        return _is_whole(kept, fingerprint, weights)
+        try:
+            return read_bundle(kept, weights).fingerprint == fingerprint
+        except ValueError:
+            return False
 
-    try:
-        with activity("fetching the model"):
-            made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
-    except OSError as error:
-        if error.errno is None:  # of the store
-            raise
-        raise InputError(
-            f"{kept}: models cannot be kept there ({error.strerror or error}), set "
-            "BERT_EMBED_CACHE to a folder that can be written and has enough space"
-        ) from error
+    with kept_in(kept), activity("fetching the model"):
+        made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
     return kept
-
-
-def _is_whole(folder: Path, fingerprint: str, weights: Sequence[str] | None) -> bool:
-    try:
-        return read_bundle(folder, weights).fingerprint == fingerprint
-    except ValueError:
-        return False
 
 
 def _fetch(url: str, kept: Path, weights: Sequence[str] | None) -> None:

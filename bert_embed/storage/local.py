@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from stat import S_ISREG
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from bert_embed.storage.checksums import crc32c_of as checksum
 from bert_embed.storage.errors import InputError, StorageError
@@ -227,12 +227,20 @@ def delete(paths: list[str]) -> None:
             os.remove(path)
 
 
+def is_at(path: str | os.PathLike[str], file: IO[bytes]) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
 def is_running(process: int) -> bool:
     """Whether a process of this host and its namespace is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # of another user
+        pass
     return True

@@ -156,23 +156,18 @@ class ReadTable(Step):
 
         folder = OutputFolder(self.output, self.examples)
         documents, finished = read_unfinished(
-            blocks, folder, self.run, read, DocumentBlock, _spec_of
+            blocks, folder, self.run, read, DocumentBlock, lambda block: _spec(block.number)
         )
-        planned = request | "Planned" >> beam.Map(_planned)
+        planned = request | "Planned" >> beam.Map(lambda request: request.planned)
         return {"documents": documents, "finished": finished, "planned": planned}
 
 
-def _spec_of(block: _BlockRows) -> BlockSpec:
-    return BlockSpec(block.number, "bigquery", ())
-
-
-def _planned(request: TableRequest) -> PlannedWork:
-    return request.planned
+def _spec(number: int) -> BlockSpec:
+    return BlockSpec(number, "bigquery", ())
 
 
 def _specs(request: TableRequest) -> Iterator[BlockSpec]:
-    for number in range(request.blocks):
-        yield BlockSpec(number, "bigquery", ())
+    return map(_spec, range(request.blocks))
 
 
 def _keyed(spec: BlockSpec, request: TableRequest) -> _Member:

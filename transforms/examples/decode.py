@@ -254,12 +254,7 @@ def _layout(
 def _row_tokens(
     rows: Rows, windows: Windows | None, head: int, starts: np.ndarray, stops: np.ndarray
 ) -> RowTokens:
-    if windows is None:
-        lengths = np.diff(rows.row_splits)
-        splits, row = rows.row_splits, np.repeat(np.arange(len(lengths)), lengths)
-        place = places(np.zeros(len(lengths), np.int64), lengths)
-    else:
-        splits, row, place = widest_tokens(rows, windows, head)
+    splits, row, place = widest_tokens(rows, windows, head)
     at = rows.row_splits[row] + place
     types = rows.token_type_ids
     segments = np.zeros(len(at), np.int32) if types is None else types[at]

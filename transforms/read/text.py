@@ -35,7 +35,10 @@ def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
         texts = [_decoded(line) for line in data.split(b"\n")]
     del texts[lines.count :]
     if b"\r" in data:
-        texts = [_without_return(text) for text in texts]
+        texts = [
+            text.removesuffix("\r") if isinstance(text, str) else text.removesuffix(b"\r")
+            for text in texts
+        ]
     return texts, offsets
 
 
@@ -44,10 +47,6 @@ def _decoded(line: bytes) -> str | bytes:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         return line
-
-
-def _without_return(line: str | bytes) -> str | bytes:
-    return line.removesuffix("\r") if isinstance(line, str) else line.removesuffix(b"\r")
 
 
 def positions(path: str, offsets: np.ndarray) -> pa.StringArray:

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import apache_beam as beam
 
@@ -172,5 +173,4 @@ def _worst(
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:
-    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
-    return [n + (shorter[i] if i < len(shorter) else 0) for i, n in enumerate(longer)]
+    return [one + other for one, other in zip_longest(left, right, fillvalue=0)]
