@@ -488,22 +488,22 @@ class Encoder:
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return layout, vectors, shape
 
-    def _text_spec(self, texts: Mapping[str, Any], **more: Any) -> TextSpec:
+    def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
         prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
         changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
-        text_spec = TextSpec(length, prompt=prompt, **changes, **more)
+        text_spec = TextSpec(length, prompt=prompt, **changes, **units)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
     def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:
         if cut == 0 or "long_text" in call.texts:
             return
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        more = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
         were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         warnings.warn(
             f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
-            f"{more}long_text='truncate' cuts without this warning",
+            f"{longer}long_text='truncate' cuts without this warning",
             TruncationWarning,
             stacklevel=4,  # where `encode` or another method was called
         )

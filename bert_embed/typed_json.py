@@ -40,13 +40,13 @@ def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, abo
     A field with a default may be absent, and keys that are no field are passed over. `above` are
     the keys that lead to the object, with a dot after each.
     """
-    found = {}
+    read = {}
     for name, (hint, required) in _fields(kind).items():
         if name in values:
-            found[name] = _value(hint, values[name], path, f"{above}{name}")
+            read[name] = _value(hint, values[name], path, f"{above}{name}")
         elif required:
             raise InputError(f"{path} is damaged: it has no {above}{name}")
-    return kind(**found)
+    return kind(**read)
 
 
 @cache

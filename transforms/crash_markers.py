@@ -121,17 +121,17 @@ def place_of(spec: BlockSpec) -> str:
 
 def crashes(output: str, run: str) -> list[Crash]:
     """Blocks whose process crashed, if not done since; uncertain on other hosts."""
-    found: dict[int, Crash] = {}
+    by_block: dict[int, Crash] = {}
     for path in sorted(OutputFolder(output).markers()):
         marker = _parse(read_bytes(path) or b"", run)
         if marker is None or (marker.is_here and not marker.has_crashed):
             continue
         if not _is_done(output, run, marker):
             new = Crash(marker.block, 0, marker.place, marker.is_here)
-            before = found.get(marker.block, new)
+            before = by_block.get(marker.block, new)
             both = before.certain and marker.is_here
-            found[marker.block] = replace(new, times=before.times + 1, certain=both)
-    return sorted(found.values(), key=lambda crash: (-crash.times, crash.block))
+            by_block[marker.block] = replace(new, times=before.times + 1, certain=both)
+    return sorted(by_block.values(), key=lambda crash: (-crash.times, crash.block))
 
 
 def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
@@ -144,8 +144,8 @@ def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, M
     """A run's whole crash markers by name, of running processes too; reads what is not `known`."""
     names, new = OutputFolder(output).new_markers(known)
     read = {name: _parse(data, run, since) for name, (since, data) in new.items()}
-    found = {name: marker for name, marker in read.items() if marker is not None}
-    return {name: marker for name, marker in known.items() if name in names} | found
+    parsed = {name: marker for name, marker in read.items() if marker is not None}
+    return {name: marker for name, marker in known.items() if name in names} | parsed
 
 
 def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:

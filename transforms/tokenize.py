@@ -108,8 +108,8 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
     texts = block.texts
     if block.words is not None:
         texts = [
-            text if own is None else _WORD_BORDER.join(own)
-            for text, own in zip(texts, block.words, strict=True)
+            text if words is None else _WORD_BORDER.join(words)
+            for text, words in zip(texts, block.words, strict=True)
         ]
     if block.texts_b is not None:
         texts = [

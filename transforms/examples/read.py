@@ -172,8 +172,8 @@ def _begun(
 def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` documents; returns it and how many it then has."""
     spec = whole_file(replace(file, records=limit))
-    found = sum(run.count for run in _document_runs(spec, _COUNTED, 1 << 62, windows=True))
-    return replace(file, records=found), found
+    documents = sum(run.count for run in _document_runs(spec, _COUNTED, 1 << 62, windows=True))
+    return replace(file, records=documents), documents
 
 
 def whole_file(file: InputFile) -> BlockSpec:

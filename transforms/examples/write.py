@@ -71,7 +71,7 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     types = block.rows.token_type_ids
     ids = block.ids.cast(pa.binary()).to_pylist()
     starts, stops = _row_offsets(layout, splits)
-    found: dict[str, Feature] = {
+    features: dict[str, Feature] = {
         "id": Bytes([ids[row] for row in document.tolist()]),
         "input_ids": Ints(block.rows.input_ids[at].astype(np.int64), splits),
         "input_mask": Ints(np.ones(len(at), np.int64), splits),
@@ -88,16 +88,16 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
     if block.texts is not None:  # in the first row of each document
         firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]
         once = splits_of(np.bincount(firsts, minlength=len(document)))
-        found["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
+        features["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
-        found["window"] = each(number)
-        found["windows"] = each(np.diff(windows.splits)[document])
-        found["window_first"] = each(windows.first)
+        features["window"] = each(number)
+        features["windows"] = each(np.diff(windows.splits)[document])
+        features["window_first"] = each(windows.first)
     for name, units in (("word", layout.words), ("span", layout.spans)):
         if units is not None:
-            found |= _unit_features(name, units, layout, document, number)
-    return found
+            features |= _unit_features(name, units, layout, document, number)
+    return features
 
 
 def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,10 +107,10 @@ def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.n
     if windows is None:
         return tokens.starts.astype(np.int64), tokens.stops.astype(np.int64)
     prompt = np.diff(splits) - 2 - windows.count
-    here = places(splits[:-1] + 1 + prompt, windows.count)
-    there = places(tokens.splits[windows.document] + 1 + prompt + windows.first, windows.count)
+    of_rows = places(splits[:-1] + 1 + prompt, windows.count)
+    of_tokens = places(tokens.splits[windows.document] + 1 + prompt + windows.first, windows.count)
     starts, stops = np.full((2, splits[-1]), -1, np.int64)
-    starts[here], stops[here] = tokens.starts[there], tokens.stops[there]
+    starts[of_rows], stops[of_rows] = tokens.starts[of_tokens], tokens.stops[of_tokens]
     return starts, stops
 
 
@@ -123,7 +123,7 @@ def _unit_features(
     counts = np.diff(texts.splits)
     splits = splits_of(np.where(number == 0, counts[document], 0))
     begins = np.repeat(layout.tokens.splits[:-1], counts)
-    found: dict[str, Feature] = {
+    features: dict[str, Feature] = {
         f"{name}_starts": Ints(texts.starts, splits),
         f"{name}_stops": Ints(texts.stops, splits),
         f"{name}_first": Ints(units.first - begins, splits),
@@ -131,5 +131,5 @@ def _unit_features(
         f"{name}_truncated": Ints(units.truncated.astype(np.int64), splits),
     }
     if texts.texts is not None:
-        found["words"] = Bytes([text.encode() for text in texts.texts], splits)
-    return found
+        features["words"] = Bytes([text.encode() for text in texts.texts], splits)
+    return features

@@ -68,9 +68,9 @@ def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
     for granularity in ("sentence", "word", "span", "token"):
         for kind in vector_kinds(granularity):
             for ending in (".parquet", ".jsonl"):
-                found = _of_kind(sizes, kind, ending)
-                if found and (granularity, ending) != ("token", ".jsonl"):
-                    return (kind, ending), found
+                of_kind = _of_kind(sizes, kind, ending)
+                if of_kind and (granularity, ending) != ("token", ".jsonl"):
+                    return (kind, ending), of_kind
     return None, {}
 
 
@@ -78,8 +78,8 @@ def _of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
     parsed = {name: parse_name(name) for name in sizes}
     return {
         name: sizes[name]
-        for name, found in parsed.items()
-        if found is not None and (found.kind, found.ending) == (kind, ending)
+        for name, parsed_name in parsed.items()
+        if parsed_name is not None and (parsed_name.kind, parsed_name.ending) == (kind, ending)
     }
 
 

@@ -88,8 +88,8 @@ class _HeldKeys(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         window = GlobalWindow()
-        for each in self._release():
-            yield WindowedValue(each, window.max_timestamp(), [window])
+        for keyed in self._release():
+            yield WindowedValue(keyed, window.max_timestamp(), [window])
 
     def _release(self) -> Iterator[Keyed]:
         held, self._held, self._count = self._held, [], 0

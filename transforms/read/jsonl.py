@@ -61,8 +61,8 @@ def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
 
 def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
     """The lines that are JSON objects; they show which fields a file has."""
-    found = map(_object, line_texts(lines)[0])
-    return (record for record in found if record is not None)
+    records = map(_object, line_texts(lines)[0])
+    return (record for record in records if record is not None)
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:

@@ -71,10 +71,10 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     return Documents(ids, good, ids, rejected)
 
 
-def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
+def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -> Iterable[int]:
     """Rows that may be blank or not UTF-8: a blank one begins with a space or non-ASCII."""
-    if bytes in set(map(type, found)):
-        return range(len(found))
+    if bytes in set(map(type, texts)):
+        return range(len(texts))
     first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
     return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 

@@ -69,11 +69,11 @@ class Rows:
 def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
     """The files; those of Parquet with their footers, and the number of rows as `stop`."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
-        found = threads.map(
+        described = threads.map(
             lambda file: _with_footer(file, text_column) if file.format == "parquet" else file,
             files,
         )
-        return list(found)
+        return list(described)
 
 
 def _with_footer(file: InputFile, text_column: str) -> InputFile:
@@ -123,12 +123,12 @@ def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
 def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
     """The row groups, by their numbers of rows, with rows of a slice; and their first row."""
     stops = [0, *accumulate(counts)]
-    found = [
+    touched = [
         number
         for number, (start, stop) in enumerate(pairwise(stops))
         if start < piece.stop and stop > piece.start
     ]
-    return found, stops[found[0]] if found else 0
+    return touched, stops[touched[0]] if touched else 0
 
 
 def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
