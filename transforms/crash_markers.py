@@ -38,14 +38,7 @@ _ended = False  # threads may begin a block while the process ends
 
 @dataclass(frozen=True)
 class Crash:
-    """A block that a process worked on when it crashed.
-
-    Attributes:
-        block: Its number.
-        times: In how many processes.
-        place: What it reads.
-        certain: Whether they crashed on this host; on other hosts they may still run.
-    """
+    """A block in work when so many processes crashed; `certain` on this host alone."""
 
     block: int
     times: int
@@ -55,15 +48,10 @@ class Crash:
 
 @dataclass(frozen=True)
 class Marker:
-    """What a crash marker says.
+    """What a crash marker says: which process of which host works on a block.
 
-    Attributes:
-        block: Number of the block that a process works on.
-        part: Of a file that was cut, number of the part; None: it works on the whole block.
-        place: What it reads.
-        host, process: Where it runs.
-        namespace: The one in which the number of the process counts.
-        since: When the marker was written, in seconds since 1970.
+    `part` is that of a file that was cut, None for the whole block; the number of the process
+    counts in its `namespace`; `since` is in seconds since 1970.
     """
 
     block: int

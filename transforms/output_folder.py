@@ -58,13 +58,7 @@ _PRIVATE = {REJECTED: _PRIVATE_MODE}
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that was written.
-
-    Attributes:
-        bytes: Its size.
-        crc32c: Its checksum, in base64 as Cloud Storage reports it.
-        rows: Vectors, documents, examples or records in it.
-    """
+    """A file that was written: bytes, CRC32C in base64, and rows of any kind."""
 
     bytes: int
     crc32c: str
@@ -73,12 +67,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
-
-    Attributes:
-        path: Folder of the run's output, local or remote.
-        examples: Folder that holds the files of examples, if that is another one.
-    """
+    """The files of a run by relative names, `embeddings/part-…`; `examples` may lie elsewhere."""
 
     path: str
     examples: str | None = None

@@ -23,15 +23,7 @@ _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """The files of a model in Cloud Storage.
-
-    Attributes:
-        url: The address, without a slash at its end.
-        files: The files, by their path below the folder; of an archive, the archive alone.
-
-    Raises:
-        InputError: A path leads out of the folder, or no local file can have it.
-    """
+    """A model's files in Cloud Storage, by path below `url`; or its archive alone."""
 
     url: str
     files: Mapping[str, RemoteFile]

@@ -15,7 +15,7 @@ from bert_embed.arguments import path_text
 from bert_embed.bundle.find import local_place, resolve_model
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.transforms.adapters.documents import record_fields
+from bert_embed.transforms.adapters.embed_documents import record_fields
 from bert_embed.transforms.adapters.text_model import (
     Document,
     Rejection,

@@ -17,14 +17,8 @@ _LOG = logging.getLogger(__name__)
 class ExampleReading:
     """What examples must be, and which of their vectors are requested.
 
-    Attributes:
-        tokenizer: Fingerprint of the model's tokenizer; no other is accepted.
-        vocab_size: Token ids are below it.
-        segments: Segment ids are below it.
-        text_spec: How the texts were cut into rows, and which of their vectors are requested.
-        prompt_tokens: Tokens of the prompt after each [CLS].
-        pad_id: Id of [PAD].
-        unk_id: Id of [UNK].
+    `tokenizer` is a fingerprint, no other is accepted; token and segment ids are below `vocab_size`
+    and `segments`; `prompt_tokens` follow each [CLS].
     """
 
     tokenizer: str

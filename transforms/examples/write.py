@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExampleFiles:
-    """Where and how examples are written.
-
-    Attributes:
-        folder: Local or gs://.
-        tokenizer: Fingerprint of the tokenizer, stored in each example.
-    """
+    """The folder of examples, and the fingerprint of the tokenizer that is stored in each."""
 
     folder: str
     tokenizer: str

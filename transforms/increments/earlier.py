@@ -23,16 +23,12 @@ _KEY_COLUMNS = ["id", "text_hash"]
 
 @dataclass(frozen=True)
 class EarlierOutput:
-    """An output whose documents are skipped.
+    """An output whose documents are skipped, by its `number` among those that were named.
 
     Attributes:
-        number: Its place among those that were named, from 0.
         place: Folder, or `project.dataset.table`.
         files: Kind and ending of the files with its documents; None for a table.
         digest: Of its listing, when the command line listed it.
-        documents: About how many rows it has.
-        complete: Whether its run has finished.
-        run: Fingerprint of its run, None if not known.
     """
 
     number: int
@@ -46,14 +42,7 @@ class EarlierOutput:
 
 @dataclass(frozen=True)
 class EarlierFile:
-    """One file of an earlier output, or some rows of a table.
-
-    Attributes:
-        output, number: Number of the output, and of the file in it.
-        folder: The output's folder, or the table.
-        path: The file; None for rows of a table.
-        stream: Which rows of the table, as the Storage Read API names them.
-    """
+    """A file of an earlier output; without a path a stream of rows of a table."""
 
     output: int
     number: int

@@ -108,12 +108,8 @@ def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
 def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
     """The rows of each id in the last output that has it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
-    starts = _group_starts(earlier.id_hash[order])
+    ids = earlier.id_hash[order]
+    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
     output = earlier.output[order]
     last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
     return earlier.take(order[output == last])
-
-
-def _group_starts(values: np.ndarray) -> np.ndarray:
-    """int64 `[groups]`, where runs of equal values begin."""
-    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])

@@ -45,12 +45,7 @@ _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of an input.
-
-    Attributes:
-        files: Those that are read, sorted by path.
-        skipped: Those that are not text, by suffix: how many.
-    """
+    """The files that are read, sorted by path, and how many are `skipped` by suffix: no text."""
 
     files: list[InputFile]
     skipped: dict[str, int]
@@ -190,12 +185,7 @@ def listing_digest(files: Iterable[InputFile]) -> str:
 
 @dataclass(frozen=True)
 class StoredListing:
-    """The listing from which a run is planned, as its output keeps it.
-
-    Attributes:
-        digest: `listing_digest` of all files that were listed.
-        files: Those that are read.
-    """
+    """The files that are read, as an output keeps them; `digest` is of all that were listed."""
 
     digest: str
     files: list[InputFile]

@@ -7,7 +7,9 @@ from typing import Any
 import orjson
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import (
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
     Record,
@@ -15,8 +17,6 @@ from bert_embed.transforms.read.documents import (
     id_of,
     record_of,
 )
-from bert_embed.transforms.read.extra import ExtraValues
-from bert_embed.transforms.read.lines import Lines
 from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 

@@ -28,11 +28,9 @@ class Lines:
 
     Attributes:
         file: The file's number in the listing.
-        path: The file.
         offset: Where the first line begins, in decompressed bytes.
         data: The lines with their ends; only the last line of a file may lack one.
-        too_large: Bytes of a single line over `MOST_RECORD_BYTES`, which is not held (`data` is
-            empty); else 0.
+        too_large: Bytes of a line over `MOST_RECORD_BYTES`, whose `data` is not held; else 0.
     """
 
     file: int

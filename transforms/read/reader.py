@@ -7,9 +7,9 @@ from typing import Any
 
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.cut_files import cut_part
-from bert_embed.transforms.read.documents import Documents, join_documents
 from bert_embed.transforms.read.jsonl import parse_jsonl
 from bert_embed.transforms.read.lines import Lines, read_parts
+from bert_embed.transforms.read.parsed import Documents, join_documents
 from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
 from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from bert_embed.transforms.read.text import parse_text, reject_large

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
 from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.read.parsed import Documents
 from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
 
 INVALID_UTF8 = "invalid UTF-8"

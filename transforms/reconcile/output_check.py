@@ -32,12 +32,9 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class Problem:
-    """A file of an output that is not as its run wrote it.
+    """A file of an output, by its relative name, that is not as its run wrote it.
 
-    Attributes:
-        name: The file, relative to the output folder.
-        what: What is wrong, such as `missing`.
-        part: Block and part that must be written again; None if the file belongs to no part.
+    `part` are block and part that must be written again; None if the file belongs to no part.
     """
 
     name: str

@@ -16,13 +16,7 @@ _MOST_NAMED = 5  # problems of one kind that a message lists before it counts th
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the block records of a run add up to its plan.
-
-    Attributes:
-        totals: The sums.
-        problems: What does not add up, a sentence each; none if nothing was lost.
-        loads: For each kind of vectors how it was loaded into its table, if it was.
-    """
+    """The sums of a run, a sentence for each problem, and how each kind of vectors was loaded."""
 
     totals: Totals
     problems: tuple[str, ...]

@@ -17,13 +17,7 @@ _MOST_SLICES = 1000  # of the blocks whose records one worker reads at a time
 
 @dataclass(frozen=True)
 class BegunBlocks:
-    """Blocks of which an earlier attempt wrote something.
-
-    Attributes:
-        specs: The blocks.
-        parts: Numbers of the parts that have a block record, by block.
-        sizes: The blocks' files by name.
-    """
+    """Blocks begun earlier, their parts that have block records, and sizes of files by name."""
 
     specs: list[BlockSpec]
     parts: dict[int, list[int]] = field(default_factory=dict)

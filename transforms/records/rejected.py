@@ -21,11 +21,9 @@ class BadRecordError(Exception):
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record without a vector.
+    """A record without a vector, from `source`, `<file>:<byte offset>`.
 
     Attributes:
-        id: The document's id, None where it has none.
-        source: File and position, `<file>:<byte offset>`.
         stage: The stage that rejected it: `read`, `tokenize`, `infer`.
         reason: A short fixed phrase that can be counted.
         record: The record, if the stage still has it: text, raw bytes, or None.

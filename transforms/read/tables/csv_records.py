@@ -12,16 +12,16 @@ import numpy as np
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column
-from bert_embed.transforms.read.documents import (
+from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import BOM, stored_pieces
+from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
     Record,
     documents_of,
     record_of,
 )
-from bert_embed.transforms.read.encoding import check_encoding
-from bert_embed.transforms.read.extra import ExtraValues
-from bert_embed.transforms.read.lines import BOM, stored_pieces
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
@@ -34,19 +34,13 @@ _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of 
 
 @dataclass(frozen=True)
 class CsvRecords:
-    """Some whole records of one file.
+    """Some whole records of one file, as `Lines` has lines.
 
     Attributes:
-        file: The file's number in the listing.
-        path: The file.
         header: Names of its columns.
-        offset: Where the first record begins, in decompressed bytes.
-        data: The records with their ends.
         starts: int64 `[records]`, where each begins in `data`.
         before: Bytes of byte order mark and header before the first record of the file.
         is_open: Whether the last record is the file's last and ends within quotes.
-        too_large: Bytes of a single record over `MOST_RECORD_BYTES`, which is not held (`data` is
-            empty); else 0.
     """
 
     file: int
