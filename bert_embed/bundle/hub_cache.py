@@ -54,20 +54,38 @@ def cached_snapshot(model: str) -> Snapshot | None:
         return None
     repos = [name.repo] if "/" in name.repo else [name.repo, f"{_USUAL_ORGANIZATION}/{name.repo}"]
     for repo in repos:
-        home = hub_cache() / f"models--{repo.replace('/', '--')}"
-        reference = home / "refs" / name.revision
-        commit = reference.read_text("utf-8").strip() if reference.is_file() else name.revision
-        folder = home / "snapshots" / commit
-        if any((folder / marker).is_file() for marker in MARKERS):
-            return Snapshot(folder, HubName(repo, commit).address)
+        if found := _snapshot(repo, name.revision):
+            return found
     if len(repos) > 1 and not model.startswith(HUB_SCHEME):
-        return None
+        return _of_any_organization(name)
     revision = "" if name.revision == HubName.revision else f" --revision {name.revision}"
     raise InputError(
         f"{model}: is no folder here, and the Hugging Face cache {hub_cache()} does not hold it; "
         f"get it with `hf download {name.repo}{revision}`, or import it with `bert-embed "
         f"model import {name.address} FOLDER`"
     )
+
+
+def _of_any_organization(name: HubName) -> Snapshot | None:
+    homes = sorted(hub_cache().glob(f"models--*--{name.repo}"))
+    repos = [home.name.removeprefix("models--").replace("--", "/", 1) for home in homes]
+    snapshots = {repo: found for repo in repos if (found := _snapshot(repo, name.revision))}
+    if len(snapshots) > 1:
+        raise InputError(
+            f"{name.repo}: the Hugging Face cache {hub_cache()} holds {' and '.join(snapshots)}; "
+            "give the name with its organization"
+        )
+    return next(iter(snapshots.values()), None)
+
+
+def _snapshot(repo: str, revision: str) -> Snapshot | None:
+    home = hub_cache() / f"models--{repo.replace('/', '--')}"
+    reference = home / "refs" / revision
+    commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
+    folder = home / "snapshots" / commit
+    if any((folder / marker).is_file() for marker in MARKERS):
+        return Snapshot(folder, HubName(repo, commit).address)
+    return None
 
 
 def hub_cache() -> Path:

@@ -14,6 +14,7 @@ from bert_embed.importers.dense import read_dense
 from bert_embed.importers.json_files import (
     check_vector_names,
     inside,
+    object_in,
     optional_object,
     read_json,
     read_object,
@@ -62,7 +63,19 @@ _AS_USUAL = {
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
-_TRANSFORMER_KNOWN = frozenset((*_AS_USUAL, "max_seq_length", "do_lower_case", "unpad_inputs"))
+# What the modules pass on to transformers, under the names of releases 2 to 5 and of release 6, and
+# those of these arguments that change no vector.
+_PASSED_ON = (
+    *("model_args", "model_kwargs", "config_args", "config_kwargs"),
+    *("tokenizer_args", "processor_kwargs"),
+)
+_HARMLESS = (
+    *("add_pooling_layer", "attn_implementation", "trust_remote_code", "use_safetensors"),
+    *("unpad_inputs", "use_memory_efficient_attention", "torch_dtype", "dtype"),
+)
+_TRANSFORMER_KNOWN = frozenset(
+    (*_AS_USUAL, *_PASSED_ON, "max_seq_length", "do_lower_case", "unpad_inputs")
+)
 
 
 @dataclass(frozen=True)
@@ -219,6 +232,8 @@ def _read_transformer(folder: Path) -> Mapping[str, Any]:
         if values.get(name, usual) not in (None, usual):
             raise InputError(f"{path}: {name} must be {usual!r}, got {values[name]!r}")
     refuse_unknown(path, values, _TRANSFORMER_KNOWN)
+    for name in _PASSED_ON:
+        refuse_unknown(path, object_in(path, values, name), frozenset(_HARMLESS))
     length = values.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise InputError(f"{path}: max_seq_length must be a positive integer, got {length!r}")

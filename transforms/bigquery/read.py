@@ -104,7 +104,6 @@ class ReadTable(Step):
     output: str
     run: str
     part_docs: int
-    examples: str | None = None
     compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
@@ -139,7 +138,7 @@ class ReadTable(Step):
                 if part.part.number not in done:
                     yield without_skipped(part, block.skipped)
 
-        folder = OutputFolder(self.output, self.examples)
+        folder = OutputFolder(self.output)
         documents, finished = read_unfinished(
             blocks, folder, self.run, read, DocumentBlock, lambda block: _spec(block.number)
         )

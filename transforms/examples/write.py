@@ -1,22 +1,19 @@
-"""Writes tokenized examples: as a job's output, or as a copy on the way to the model.
+"""Writes tokenized examples, an example for each row that the model takes at once.
 
-An example is a row, what the model takes at once: a document, or a window of a long one.
-`input_ids`, `input_mask` and `segment_ids` are called as google-research/bert calls them, and are
-not padded.
+A row is a document, or a window of a long one. `input_ids`, `input_mask` and `segment_ids` are
+called as google-research/bert calls them, and are not padded.
 """
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from bert_embed.formats.tf_example import Bytes, Feature, Ints, each, encode_records
+from bert_embed.formats.tf_example import Bytes, Feature, Ints, encode_records, one_int
 from bert_embed.ragged import places, splits_of, take_rows
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.redact import RedactErrors
 
 if TYPE_CHECKING:
     from bert_embed.rows.layout import Layout, Units
@@ -34,7 +31,7 @@ class ExampleFiles:
         if not len(block):
             return {}
         windows = block.layout.windows
-        data = example_bytes(block, self.tokenizer).tobytes()
+        data = example_bytes(block, self.tokenizer)
         return OutputFolder(self.folder).write(
             EXAMPLES,
             block.part.block,
@@ -45,16 +42,8 @@ class ExampleFiles:
         )
 
 
-def keep_examples(block: TokenBlock, files: ExampleFiles) -> TokenBlock:
-    """Writes the examples of a block on its way to the model; its record names the file."""
-    started = time.perf_counter()
-    with RedactErrors("keep"):
-        part = replace(block.part, files=block.part.files | files.write(block))
-    return replace(block, part=part.then("keep", time.perf_counter() - started))
-
-
-def example_bytes(block: TokenBlock, tokenizer: str) -> np.ndarray:
-    """The bytes, uint8, of a TFRecord file with a block; equal blocks give equal bytes."""
+def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
+    """A TFRecord file with a block; equal blocks give equal bytes."""
     return encode_records(example_features(block, tokenizer))
 
 
@@ -73,10 +62,10 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         "segment_ids": Ints(np.zeros(len(at), np.int64) if types is None else types[at], splits),
         "starts": Ints(starts, splits),
         "stops": Ints(stops, splits),
-        "num_tokens": each(layout.num_tokens[document]),
-        "num_tokens_full": each(block.num_tokens_full[document]),
-        "truncated": each(layout.truncated[document]),
-        "text_hash": each(block.text_hash[document]),
+        "num_tokens": one_int(layout.num_tokens[document]),
+        "num_tokens_full": one_int(block.num_tokens_full[document]),
+        "truncated": one_int(layout.truncated[document]),
+        "text_hash": one_int(block.text_hash[document]),
         "tokenizer": Bytes([tokenizer.encode()] * len(document)),
     }
     number = np.zeros(len(document), np.int64)
@@ -86,9 +75,9 @@ def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
         features["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
     if windows is not None:
         number = np.arange(len(document)) - windows.splits[document]
-        features["window"] = each(number)
-        features["windows"] = each(np.diff(windows.splits)[document])
-        features["window_first"] = each(windows.first)
+        features["window"] = one_int(number)
+        features["windows"] = one_int(np.diff(windows.splits)[document])
+        features["window_first"] = one_int(windows.first)
     for name, units in (("word", layout.words), ("span", layout.spans)):
         if units is not None:
             features |= _unit_features(name, units, layout, document, number)

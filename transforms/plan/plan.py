@@ -41,11 +41,10 @@ class PlanBlocks(Step):
     request: PlanRequest
     run: str
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
-    examples: str | None = None
     every_block: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
-        folder = OutputFolder(self.request.output, self.examples)
+        folder = OutputFolder(self.request.output)
         plan = (
             begin
             | "Request" >> beam.Create([self.request])

@@ -172,7 +172,7 @@ def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
     spec = TextSpec(8, long_text="window", stride=2)
     texts = ["bank", "the bank of the river and the bank of the money", "river"]
     whole = token_block(blocks(texts), tokenizer, dataclasses.replace(spec, granularity=EVERY[:2]))
-    records = [r for some in unframed([bytes(example_bytes(whole, TOKENIZER))]) for r in some]
+    records = [r for some in unframed([example_bytes(whole, TOKENIZER)]) for r in some]
     assert len(records) == 5
     damaged = [*records[:2], records[2]._replace(data=None), *records[3:]]
     for left, reasons, documents in (

@@ -1,0 +1,233 @@
+"""Models by their names, in folders with the files that the real ones have beside their weights.
+
+Weights are random and small: lengths, pooling, prompts and normalization are those of the files.
+"""
+
+import json
+
+import pytest
+
+from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.hub_cache import cached_snapshot
+from bert_embed.bundle.prompts import document_prompt, query_prompt
+from bert_embed.importers import import_model
+from tests.support.command import embed, record
+from tests.support.models.architectures import write_architecture
+from tests.support.models.sentence_transformers import (
+    dense,
+    write_modules,
+    write_sentence_transformers,
+)
+from tests.support.models.tiny import write_tiny_huggingface
+
+pytestmark = pytest.mark.slow
+
+COMMIT = "0a" * 20
+SEARCHING = "Represent this sentence for searching relevant passages: "
+MODERN = {
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+}
+NO_POOLER = {"model_args": {"add_pooling_layer": False}}
+
+
+def files(pooling="mean", length=512, normalize=True, prompts=None, **more):
+    return {"pooling": pooling, "length": length, "normalize": normalize, "prompts": prompts} | more
+
+
+MODELS = {
+    "sentence-transformers/all-MiniLM-L12-v2": ("bert", files(length=128)),
+    "sentence-transformers/all-mpnet-base-v2": ("mpnet", files(length=150)),
+    "sentence-transformers/multi-qa-mpnet-base-dot-v1": ("mpnet", files("cls", 150, False)),
+    "sentence-transformers/all-distilroberta-v1": ("roberta", files()),
+    "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": (
+        "multilingual",
+        files(length=128, normalize=False, tokenizer_class="BertTokenizer"),
+    ),
+    "sentence-transformers/paraphrase-multilingual-mpnet-base-v2": (
+        "xlm-roberta",
+        files(length=128, normalize=False),
+    ),
+    "sentence-transformers/LaBSE": ("bert", files("cls", 256, dense=32)),
+    "sentence-transformers/distiluse-base-multilingual-cased-v2": (
+        "distilbert",
+        files(length=128, normalize=False, dense=16),
+    ),
+    "intfloat/e5-base-v2": ("bert", files(trained=("query: ", "passage: "))),
+    "intfloat/multilingual-e5-small": (
+        "multilingual",
+        files(trained=("query: ", "passage: "), tokenizer_class="XLMRobertaTokenizer"),
+    ),
+    "intfloat/multilingual-e5-large": ("xlm-roberta", files(trained=("query: ", "passage: "))),
+    "BAAI/bge-small-en-v1.5": ("bert", files("cls", lowered=True, trained=(SEARCHING, ""))),
+    "BAAI/bge-m3": ("xlm-roberta", files("cls", 500)),
+    "thenlper/gte-base": ("bert", files()),
+    "mixedbread-ai/mxbai-embed-large-v1": (
+        "bert",
+        files("cls", normalize=False, prompts={"query": SEARCHING, "passage": ""}),
+    ),
+    "Snowflake/snowflake-arctic-embed-m-v1.5": (
+        "bert",
+        files("cls", prompts={"query": SEARCHING}, transformer=NO_POOLER),
+    ),
+    "Snowflake/snowflake-arctic-embed-l-v2.0": (
+        "xlm-roberta",
+        files("cls", 500, prompts={"query": "query: "}),
+    ),
+    "ibm-granite/granite-embedding-30m-english": ("roberta", files("cls")),
+    "ibm-granite/granite-embedding-107m-multilingual": ("xlm-roberta", files("cls")),
+    "dangvantuan/sentence-camembert-base": (
+        "camembert",
+        files(length=128, normalize=False, file="sentence_camembert_config.json"),
+    ),
+    "a-team/saved-by-release-6": (
+        "xlm-roberta",
+        files(prompts={"query": "query: ", "document": "passage: "}, modern=True),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """The cache of the hub with all of them."""
+    folder = tmp_path_factory.mktemp("hub")
+    for name, (kind, about) in MODELS.items():
+        home = folder / f"models--{name.replace('/', '--')}"
+        write_model(home / "snapshots" / COMMIT, kind, about)
+        (home / "refs").mkdir()
+        (home / "refs" / "main").write_text(COMMIT)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def caches(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
+    monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "imported"))
+
+
+def write_json(path, values):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(values))
+
+
+def edit_json(path, **changes):
+    write_json(path, json.loads(path.read_text()) | changes)
+
+
+def write_model(folder, kind, about):
+    modules = [dense(32, about["dense"])] if "dense" in about else []
+    if kind == "bert":
+        write_sentence_transformers(folder, modules=modules, positions=512)
+    else:
+        if modules:  # whose folder this writes
+            write_sentence_transformers(folder, modules=modules)
+            (folder / "vocab.txt").unlink()
+        write_architecture(folder, kind)
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(modules)]
+    write_modules(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
+    if "tokenizer_class" in about:
+        changes = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
+        edit_json(folder / "tokenizer_config.json", **changes)
+    if about.get("modern"):
+        return write_release_6(folder, about)
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    pooling = {f"pooling_mode_{mode}": mode.startswith(about["pooling"] + "_") for mode in modes}
+    pooling["pooling_mode_mean_sqrt_len_tokens"] = False
+    pooling |= {"pooling_mode_weightedmean_tokens": False, "pooling_mode_lasttoken": False}
+    pooling |= {"word_embedding_dimension": 32, "include_prompt": True}
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    (folder / "sentence_bert_config.json").unlink(missing_ok=True)
+    transformer = {"max_seq_length": about["length"], "do_lower_case": about.get("lowered", False)}
+    transformer |= about.get("transformer", {})
+    write_json(folder / about.get("file", "sentence_bert_config.json"), transformer)
+    versions = {"sentence_transformers": "2.7.0.dev0", "transformers": "4.39.3", "pytorch": "2.1.0"}
+    model = {"__version__": versions}
+    if about["prompts"] is not None:
+        model |= {"prompts": about["prompts"], "default_prompt_name": None}
+    write_json(folder / "config_sentence_transformers.json", model)
+    return None
+
+
+def write_release_6(folder, about):
+    """What `save_pretrained` of sentence-transformers 6.2 writes."""
+    modules = json.loads((folder / "modules.json").read_text())
+    for module in modules:
+        module["type"] = MODERN[module["type"].rpartition(".")[2]]
+    write_json(folder / "modules.json", modules)
+    pooling = {"embedding_dimension": 32, "pooling_mode": about["pooling"], "include_prompt": True}
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    write_json(folder / "2_Normalize" / "config.json", names)
+    output = {"method": "forward", "method_output_name": "last_hidden_state"}
+    transformer = {"transformer_task": "feature-extraction", "modality_config": {"text": output}}
+    transformer |= {"module_output_name": "token_embeddings"}
+    write_json(folder / "sentence_bert_config.json", transformer)
+    edit_json(folder / "tokenizer_config.json", model_max_length=about["length"])
+    model = {"model_type": "SentenceTransformer", "__version__": {}, "prompts": about["prompts"]}
+    model |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
+    write_json(folder / "config_sentence_transformers.json", model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_the_cache_is_computed_as_its_files_say(name, tmp_path):
+    about = MODELS[name][1]
+    assert cached_snapshot(name.partition("/")[2]) == cached_snapshot(name)
+    bundle = import_model(name, str(tmp_path / "bundle"))
+    assert bundle.source == f"hf://{name}@{COMMIT}"
+    spec = bundle.defaults
+    assert (spec.pooling, spec.normalize) == (about["pooling"], about["normalize"])
+    assert spec.dense == about.get("dense", 0)
+    assert bundle.max_seq_length == about["length"]
+    assert bundle.prompts == (about["prompts"] or {})
+    query, document = about.get("trained", (None, ""))
+    if about["prompts"]:
+        query = about["prompts"]["query"]
+        document = about["prompts"].get("document", "")
+        assert document_prompt(bundle, None) == document
+    assert query_prompt(bundle, document) == query
+
+
+def test_a_short_name_of_two_organizations_is_refused_with_both(tmp_path, monkeypatch):
+    for org in ("one", "two"):
+        home = tmp_path / "hub" / f"models--{org}--same"
+        write_tiny_huggingface(home / "snapshots" / COMMIT)
+        (home / "refs").mkdir()
+        (home / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(ValueError, match=r"holds one/same and two/same; give the name with its"):
+        resolve_model("same")
+    assert resolve_model("two/same").source == f"hf://two/same@{COMMIT}"
+
+
+def test_code_beside_the_weights_never_runs(tmp_path):
+    marker = tmp_path / "ran"
+    code = f"open({str(marker)!r}, 'w').close()\n"
+    folder = tmp_path / "model"
+    write_sentence_transformers(folder)
+    names = ("modeling_own", "configuration_own", "tokenization_own", "custom_st", "__init__")
+    for name in (*names, "sitecustomize", "json", "numpy", "tokenizers", "1_Pooling/__init__"):
+        (folder / f"{name}.py").write_text(code)
+    auto_map = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "configuration_own.OwnConfig"}
+    edit_json(folder / "config.json", auto_map=auto_map, trust_remote_code=True)
+    tokenizers = {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}
+    edit_json(folder / "tokenizer_config.json", auto_map=tokenizers)
+    trusting = {name: {"trust_remote_code": True} for name in ("model_args", "config_args")}
+    write_json(folder / "sentence_bert_config.json", trusting)
+    (tmp_path / "in.txt").write_text("the bank\n")
+    assert embed(tmp_path / "out", str(folder), tmp_path / "in.txt") == 0
+    assert record(tmp_path / "out")["counts"]["embedded"] == 1
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    write_json(folder / "modules.json", modules)
+    with pytest.raises(ValueError, match=r"module custom_st\.Transformer is refused, it is the m"):
+        import_model(str(folder), str(tmp_path / "bundle"))
+    assert not marker.exists()
+
+
+def test_what_changes_vectors_on_the_way_to_transformers_is_refused(tmp_path):
+    write_sentence_transformers(tmp_path / "model")
+    scaled = {"model_args": {"rotary_scaling_factor": 2}}
+    write_json(tmp_path / "model" / "sentence_bert_config.json", scaled)
+    with pytest.raises(ValueError, match="rotary_scaling_factor is not supported, vectors would"):
+        import_model(str(tmp_path / "model"), str(tmp_path / "bundle"))
