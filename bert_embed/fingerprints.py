@@ -95,7 +95,12 @@ MODEL_CONFIG = Keys(
         *("intermediate_size", "max_position_embeddings", "hidden_act", "type_vocab_size"),
         "layer_norm_eps",
     ),
-    present=("embedding_size", "relative_buckets"),
+    present=(
+        *("embedding_size", "relative_buckets"),
+        # ModernBERT, NomicBERT and GTE
+        *("architecture", "rope_theta", "ntk_factor", "local_rope_theta", "local_attention"),
+        *("full_attention", "norm_bias", "attention_bias", "mlp_bias"),
+    ),
     new={},
 )
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.
