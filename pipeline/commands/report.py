@@ -9,12 +9,10 @@ from typing import Any
 from bert_embed.nearest import Hit
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.outputs.places import lies_in
-from bert_embed.pipeline.report.content import Shown
+from bert_embed.pipeline.outputs.places import complete_run, lies_in
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
-from bert_embed.results import read_run
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
@@ -28,17 +26,11 @@ def run_report(given: argparse.Namespace) -> int:
     path = absolute(given.folder)
     _check_place(given.output, path)
     with usage_errors():
-        record = read_run(path)
-        if record is None:
-            raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
-        if not record.is_done:
-            raise UsageError(
-                f"{given.folder}: the run is not complete (status {record.status}); run its "
-                "command again"
-            )
+        record = complete_run(given.folder, path)
         folder = OutputFolder(path, record.files.examples)
-        shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
-        written = write_page(folder, record, shown, given.output and absolute(given.output))
+        texts_of = partial(_texts_from_input, path) if given.texts else None
+        place = given.output and absolute(given.output)
+        written = write_page(folder, record, place, given.projection, texts_of)
     say(f"wrote {written}")
     return ExitCode.DONE
 
