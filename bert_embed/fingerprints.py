@@ -64,7 +64,7 @@ VECTORS = Keys(
     ),
     present=("compression", "table_schema"),
     new={},
-    free=("model_source", "query_prompt"),
+    free=("model_source",),
 )
 # What the examples of `tokenize` are.
 EXAMPLES = Keys(
@@ -95,7 +95,12 @@ MODEL_CONFIG = Keys(
         *("intermediate_size", "max_position_embeddings", "hidden_act", "type_vocab_size"),
         "layer_norm_eps",
     ),
-    present=("embedding_size", "relative_buckets"),
+    present=(
+        *("embedding_size", "relative_buckets"),
+        # ModernBERT, NomicBERT and GTE
+        *("architecture", "rope_theta", "ntk_factor", "local_rope_theta", "local_attention"),
+        *("full_attention", "norm_bias", "attention_bias", "mlp_bias"),
+    ),
     new={},
 )
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.
@@ -106,7 +111,7 @@ MODEL_TOKENIZER = Keys(
 )
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
-COMPATIBLE = ("model_source", "query_prompt", "compression", "keep_text")
+COMPATIBLE = ("model_source", "compression", "keep_text")
 
 
 def run_fingerprint(

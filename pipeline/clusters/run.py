@@ -118,7 +118,7 @@ def _first_record(run: ClusterRun) -> ClusterRecord:
     if run.job.threshold is not None:
         names += ["threshold", "which_to_keep", "n_nearest"]
     return ClusterRecord(
-        command=run.options.command,
+        command=run.options.command(),
         run=run.fingerprint,
         status="running",
         started=now(),
@@ -172,7 +172,7 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
 
 def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     job, model = run.options.job, run.source.settings["model"][:32]
-    command = run.options.command
+    command = run.options.command()
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
     work = partial(_build, run=run, record=record)
@@ -204,7 +204,7 @@ def _plan_lines(run: ClusterRun) -> list[str]:
     """What the job will do."""
     job = run.job
     lines = [
-        f"{run.options.command}: {counted(job.rows, 'vector')} of {job.width} numbers in "
+        f"{run.options.command()}: {counted(job.rows, 'vector')} of {job.width} numbers in "
         f"{counted(len(run.files), 'file')}, {counted(job.n_clusters, 'cluster')}"
     ]
     if job.threshold is not None:

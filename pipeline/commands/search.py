@@ -1,6 +1,5 @@
 """Finds the documents of outputs that are nearest to queries."""
 
-import argparse
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.nearest import Hit, ids_among, nearest
+from bert_embed.pipeline.arguments import SearchOptions
 from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
@@ -32,10 +32,10 @@ from bert_embed.vectors import unit
 _EXCERPT = 200  # letters
 
 
-def run_search(options: argparse.Namespace) -> int:
+def run_search(options: SearchOptions) -> int:
     """Prints the hits of each query, best first."""
     queries = [options.query] if options.queries is None else read_queries(options.queries)
-    if options.query is not None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
+    if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
         raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
     folders = output_folders(options.folders)
     hits_of_queries = search(folders, queries, options.k, options.model, options.prompt)

@@ -1,6 +1,5 @@
 """Runs `estimate`: says what `embed` with the same flags would take, and writes nothing."""
 
-import argparse
 import math
 import os
 import tempfile
@@ -19,9 +18,10 @@ from bert_embed.pipeline.estimate.figures import Figures, figures_of
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
 from bert_embed.pipeline.graph import model_handler
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.parser import EstimateOptions
 from bert_embed.pipeline.prepare import planned_run
 from bert_embed.pipeline.resolve.dates import with_dates
-from bert_embed.pipeline.resolve.sizes import Widths, estimated_sizes
+from bert_embed.pipeline.resolve.sizes import Widths, estimated_size
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
@@ -64,7 +64,7 @@ class Estimate:
     assumptions: list[str]
 
 
-def run_estimate(options: Options, flags: argparse.Namespace) -> int:
+def run_estimate(options: Options, flags: EstimateOptions) -> int:
     """Runs `estimate` with the options of `embed` and its own flags."""
     options = with_dates(options)
     if options.query is not None or (options.reads_table and options.limit is not None):
@@ -135,7 +135,7 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
     vectors, text_bytes = round(figures.vectors.value), round(figures.text_bytes)
     tokens = round(figures.tokens.value)
-    size, _ = estimated_sizes(vectors, text_bytes, run.options, widths, tokens)
+    size = estimated_size(vectors, text_bytes, run.options, widths, tokens)
     blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
     parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
     return parts * len(run.text_spec.granularity), size

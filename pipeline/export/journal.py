@@ -133,9 +133,9 @@ def _export(source: Source) -> dict[str, Any]:
     """What an export continues only if it is the same."""
     options = source.options
     return {
-        "target": options.target,
+        "target": options.to,
         "source": source.identity,
-        "index": options.index,
+        "index": options.kind_of_index,
         "table": options.table,
         "sample": None,
         "restricts": list(options.restricts),

@@ -1,6 +1,5 @@
 """Runs `watch`: shows any job, on any runner, from the files in its output."""
 
-import argparse
 import datetime
 import sys
 import time
@@ -13,6 +12,7 @@ import orjson
 from rich.console import Console, Group
 from rich.live import Live
 
+from bert_embed.pipeline.arguments import WatchOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.outputs.report_text import summary_lines
@@ -249,7 +249,7 @@ def watched(output: str) -> WatchedRun | WatchedClusters:
     return WatchedRun(output) if record is None else WatchedClusters(output, record)
 
 
-def run_watch(options: argparse.Namespace) -> int:
+def run_watch(options: WatchOptions) -> int:
     """Runs `watch DIR`: FAILED if the job ended and is not done."""
     job = watched(absolute(options.output))
     in_place = sys.stdout.isatty() and not options.once and not options.json
@@ -267,9 +267,7 @@ def run_watch(options: argparse.Namespace) -> int:
     return ExitCode.FAILED if failed else ExitCode.DONE
 
 
-def _snapshots(
-    job: WatchedRun | WatchedClusters, options: argparse.Namespace
-) -> Iterator[Snapshot]:
+def _snapshots(job: WatchedRun | WatchedClusters, options: WatchOptions) -> Iterator[Snapshot]:
     """A snapshot each interval until the job has ended; one only with `--once`."""
     while True:
         try:

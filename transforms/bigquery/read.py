@@ -110,7 +110,6 @@ class ReadTable(Step):
         output: Folder of the run's output.
         run: Fingerprint of the run.
         part_docs: A part is closed at so many documents.
-        examples: Folder where the run keeps its examples, None if it keeps none.
         compare: Adds to the BlockSpecs of the blocks which of their
             documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
     """
@@ -119,7 +118,6 @@ class ReadTable(Step):
     output: str
     run: str
     part_docs: int
-    examples: str | None = None
     compare: Callable[..., dict[str, beam.PCollection]] | None = None
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
@@ -154,7 +152,7 @@ class ReadTable(Step):
                 if part.part.number not in done:
                     yield without_skipped(part, block.skipped)
 
-        folder = OutputFolder(self.output, self.examples)
+        folder = OutputFolder(self.output)
         documents, finished = read_unfinished(
             blocks, folder, self.run, read, DocumentBlock, _spec_of
         )

@@ -1,12 +1,10 @@
-"""Writes tokenized examples: as a job's output, or as a copy on the way to the model."""
+"""Writes tokenized examples."""
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bert_embed.transforms.examples.encode import example_bytes
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 from bert_embed.transforms.records.tokens import TokenBlock
-from bert_embed.transforms.redact import RedactErrors
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,3 @@ class ExampleFiles:
             lambda file: file.write(data),
             len(block) if windows is None else len(windows.document),
         )
-
-
-def keep_examples(block: TokenBlock, files: ExampleFiles) -> TokenBlock:
-    """Writes the examples of a block on its way to the model; its record names the file."""
-    started = time.perf_counter()
-    with RedactErrors("keep"):
-        part = replace(block.part, files=block.part.files | files.write(block))
-    return replace(block, part=part.then("keep", time.perf_counter() - started))

@@ -47,18 +47,16 @@ class PlanBlocks(Step):
         request: From what the run is planned.
         run: Fingerprint of the run, which its finished blocks have.
         read_parts: Reads the parts of a file that must be read from its start.
-        examples: Where the run keeps its examples, if that is another folder.
         every_block: Whether `specs` has the finished blocks, too.
     """
 
     request: PlanRequest
     run: str
     read_parts: Callable[[BlockSpec], Iterator[ReadPart[Any]]]
-    examples: str | None = None
     every_block: bool = False
 
     def expand(self, begin: beam.pvalue.PBegin):  # a dict has no type that Beam would check
-        folder = OutputFolder(self.request.output, self.examples)
+        folder = OutputFolder(self.request.output)
         plan = (
             begin
             | "Request" >> beam.Create([self.request])

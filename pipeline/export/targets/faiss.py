@@ -96,7 +96,7 @@ def _check_memory(source: Source) -> None:
 
 def _number_of_lists(source: Source) -> int:
     """How many lists an inverted file has; 0 for a flat index."""
-    asked = source.options.index
+    asked = source.options.kind_of_index
     if asked == "flat" or (asked == "auto" and source.rows <= _FLAT_ROWS):
         return 0
     most = (_SAMPLE_MEGABYTES << 20) // (4 * source.width * _PER_LIST)

@@ -50,7 +50,7 @@ class _Export:
 
     def __init__(self, source: Source, connection: Any) -> None:
         self._source, self._connection = source, connection
-        self._name, self._index = source.options.table, source.options.index
+        self._name, self._index = source.options.table, source.options.kind_of_index
         self._sql = _package("psycopg.sql")
         self._table = self._sql.Identifier(*self._name.split("."))
         kind, wrapper, *_ = _KINDS[source.dtype]
@@ -163,10 +163,10 @@ def _check_address(source: Source) -> None:
 
 def _check_size(source: Source) -> None:
     kind, _, most, most_indexed, _ = _KINDS[source.dtype]
-    if source.options.index != "none":
+    if source.options.kind_of_index != "none":
         most = most_indexed
     if source.width > most:
-        what = "an index" if source.options.index != "none" else "a column"
+        what = "an index" if source.options.kind_of_index != "none" else "a column"
         raise UsageError(
             f"{what} of {kind} takes {most:,} numbers, the vectors have {source.width:,}: "
             "leave --index out, or embed with --dim"

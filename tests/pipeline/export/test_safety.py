@@ -119,7 +119,7 @@ def test_an_unfinished_run_is_exported_only_if_that_is_asked_for(tmp_path, capsy
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target": "nope"}, "--to: invalid choice: 'nope'"),
+        ({"target": "nope"}, "--to must be one of npy, faiss, vertex, pgvector, got 'nope'"),
         ({"index": "flat"}, "--index is for --to faiss or pgvector, not for npy"),
         (
             {"target": "faiss", "index": "hnsw"},
