@@ -39,9 +39,9 @@ class Keys:
         known = {*self.always, *self.present, *new, *self.free}
         unknown = sorted(values.keys() - known)
         assert not unknown, f"{', '.join(unknown)}: say in {__name__} whether it counts"
-        kept = {name: values[name] for name in self.always}
-        kept |= {name: values[name] for name in self.present if name in values}
-        return kept | {
+        counted = {name: values[name] for name in self.always}
+        counted |= {name: values[name] for name in self.present if name in values}
+        return counted | {
             name: values[name]
             for name, before in new.items()
             if name in values and values[name] != before
@@ -64,7 +64,7 @@ VECTORS = Keys(
     ),
     present=("compression", "table_schema"),
     new={},
-    free=("model_source",),
+    free=("model_source", "query_prompt"),
 )
 # What the examples of `tokenize` are.
 EXAMPLES = Keys(
@@ -111,7 +111,7 @@ MODEL_TOKENIZER = Keys(
 )
 MODEL_DENSE = Keys(always=("in_features", "out_features", "activation", "bias"), new={})
 # Settings that may differ between outputs whose vectors can be used together.
-COMPATIBLE = ("model_source", "compression", "keep_text")
+COMPATIBLE = ("model_source", "query_prompt", "compression", "keep_text")
 
 
 def run_fingerprint(
