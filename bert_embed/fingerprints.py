@@ -39,9 +39,9 @@ class Keys:
         known = {*self.always, *self.present, *new, *self.free}
         unknown = sorted(values.keys() - known)
         assert not unknown, f"{', '.join(unknown)}: say in {__name__} whether it counts"
-        kept = {name: values[name] for name in self.always}
-        kept |= {name: values[name] for name in self.present if name in values}
-        return kept | {
+        counted = {name: values[name] for name in self.always}
+        counted |= {name: values[name] for name in self.present if name in values}
+        return counted | {
             name: values[name]
             for name, before in new.items()
             if name in values and values[name] != before

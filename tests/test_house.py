@@ -17,7 +17,10 @@ PRODUCT = {
 }
 # These own the names of an output; in the other places the same words name weights.
 NAME_OWNERS = ("transforms/output_folder.py", "bert_embed/formats/output_files.py")
-WEIGHTS = ("bert_embed/graph/", "bert_embed/importers/", "bert_embed/self_test.py")
+WEIGHTS = (
+    *("bert_embed/architectures/", "bert_embed/graph/", "bert_embed/importers/"),
+    "bert_embed/self_test.py",
+)
 OUTPUT_NAME = re.compile(
     r"(^|/)(part-|_state(/|$)|run\.json$|examples\.json$)"
     r"|^(embeddings|tokens|words|spans|windows|examples|rejected|removed)/"
@@ -52,7 +55,7 @@ def test_names_of_outputs_have_one_owner():
 
 
 # These see no text: plans, names of streams, models, numbers of reports.
-NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_planned", "_keyed"}
+NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_keyed"}
 NO_TEXT |= {"with_listing", "verdict", "_attach_skips"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_picked", "_placed", "_checked", "_split"}
