@@ -24,6 +24,8 @@ _USUAL: dict[str, tuple[Any, ...]] = {
     "parallel_block": (False,),
     "use_rms_norm": (False, None),
     "causal": (False,),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
     "rotary_emb_fraction": (1,),
     "rotary_emb_interleaved": (False,),
     "rotary_emb_scale_base": (None,),

@@ -44,6 +44,8 @@ class RotaryConfig(EncoderConfig):
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 1e12:
             raise InputError(f"config: {name} must be a number of at least 1, got {value!r}")
+        # The same in JSON, and so in the fingerprint, whether it was 1000 or 1000.0.
+        object.__setattr__(self, name, float(value))
 
     def huggingface_layers(self, values: Mapping[str, Any]) -> str:
         """See `EncoderConfig.huggingface_layers`."""

@@ -138,7 +138,7 @@ def as_hub(
         values |= {"position_embedding_type": "rope", "pack_qkv": True, "unpad_inputs": True}
     else:
         values = {_HUB_CONFIG.get(name, name): value for name, value in values.items()}
-        values |= {"rotary_emb_base": theta, "activation_function": "swiglu", "prenorm": False}
+        values |= {"rotary_emb_base": int(theta), "activation_function": "swiglu", "prenorm": False}
         values |= {"rotary_emb_fraction": 1.0, "use_flash_attn": True}
     packed = dict(weights)
     for number in range(2):
