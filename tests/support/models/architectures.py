@@ -209,7 +209,9 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
     berts = {theirs: token for token, theirs in _MPNET.items()} if kind == "word_piece" else {}
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
     special = {name: berts.get(token, token) for name, token in special.items()}
-    settings = {"tokenizer_class": tokenizer_class, **special}
+    settings: dict[str, Any] = {"tokenizer_class": tokenizer_class, **special}
+    if kind == "word_piece":  # transformers 5 leaves out the types of a generic class
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     _write_json(folder / "tokenizer_config.json", settings)
     return len(tokenizer["model"]["vocab"]) + (kind == "word_piece")  # and its added token
 
