@@ -50,13 +50,7 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
 
     float32 products find the candidates, whose cosines are then computed in float64. So neither
     batches nor threads change a result. A vector that is not finite is no hit; a warning says
-    which files hold such vectors.
-
-    Args:
-        folder: Output folder of a run, local or gs://.
-        settings: The description of its vectors.
-        queries: float32 `[queries, width]`, of unit length.
-        k: Number of hits.
+    which files hold such vectors. Queries are float32 `[queries, width]`, of unit length.
     """
     scan = _Scan(folder, settings, queries, k, not has_block_records(folder))
     files = vector_files(folder, partial=True)
@@ -77,11 +71,7 @@ def ids_among(folder: str, settings: dict[str, Any], ids: set[str]) -> set[str]:
 
 
 class _Scan:
-    """Finds the hits of one file after the other, and keeps the best.
-
-    Attributes:
-        best: The hits of each query so far, best first.
-    """
+    """Finds the hits of one file after the other, and keeps the best of each query, best first."""
 
     def __init__(
         self, folder: str, settings: dict[str, Any], queries: np.ndarray, k: int, check_pages: bool

@@ -29,7 +29,7 @@ from bert_embed.formats.result_files import (
     read_units,
     row_batches,
 )
-from bert_embed.run_record import RunRecord, Written, check_settings, parse_record
+from bert_embed.run_record import RunRecord, Written, check_settings, read_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import join, names_in, read_bytes
@@ -39,6 +39,7 @@ from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 
 _Folder = str | os.PathLike[str]
+_Files = dict[str, RemoteFile | int]  # by name: as Cloud Storage describes them, or their size
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
@@ -58,18 +59,14 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
         InputError: The folder has no such vectors, its run is not complete, or its files are not
             those that the run wrote.
     """
-    folder, partial = _checked(folder, partial)
-    settings = granular_settings(folder, "sentence")
     ids: list[str | int] = []
     vectors: list[NDArray[np.float32]] = []
-    for path in vector_files(folder, partial=partial):
-        for batch in row_batches(path, settings, rows=_READ_ROWS):
-            ids += batch.columns["id"].to_pylist()
-            vectors.append(batch.vectors)
-    joined = (
-        np.concatenate(vectors) if vectors else np.empty((0, settings["shape"][-1]), np.float32)
-    )
-    return ids, joined.reshape(-1, *settings["shape"])
+    for batch_ids, batch_vectors in read_batches(folder, _READ_ROWS, partial):
+        ids += batch_ids
+        vectors.append(batch_vectors)
+    if not vectors:
+        return ids, np.empty((0, *vector_settings(folder)["shape"]), np.float32)
+    return ids, np.concatenate(vectors)
 
 
 def read_batches(
@@ -89,20 +86,19 @@ def read_batches(
         SettingError: `rows` is under 1.
         InputError: As `read`.
     """
-    folder, partial = _checked(folder, partial)
+    folder, partial = path_text("folder", folder), switch("partial", partial)
     rows = whole_number("rows", rows, least=1)
     settings = granular_settings(folder, "sentence")
-    check_complete(folder, partial)  # now, not when the first piece is read
-    return _read_batches(folder, settings, rows, partial)
+    files = vector_files(folder, partial=partial)
+    return _read_batches(files, settings, rows, not has_block_records(folder))
 
 
 def _read_batches(
-    folder: _Folder, settings: dict[str, Any], rows: int, partial: bool
+    files: Iterator[Path], settings: dict[str, Any], rows: int, check_pages: bool
 ) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
-    check_pages = not has_block_records(folder)
-    for path in vector_files(folder, partial=partial):
+    for path in files:
         for batch in row_batches(path, settings, rows=rows, check_pages=check_pages):
-            vectors = np.require(batch.vectors, requirements="W")  # as `read` returns them
+            vectors = np.require(batch.vectors, requirements="W")  # not Arrow's memory
             yield batch.columns["id"].to_pylist(), vectors.reshape(-1, *settings["shape"])
 
 
@@ -132,10 +128,6 @@ def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits
     return _read_units(folder, "span", partial)
 
 
-def _checked(folder: _Folder, partial: bool) -> tuple[str, bool]:
-    return path_text("folder", folder), switch("partial", partial)
-
-
 def is_remote(folder: _Folder) -> bool:
     """Returns whether a run's folder is in Cloud Storage; InputError if in another store."""
     if isinstance(folder, str) and "://" in folder and not folder.startswith(SCHEME):
@@ -144,75 +136,55 @@ def is_remote(folder: _Folder) -> bool:
 
 
 def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
-    folder, partial = _checked(folder, partial)
+    folder, partial = path_text("folder", folder), switch("partial", partial)
     settings = granular_settings(folder, granularity)
-    check_complete(folder, partial)  # now, not when the first document is read
     files = vector_files(folder, granularity, partial)
     return chain.from_iterable(read_units(path, granularity, settings) for path in files)
 
 
-def check_complete(folder: _Folder, partial: bool = False) -> None:
-    """Checks that a run is complete, unless `partial` allows an incomplete one.
+def vector_files(
+    folder: _Folder, granularity: str = "sentence", partial: bool = False
+) -> Iterator[Path]:
+    """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
 
-    Raises:
-        InputError: The run is not complete.
+    Each file is compared with the block record of its part. A file of Cloud Storage is a local
+    copy that exists until the next one is requested. A folder without `run.json` is read unchecked.
     """
+    record, files = _run_and_files(folder, granularity, partial)
+    return _checked_files(folder, record, files)
+
+
+def _checked_files(folder: _Folder, record: RunRecord | None, files: _Files) -> Iterator[Path]:
+    for name, file in files.items():
+        with _local_file(folder, name, file) as path:
+            if record is None or _is_written(folder, record, name, path):
+                yield path
+
+
+def vector_names(folder: _Folder) -> list[str]:
+    """Returns the names of a complete run's files of sentence vectors, for `open_vectors`."""
+    return list(_run_and_files(folder, "sentence", partial=False)[1])
+
+
+def _run_and_files(
+    folder: _Folder, granularity: str, partial: bool
+) -> tuple[RunRecord | None, _Files]:
+    """The record of a run, complete unless `partial`, and its files of vectors in order."""
     record = read_run(folder)
     if record is not None and not record.is_done and not partial:
         raise InputError(
             f"{os.fspath(folder)}: the run is not complete (status {record.status}); run its "
             "command again, or read what is finished with partial=True"
         )
-
-
-def vector_files(
-    folder: _Folder, granularity: str = "sentence", partial: bool = False, first: str = ""
-) -> Iterator[Path]:
-    """Yields the files of one kind of vectors of a run, in the input's order.
-
-    Each file is compared with the block record of its part. A file of Cloud Storage is a local copy
-    that exists until the next one is requested. A folder without `run.json` is read unchecked.
-
-    Args:
-        folder: Output folder of a run.
-        granularity: `sentence`, `token`, `word` or `span`.
-        partial: Whether to read the finished parts of an incomplete run.
-        first: Name of the file to begin with, as in `run.json` and block records.
-
-    Raises:
-        InputError: The run is not complete, or its files are not those that it wrote.
-    """
-    check_complete(folder, partial)
-    record = read_run(folder)
+    files: _Files = {}
     for kind in vector_kinds(granularity):
-        for name, size in _vectors_of_kind(folder, kind, record).items():
-            if by_number(name) >= by_number(first):
-                with _local_file(folder, name, size) as path:
-                    if record is None or _is_written(folder, record, name, path):
-                        yield path
-
-
-def vector_names(folder: _Folder, granularity: str = "sentence") -> list[str]:
-    """Returns the names of the files of one kind of vectors of a complete run, in its order.
-
-    For jobs that read each file on another machine; `open_vectors` opens one.
-
-    Raises:
-        InputError: The run is not complete, or its files are not as many as it wrote.
-    """
-    check_complete(folder)
-    record = read_run(folder)
-    kinds = vector_kinds(granularity)
-    return [name for kind in kinds for name in _vectors_of_kind(folder, kind, record)]
+        files |= _vectors_of_kind(folder, kind, record)
+    return record, files
 
 
 @contextmanager
 def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
-    """Gives the path of a file of vectors, named as `vector_names` does; remote ones are copied.
-
-    Raises:
-        InputError: It is not the file that the run wrote.
-    """
+    """Gives the path of a file; InputError if it is not the one that the run wrote."""
     record = read_run(folder)
     file = _listed(folder, name.partition("/")[0])[name] if is_remote(folder) else 0
     with _local_file(folder, name, file) as path:
@@ -221,8 +193,8 @@ def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
         yield path
 
 
-def _listed(folder: _Folder, kind: str) -> dict[str, RemoteFile | int]:
-    """The files of a folder by name, as Cloud Storage describes them, or with their size."""
+def _listed(folder: _Folder, kind: str) -> _Files:
+    """The files of a folder by name."""
     place = join(os.fspath(folder), kind)
     if is_remote(folder):
         return {f"{kind}/{name}": file for name, file in list_folder(place).items()}
@@ -242,9 +214,7 @@ def _local_file(folder: _Folder, name: str, file: RemoteFile | int) -> Iterator[
         yield copy
 
 
-def _vectors_of_kind(
-    folder: _Folder, kind: str, record: RunRecord | None
-) -> dict[str, RemoteFile | int]:
+def _vectors_of_kind(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
     """The files of vectors in order; InputError if a complete run wrote others."""
     files = {name: file for name, file in _listed(folder, kind).items() if holds_vectors(name)}
     size = sum(file if isinstance(file, int) else file.size for file in files.values())
@@ -280,8 +250,7 @@ def _recorded(folder: _Folder, record: RunRecord, name: str) -> dict[str, Any] |
     data = _read_bytes(folder, block_record_name(parsed.block, parsed.part))
     try:
         block_record = json.loads(data or b"{}")
-        of_run = block_record.get("run") == record.run
-        file = block_record.get("files", {}).get(name) if of_run else None
+        file = block_record["files"][name] if block_record["run"] == record.run else None
         return file if file is None or {"bytes", "crc32c"} <= file.keys() else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
@@ -304,11 +273,7 @@ def _read_bytes(folder: _Folder, name: str) -> bytes | None:
 
 
 def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
-    """Returns `vector_settings` of a run that wrote this kind of vectors.
-
-    Raises:
-        InputError: The run wrote other kinds; the message names them.
-    """
+    """Returns `vector_settings` of a run; InputError if it wrote other kinds of vectors."""
     settings = vector_settings(folder)
     kinds = settings["granularity"]
     if granularity not in kinds:
@@ -325,12 +290,9 @@ def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
 
 
 def vector_settings(folder: _Folder) -> dict[str, Any]:
-    """Returns what a run says of its vectors: model fingerprint, layers, pooling, shape and so on.
+    """Returns what a run says of its vectors: fingerprint, layers, shape; InputError without.
 
-    They come from `run.json`, or from the metadata of a Parquet file where there is no `run.json`.
-
-    Raises:
-        InputError: The folder is not the output of a run, or holds no vectors.
+    It comes from `run.json`, or from the metadata of a Parquet file where there is none.
     """
     record = read_run(folder)
     if record is not None:
@@ -353,15 +315,11 @@ def vector_settings(folder: _Folder) -> dict[str, Any]:
 
 
 def read_run(folder: _Folder) -> RunRecord | None:
-    """Returns the run's record, `run.json`, or None if there is none.
-
-    Raises:
-        InputError: `embed` and `tokenize` did not write the folder, or its record is damaged.
-    """
+    """Returns a run's record, None if there is none; InputError if it is damaged, or no run's."""
     if os.path.isfile(folder):
         raise InputError(f"{os.fspath(folder)} is a file; give the output folder of a run")
     try:
-        data = _read_bytes(folder, RUN_FILE)
+        with store_errors():
+            return read_record(os.fspath(folder))
     except NotADirectoryError as error:
         raise InputError(f"{os.fspath(folder)}/{RUN_FILE} cannot be read: {error}") from error
-    return None if data is None else parse_record(data, join(os.fspath(folder), RUN_FILE))

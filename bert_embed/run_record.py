@@ -257,17 +257,7 @@ class JobRecord:
 def change_running(
     path: str, record: _Record, present: _Record | None, change: Callable[[_Record], _Record]
 ) -> None:
-    """Writes a changed record, if the file still says that the same job runs.
-
-    Args:
-        path: The run.json.
-        record: What the job started with.
-        present: What the file says at this moment.
-        change: Changes it.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Writes a changed record, if the present one says that the same job still runs."""
     if present is not None and (present.run, present.status) == (record.run, "running"):
         write_bytes(path, change(present).to_json())
 
@@ -329,12 +319,7 @@ class RunRecord(JobRecord):
 
 
 def read_record(folder: str) -> RunRecord | None:
-    """Returns the record of the run in a folder, or None if it holds no run.json.
-
-    Raises:
-        InputError: As `parse_record`.
-        OSError: It cannot be read.
-    """
+    """Returns what `parse_record` does of a folder's run.json; None if it holds none."""
     path = join(folder, RUN_FILE)
     data = read_bytes(path)
     return None if data is None else parse_record(data, path)
@@ -350,12 +335,7 @@ def run_folders(path: str) -> list[str]:
 
 
 def parse_record(data: bytes, path: str) -> RunRecord:
-    """Returns the record that a run.json holds.
-
-    Raises:
-        InputError: `embed` and `tokenize` did not write the file, a newer version did, or it is
-            damaged: then the message names the key.
-    """
+    """Returns the record that a run.json holds; InputError if it is none, or damaged."""
     values = json_object(data, path)
     folder = path.removesuffix(f"/{RUN_FILE}")
     command = values.get("command")
@@ -405,11 +385,7 @@ class _Settings:
 
 
 def check_settings(settings: Mapping[str, Any], path: str) -> None:
-    """Checks what a record, or the footer of a file, says of its vectors.
-
-    Raises:
-        InputError: Something is missing or has another type.
-    """
+    """Raises InputError if what a record, or a file's footer, says of its vectors is wrong."""
     from_json(_Settings, settings, path, "vectors.")
 
 

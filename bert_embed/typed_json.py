@@ -3,7 +3,7 @@
 import json
 import types
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -40,13 +40,13 @@ def from_json(kind: Callable[..., _T], values: Mapping[str, Any], path: str, abo
     A field with a default may be absent, and keys that are no field are passed over. `above` are
     the keys that lead to the object, with a dot after each.
     """
-    found = {}
+    arguments = {}
     for name, (hint, required) in _fields(kind).items():
         if name in values:
-            found[name] = _value(hint, values[name], path, f"{above}{name}")
+            arguments[name] = _value(hint, values[name], path, f"{above}{name}")
         elif required:
             raise InputError(f"{path} is damaged: it has no {above}{name}")
-    return kind(**found)
+    return kind(**arguments)
 
 
 @cache
@@ -71,7 +71,7 @@ def _value(hint: Any, value: Any, path: str, key: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
-        (hint,) = (one for one in inner if one is not type(None))
+        (hint,) = (kind for kind in inner if kind is not type(None))
         return _value(hint, value, path, key)
     if origin is tuple and isinstance(value, list):
         return tuple(_value(inner[0], item, path, f"{key}[{at}]") for at, item in enumerate(value))
@@ -101,16 +101,12 @@ def _name(hint: Any) -> str:
 
 def to_json(record: Any) -> dict[str, Any]:
     """Returns a dataclass as an object of JSON, without the fields that have their defaults."""
-    kind: Any = type(record)
-    return {
-        name: _plain(getattr(record, name))
-        for name, (_, required) in _fields(kind).items()
-        if required or getattr(record, name) != _default(kind, name)
-    }
+    values = ((field, getattr(record, field.name)) for field in fields(record))
+    return {field.name: _plain(value) for field, value in values if value != _default(field)}
 
 
-def _default(kind: Any, name: str) -> Any:
-    (field,) = (one for one in fields(kind) if one.name == name)
+def _default(field: Field) -> Any:
+    """The default of a field; what no value equals if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 

@@ -8,10 +8,7 @@ FINE, ZERO, NOT_FINITE = 0, 1, 2
 
 
 def conditions(vectors: np.ndarray) -> np.ndarray:
-    """Says of float32 `[rows, width]` which have a direction.
-
-    Returns:
-        int8 `[rows]`: `FINE`, `ZERO` where every number is 0, `NOT_FINITE` where one is not finite.
+    """Says which of float32 `[rows, width]` are `FINE`, `ZERO` or `NOT_FINITE`, int8 `[rows]`.
 
     >>> conditions(np.array([[1, 0], [0, 0], [0, np.nan]], np.float32)).tolist()
     [0, 1, 2]
@@ -31,12 +28,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Returns the cosine of each vector and a query, float64 `[rows]`; 0 for a vector of zeros.
-
-    Args:
-        vectors: float32 `[rows, width]`.
-        query: float32 `[width]`, of unit length.
-    """
+    """Returns float64 `[rows]`: of vectors and a query of unit length; 0 for a vector of zeros."""
     wide = vectors.astype(np.float64)
     return (wide * query).sum(axis=1) / _lengths(wide)
 
@@ -44,24 +36,14 @@ def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 def pair_cosines(
     left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right_rows: np.ndarray
 ) -> np.ndarray:
-    """Returns the cosines of pairs of rows.
-
-    Args:
-        left: `[rows, width]`.
-        left_rows: int64 `[pairs]`, the first vector of each pair.
-        right: As `left`.
-        right_rows: int64 `[pairs]`, the second.
-
-    Returns:
-        float64 `[pairs]`, at most 1.
-    """
+    """Returns the cosines of pairs of rows of two matrices, float64 `[pairs]`, at most 1."""
     scores = np.empty(len(left_rows))
     for at in range(0, len(left_rows), _ROWS):
-        some = slice(at, at + _ROWS)
-        first = left[left_rows[some]].astype(np.float64)
-        second = right[right_rows[some]].astype(np.float64)
+        pairs = slice(at, at + _ROWS)
+        first = left[left_rows[pairs]].astype(np.float64)
+        second = right[right_rows[pairs]].astype(np.float64)
         products = (first * second).sum(axis=1)
-        scores[some] = products / (_lengths(first) * _lengths(second))
+        scores[pairs] = products / (_lengths(first) * _lengths(second))
     return np.minimum(scores, 1.0)
 
 

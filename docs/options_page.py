@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_embed.pipeline.options import FLAGS, GROUPS
-from bert_embed.pipeline.parser import help_of
+from bert_embed.pipeline.options import FLAGS, grouped
 
 PAGE = Path(__file__).with_name("options.md")
 _HEAD = """\
@@ -31,17 +30,14 @@ def options_page() -> str:
 
 def _lines() -> Iterator[str]:
     yield _HEAD
-    for group in (*GROUPS, None):
-        title = group or "every command"
+    for title, names in grouped().items():
         yield f"\n## {title[0].upper()}{title[1:]}\n"
         yield from ("| flag | value | `tokenize` | meaning |", "|---|---|---|---|")
-        for name, flag in FLAGS.items():
-            if flag.group == group:
-                value = (
-                    "switch" if flag.is_switch else flag.metavar or ", ".join(flag.choices or ())
-                )
-                cells = (f"`--{name}`", value, "" if flag.embed_only else "yes", help_of(name))
-                yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for name in names:
+            flag = FLAGS[name]
+            value = "switch" if flag.is_switch else flag.metavar or ", ".join(flag.choices or ())
+            cells = (f"`--{name}`", value, "" if flag.without else "yes", flag.help)
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

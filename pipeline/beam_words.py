@@ -15,43 +15,26 @@ _TYPO = 0.8  # no flag of Beam is so similar to one of ours
 _OTHER_NAMES = {
     "--batch_size": "--batch_tokens",
     "--bert_config_file": "--model",
-    "--column": "--text_column",
     "--cuda": "--device",
-    "--fp16": "--precision",
     "--format": "--output_format",
+    "--fp16": "--precision",
     "--init_checkpoint": "--model",
     "--input_file": "--input",
-    "--keep_columns": "--extra_columns",
-    "--level": "--granularity",
-    "--max_len": "--max_seq_length",
     "--max_length": "--max_seq_length",
-    "--max_seq_len": "--max_seq_length",
-    "--metadata_columns": "--extra_columns",
-    "--model_dir": "--model",
-    "--model_name": "--model",
     "--model_name_or_path": "--model",
     "--normalize_embeddings": "--normalize",
     "--num_worker": "--threads",
     "--output_file": "--output",
-    "--output_value": "--granularity",
-    "--num_results": "--k",
-    "--pooling_layer": "--layers",
     "--pooling_strategy": "--pooling",
-    "--text_field": "--text_column",
     "--top_k": "--k",
     "--truncate_dim": "--dim",
     "--use_gpu": "--device",
-    "--vectors": "--granularity",
     "--vocab_file": "--model",
 }
 
 
 class UnknownFlags(UsageError):
-    """Flags do not exist.
-
-    Attributes:
-        flags: Each with the one that may be meant, None if none is like it.
-    """
+    """Flags do not exist; `flags` has each with the one that may be meant, or None."""
 
     def __init__(self, flags: Sequence[tuple[str, str | None]], program: str) -> None:
         hints = [
@@ -72,11 +55,11 @@ def nearest_flag(word: str, flags: Sequence[str], only_typos: bool = False) -> s
     word = f"--{word.lstrip('-')}"
     if (known := _OTHER_NAMES.get(word)) in flags:
         return known
-    found = difflib.get_close_matches(word, flags, 1, _TYPO)
-    if not found and not only_typos:
-        found = sorted((flag for flag in flags if flag.startswith(word)), key=len)
-        found = found or difflib.get_close_matches(word, flags, 1)
-    return found[0] if found else None
+    similar = difflib.get_close_matches(word, flags, 1, _TYPO)
+    if not similar and not only_typos:
+        similar = sorted((flag for flag in flags if flag.startswith(word)), key=len)
+        similar = similar or difflib.get_close_matches(word, flags, 1)
+    return similar[0] if similar else None
 
 
 def check_beam_words(
@@ -88,17 +71,8 @@ def check_beam_words(
 ) -> None:
     """Refuses words that are no flags of Beam, and a runner that it does not have.
 
-    Args:
-        words: Flags of Beam, with their values.
-        flags: Our own flags, one of which may be meant.
-        job: Names the runner.
-        program: The command whose `--help` lists flags.
-        alone: What to do about a word that is no flag.
-
-    Raises:
-        UnknownFlags: Neither this program nor Beam has them.
-        UsageError: A word stands alone, or the value of a flag is wrong.
-        SettingError: There is no such runner.
+    `flags` are our own, one of which may be meant; `program` lists them; `alone` says what to do
+    about a word that is no flag. InputError names what is wrong.
     """
     if words:
         _check_words(words, flags, job, program, alone)
@@ -119,8 +93,8 @@ def _check_words(
         _beam_parser().parse_known_args(list(words))
         return
     typos = [(name, nearest_flag(name, flags, only_typos=True)) for name in _names(words)]
-    if found := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
-        raise UnknownFlags(found, program)  # so nobody waits for the import of Beam
+    if mistyped := [(name, nearest) for name, nearest in typos if nearest and name != nearest]:
+        raise UnknownFlags(mistyped, program)  # so nobody waits for the import of Beam
     beam_parser = _beam_parser()
     _, unknown = beam_parser.parse_known_args(list(words))
     if not unknown:
@@ -154,11 +128,7 @@ def _beam_parser() -> argparse.ArgumentParser:
 
 
 def beam_words(name: str, value: Any) -> list[str]:
-    """The words for a flag of Beam with a value of YAML or Python; none for None.
-
-    Raises:
-        SettingError: No word can stand for the value.
-    """
+    """The words for a flag of Beam with a value of YAML or Python; none for None."""
     if value is None:
         return []
     if value is False and _is_beam_switch(name):

@@ -5,19 +5,44 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import bert_embed
 from bert_embed.engines.own_process import set_up_process
 from bert_embed.pipeline import console
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message
-from bert_embed.pipeline.parser import plain_words, program
+from bert_embed.pipeline.parser import (
+    command_parser,
+    parse_embed,
+    parse_estimate,
+    parse_tokenize,
+    plain_words,
+    program,
+)
 from bert_embed.pipeline.runners import light_imports
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import missing
 
 _OF_TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_hub")
+# The options of each command, and what runs it, which is imported only once the flags are right:
+# neither `--help` nor a mistyped flag waits for Beam.
+_COMMANDS = {
+    "search": ("arguments:SearchOptions", "commands.search:run_search"),
+    "watch": ("arguments:WatchOptions", "progress.watch:run_watch"),
+    "verify": ("arguments:VerifyOptions", "commands.verify:run_verify"),
+    "report": ("arguments:ReportOptions", "commands.report:run_report"),
+    "card": ("arguments:CardOptions", "commands.card:run_card"),
+    "export": ("export.arguments:ExportOptions", "export.command:run_export"),
+    "cluster": ("clusters.arguments:ClusterOptions", "clusters.run:run_clusters"),
+    "dedup": ("clusters.arguments:DedupOptions", "clusters.run:run_clusters"),
+    "model import": ("arguments:ModelImportOptions", "commands.models:run_import"),
+    "model export": ("arguments:ModelExportOptions", "commands.models:run_export"),
+    "model inspect": ("arguments:ModelInspectOptions", "commands.models:run_inspect"),
+    "model verify": ("arguments:ModelVerifyOptions", "commands.models:run_verify"),
+}
 _HELP = """\
 usage: {program} COMMAND [flags]
 
@@ -37,6 +62,7 @@ commands:
   tokenize   --input GLOB --output DIR       text to TFRecord files of examples, for `embed`
   tokenize   --text TEXT                     the tokens, ids and offsets of a text
   model      import SOURCE DEST              a model folder to a bundle
+  model      export MODEL DEST               a model to a SavedModel with TF Hub's interface
   model      inspect MODEL, verify MODEL     facts about a model; check that it is undamaged
 
 {program} COMMAND --help lists the everyday flags of a command, --help all every flag.
@@ -54,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The ExitCode.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
+    asks = {"-h", "--help", "help"}
+    if not words or words[0] in asks or (words[0] == "model" and asks & {*words[1:2]}):
         say(*_HELP.format(program=program()).splitlines())
         return ExitCode.DONE if words else ExitCode.USAGE
     if words[0] == "--version":
@@ -91,39 +118,38 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
 
 
 def _run(words: list[str], own_process: bool) -> int:
-    return _command(words[0], own_process)(plain_words(words[1:]))
+    command, arguments = words[0], plain_words(words[1:])
+    if command in ("embed", "tokenize", "estimate"):
+        return _embed(command, arguments, own_process)
+    if command == "model" and arguments:
+        command, arguments = f"model {arguments[0]}", arguments[1:]
+    if command not in _COMMANDS:
+        commands = ["embed", "tokenize", "estimate", *_COMMANDS]
+        nearest = difflib.get_close_matches(command, commands, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
+        raise UsageError(f"unknown command {command}; {hint}")
+    kind, run = _COMMANDS[command]
+    options = _named(kind).parse(arguments)
+    if own_process and command == "search":
+        light_imports.import_arrow()
+    return int(_named(run)(options))
 
 
-def _command(name: str, own_process: bool) -> Callable[[list[str]], int]:
-    commands: dict[str, Callable[[list[str]], int]] = {
-        "embed": partial(_start, "embed", own_process),
-        "tokenize": partial(_start, "tokenize", own_process),
-        "estimate": _estimate,
-        "search": partial(_search, own_process),
-        "watch": _watch,
-        "verify": _verify,
-        "export": _export,
-        "card": _card,
-        "report": _report,
-        "cluster": partial(_clusters, "cluster"),
-        "dedup": partial(_clusters, "dedup"),
-        "model": _model,
-    }
-    if name in commands:
-        return commands[name]
-    nearest = difflib.get_close_matches(name, commands, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(commands)}"
-    raise UsageError(f"unknown command {name}; {hint}")
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"bert_embed.pipeline.{module}"), name)
 
 
-# What runs a command is imported only when its flags are right: neither `--help` nor a mistyped
-# flag waits for Beam.
-def _start(command: str, own_process: bool, arguments: list[str]) -> int:
-    from bert_embed.pipeline.parser import command_parser, parse_embed, parse_tokenize
-
+def _embed(command: str, arguments: list[str], own_process: bool) -> int:
+    """Runs `embed`, `tokenize` or `estimate`, which share their flags."""
     if {"-h", "--help"} & set(arguments):
         say(*command_parser(command, "all" in arguments).format_help().splitlines())
         return ExitCode.DONE
+    if command == "estimate":
+        options, own = parse_estimate(arguments)
+        from bert_embed.pipeline.estimate.command import run_estimate
+
+        return run_estimate(options, own)
     if command == "tokenize" and any(word.partition("=")[0] == "--text" for word in arguments):
         from bert_embed.pipeline.commands.tokens import run_tokens
 
@@ -135,86 +161,3 @@ def _start(command: str, own_process: bool, arguments: list[str]) -> int:
     from bert_embed.pipeline.commands.start import start
 
     return start(options)
-
-
-def _estimate(arguments: list[str]) -> int:
-    from bert_embed.pipeline.parser import command_parser, parse_estimate
-
-    if {"-h", "--help"} & set(arguments):
-        say(*command_parser("estimate", "all" in arguments).format_help().splitlines())
-        return ExitCode.DONE
-    options, own = parse_estimate(arguments)
-    from bert_embed.pipeline.estimate.command import run_estimate
-
-    return run_estimate(options, own)
-
-
-def _search(own_process: bool, arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.arguments import parse_search
-
-    given = parse_search(arguments)
-    if own_process:
-        light_imports.import_arrow()
-    from bert_embed.pipeline.commands.search import run_search
-
-    return run_search(given)
-
-
-def _watch(arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.arguments import parse_watch
-
-    given = parse_watch(arguments)
-    from bert_embed.pipeline.progress.watch import run_watch
-
-    return run_watch(given)
-
-
-def _verify(arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.arguments import parse_verify
-
-    given = parse_verify(arguments)
-    from bert_embed.pipeline.commands.verify import run_verify
-
-    return run_verify(given)
-
-
-def _export(arguments: list[str]) -> int:
-    from bert_embed.pipeline.export.arguments import parse_export
-
-    options = parse_export(arguments)
-    from bert_embed.pipeline.export.command import run_export
-
-    return run_export(options)
-
-
-def _card(arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.arguments import parse_card
-
-    given = parse_card(arguments)
-    from bert_embed.pipeline.commands.card import run_card
-
-    return run_card(given)
-
-
-def _report(arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.arguments import parse_report
-
-    given = parse_report(arguments)
-    from bert_embed.pipeline.commands.report import run_report
-
-    return run_report(given)
-
-
-def _clusters(command: str, arguments: list[str]) -> int:
-    from bert_embed.pipeline.clusters.arguments import parse_clusters
-
-    given = parse_clusters(command, arguments)
-    from bert_embed.pipeline.clusters.run import run_clusters
-
-    return run_clusters(given)
-
-
-def _model(arguments: list[str]) -> int:
-    from bert_embed.pipeline.commands.models import run_model
-
-    return run_model(arguments)

@@ -15,13 +15,7 @@ from bert_embed.storage.files import read_bytes
 
 @dataclass(frozen=True)
 class Config:
-    """What a YAML file sets.
-
-    Attributes:
-        path: The file.
-        values: Of our options.
-        words: The flags of Beam in it.
-    """
+    """What a YAML file sets: the values of our options, and the flags of Beam as words."""
 
     path: str
     values: dict[str, Any]
@@ -29,11 +23,7 @@ class Config:
 
 
 def read_config(path: str, flags: Collection[str]) -> Config:
-    """Reads a YAML file of options, and of flags of Beam; `flags` are those of the command.
-
-    Raises:
-        SettingError: There is no such file, or a value is wrong; the message names file and option.
-    """
+    """Reads a YAML file of options, and of flags of Beam; `flags` are those of the command."""
     try:
         data = read_bytes(path)
         if data is None:
@@ -75,16 +65,8 @@ def combined(
 ) -> Options:
     """The options of a command line, or of a call, above those of a file.
 
-    Args:
-        values: Of our options, as they were given; none is None.
-        config: The file; None if there is none.
-        words: Beam's flags, which follow those of the file.
-        flags: Our own flags, for one that is mistyped.
-        program: The command whose `--help` lists flags.
-        fixed: Options that the command itself sets.
-
-    Raises:
-        InputError: A flag is unknown, a value wrong, or two options contradict each other.
+    `values` are of our options, `words` of Beam; `flags` and `program` are for the messages about
+    mistyped flags; `fixed` are options that the command itself sets.
     """
     below = {} if config is None else config.values
     job = RunnerOptions(one_text("runner", (below | dict(values)).get("runner", DEFAULT_RUNNER)))

@@ -23,7 +23,7 @@ def visible(text: str) -> str:
     >>> print(visible("a\x1b[2J\n1. forged"))
     a\x1b[2J\n1. forged
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def say(*lines: str) -> None:

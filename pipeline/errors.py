@@ -44,11 +44,7 @@ class RunFailed(RuntimeError):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Raises UsageError where an input is wrong; any other error is a bug and passes.
-
-    Raises:
-        UsageError: A setting, a model or a file that cannot be read; the message names the flag.
-    """
+    """Raises UsageError, with flags, where an input is wrong; other errors are bugs and pass."""
     try:
         with file_errors():
             yield

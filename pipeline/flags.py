@@ -1,4 +1,4 @@
-"""Describes the flags of `embed` and `tokenize`: what Options says of each of its fields.
+"""Describes flags: what a dataclass of options says of each of its fields.
 
 Each flag has a kind, which turns what a reader of options found into the field's value: the words
 of a command line and of a template are texts, YAML and Python have values of their own.
@@ -9,8 +9,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Number
 from typing import Any
 
@@ -67,12 +66,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some names.
-
-    Attributes:
-        choices: The names.
-        read: Turns another name of one of them into it.
-    """
+    """One of some names; `read` turns another name of one of them into it."""
 
     choices: tuple[str, ...]
     read: Callable[[str], str] = str
@@ -86,9 +80,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number of at least `least`, which is 0 or 1."""
+    """A whole number of at least `least`, which is 0 or 1, and at most `most`."""
 
     least: int
+    most: int = _MOST
 
     @property
     def pattern(self) -> str:
@@ -105,8 +100,8 @@ class Whole:
         if number < self.least:
             wanted = " of at least 1" if self.least else ", 0 or more"
             raise SettingError(name, f"must be a whole number{wanted}, got {value!r}")
-        if number > _MOST:
-            raise SettingError(name, f"must be at most {_MOST:,}, got {value!r}")
+        if number > self.most:
+            raise SettingError(name, f"must be at most {self.most:,}, got {value!r}")
         return number
 
 
@@ -118,17 +113,11 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Wholes:
-    """Whole numbers; as a text with commas.
-
-    Attributes:
-        one: What the text of a number matches.
-        wanted: The same in words, for messages.
-        are_set: Whether order and repetition mean nothing.
-    """
+    """Whole numbers, as a text with commas: each matches `one`; messages say what is `wanted`."""
 
     one: str
     wanted: str
-    are_set: bool = False
+    are_set: bool = False  # whether order and repetition mean nothing
 
     @property
     def pattern(self) -> str:
@@ -149,6 +138,23 @@ class Wholes:
         number = _number(item) if isinstance(item, str) else operator.index(item)
         if isinstance(item, bool) or not re.fullmatch(self.one, str(number)):
             raise ValueError
+        return number
+
+
+@dataclass(frozen=True)
+class Decimal:
+    """A number that `fits`; messages say what is `wanted`."""
+
+    wanted: str
+    fits: Callable[[float], bool]
+
+    def __call__(self, name: str, value: Any) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise SettingError(name, f"must be a number, got {value!r}") from None
+        if not self.fits(number):
+            raise SettingError(name, f"must be {self.wanted}, got {number:g}")
         return number
 
 
@@ -198,23 +204,33 @@ BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
 
 @dataclass(frozen=True)
 class Flag:
-    """What every reader of options has to know of one field of Options.
+    """What every reader of options has to know of one field.
 
     Attributes:
-        group: Its group in `--help`; None for those that every command has.
-        help: Its help, with the default where that depends on the input or model.
+        text: Its help, with the default where that depends on the input or model.
+        default: Of the field; MISSING if it must be given.
         metavar: What stands for the value in `--help`.
         kind: Turns what a reader found into the value; SettingError if that is not possible.
-        embed_only: Whether `tokenize` does not take it.
+        without: The command that does not take it, of those that share the dataclass.
         requires: Another option, and those of its values without which this one means nothing.
+        is_positional: Whether its value stands alone on a command line.
     """
 
-    group: str | None
-    help: str
+    text: str
+    default: Any
     metavar: str | None = None
     kind: Callable[[str, Any], Any] = TEXT
-    embed_only: bool = False
+    without: str | None = None
     requires: tuple[str, tuple[str, ...]] | None = None
+    is_positional: bool = False
+
+    @property
+    def help(self) -> str:
+        """Its help, with the default."""
+        if self.is_switch or self.is_positional or self.default in (None, MISSING, "", ()):
+            return self.text
+        several = isinstance(self.default, tuple)
+        return f"{self.text} (default: {','.join(self.default) if several else self.default})"
 
     @property
     def choices(self) -> tuple[str, ...] | None:
@@ -238,22 +254,43 @@ class Flag:
 
 
 def flag(
-    group: str | None,
     text: str,
     metavar: str | None = None,
     default: Any = None,
     choices: Iterable[str] | None = None,
-    **more: Any,
+    **settings: Any,
 ) -> Any:
-    """A field of Options with its flag."""
+    """A field with its flag."""
     if choices is not None:
-        more["kind"] = Choice(tuple(choices))
-    return field(default=default, metadata={"flag": Flag(group, text, metavar, **more)})
+        settings["kind"] = Choice(tuple(choices))
+    return field(default=default, metadata={"flag": Flag(text, default, metavar, **settings)})
 
 
-def switch(group: str | None, text: str, default: bool | None = None, **more: Any) -> Any:
+def switch(text: str, default: bool | None = False, **settings: Any) -> Any:
     """A field whose flag is a switch."""
-    return flag(group, text, default=default, kind=SWITCH, **more)
+    return flag(text, default=default, kind=SWITCH, **settings)
 
 
-embed_flag, embed_switch = partial(flag, embed_only=True), partial(switch, embed_only=True)
+def positional(metavar: str, text: str, default: Any = MISSING, **settings: Any) -> Any:
+    """A field whose value stands alone on a command line."""
+    return flag(text, metavar, default, is_positional=True, **settings)
+
+
+def flags_of(options: type) -> dict[str, Flag]:
+    """The flags of a dataclass of options, by their names."""
+    return {one.name: one.metadata["flag"] for one in fields(options) if "flag" in one.metadata}
+
+
+@dataclass(frozen=True)
+class CheckedOptions:
+    """Options whose values are of the kinds of their flags; SettingError if one is not."""
+
+    def __post_init__(self) -> None:
+        for name, described in flags_of(type(self)).items():
+            value = getattr(self, name)
+            if value is not None or described.default is not None:
+                object.__setattr__(self, name, self.converted(name, value, described))
+
+    def converted(self, name: str, value: Any, described: Flag) -> Any:
+        """A value as the kind of its flag makes it."""
+        return described.kind(name, value)

@@ -20,7 +20,6 @@ from bert_embed.run_record import RunRecord
 from bert_embed.transforms.bigquery.load import with_loads
 from bert_embed.transforms.bigquery.read import ReadTable
 from bert_embed.transforms.examples.read import example_blocks, record_parts
-from bert_embed.transforms.examples.write import keep_examples
 from bert_embed.transforms.increments.compare import CompareKeys, compare_documents
 from bert_embed.transforms.infer import BertModelHandler, EmbedBlocks
 from bert_embed.transforms.plan.plan import PlanBlocks
@@ -28,11 +27,10 @@ from bert_embed.transforms.read.reader import document_blocks, read_records
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.reconcile.output_check import with_listing
 from bert_embed.transforms.reconcile.verdict import Verdict, reconcile
-from bert_embed.transforms.records.block_record import BlockRecord, ReconcileError
+from bert_embed.transforms.records.block_record import ReconcileError
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.skip import without_blocks
 from bert_embed.transforms.records.spec import BlockSpec
-from bert_embed.transforms.records.step import Step
 from bert_embed.transforms.records.tokens import TokenBlock
 from bert_embed.transforms.tokenize import TokenizeBlocks
 from bert_embed.transforms.write.writer import WriteParts, write_vectors
@@ -42,17 +40,11 @@ INFERENCE_TIMEOUT = 600.0  # seconds without a finished batch after which a bloc
 
 @dataclass(frozen=True)
 class JobInput:
-    """The output of plan, read and tokenize, from which the rest of a graph is built.
+    """The output of plan, read and tokenize, from which the rest of a graph is built."""
 
-    Attributes:
-        tokens: TokenBlocks to embed or write.
-        finished: Collections of the BlockRecords that earlier attempts wrote.
-        planned: The one PlannedWork.
-    """
-
-    tokens: beam.PCollection
-    finished: tuple[beam.PCollection, ...]
-    planned: beam.PCollection
+    tokens: beam.PCollection  # TokenBlocks to embed or write
+    finished: tuple[beam.PCollection, ...]  # block records that earlier attempts wrote
+    planned: beam.PCollection  # the one PlannedWork
 
 
 def build(
@@ -61,22 +53,22 @@ def build(
     record: RunRecord,
     handler: BertModelHandler | None = None,
 ) -> None:
-    """Adds the graph of a run to a pipeline.
-
-    Args:
-        pipeline: Where to add it.
-        run: What to do.
-        record: As `claim.start` returned it; the graph completes it.
-        handler: Runs the model; None for the run's own.
-    """
-    handler = handler or model_handler(run)
+    """Adds the graph of a run to a pipeline; it completes the record of `claim.start`."""
     read = job_input(pipeline, run)
-    write = write_vectors(
-        run.output, run.fingerprint, run.options.output_format, run.metadata, run.counting
+    blocks, parts = read.tokens, (run.output, run.fingerprint)
+    if run.kind == EXAMPLES:
+        write = WriteParts(*parts, run.example_files.write, run.counting)
+    else:
+        write = write_vectors(*parts, run.options.output_format, run.metadata, run.counting)
+        blocks = blocks | "Embed" >> EmbedBlocks(handler or model_handler(run))
+    written = blocks | "Write" >> beam.ParDo(write)
+    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
+    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
+        with_listing, run.folder, run.fingerprint
     )
-    embed = EmbedToFiles(EmbedBlocks(handler), write)
-    written = read.tokens | "Embed" >> embed
-    _finish(read, written, run, record)
+    if run.load is not None:
+        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
+    verdict | "Record" >> beam.ParDo(Record(run.output, record))
 
 
 def model_handler(run: EmbedRun) -> BertModelHandler:
@@ -94,31 +86,11 @@ def model_handler(run: EmbedRun) -> BertModelHandler:
     )
 
 
-@dataclass
-class EmbedToFiles(Step):
-    """Embeds TokenBlocks and writes the vectors; returns their BlockRecords.
-
-    One transform, so that a service that runs the model's step on workers of its own also writes
-    there: it moves tokens between workers, but no vectors.
-    """
-
-    embed: EmbedBlocks
-    write: WriteParts
-
-    def expand(self, blocks: beam.PCollection[TokenBlock]) -> beam.PCollection[BlockRecord]:
-        return blocks | "Infer" >> self.embed | "Write" >> beam.ParDo(self.write)
-
-
 def run_job(run: EmbedRun, record: RunRecord) -> None:
-    """Runs the graph of a run and waits for its end, unless --no_wait_until_finish is given.
-
-    Raises:
-        JobGoesOn: The job continues on a cluster.
-    """
+    """Runs a run's graph; JobGoesOn if the job goes on, as with --no_wait_until_finish."""
     flags = BeamFlags.of(job_flags(run))
     bundle = bundle_for_workers(run.bundle, run.options.model, run.job)
-    build_graph = build_examples if run.kind == EXAMPLES else build
-    work = partial(build_graph, run=replace(run, bundle=bundle), record=record)
+    work = partial(build, run=replace(run, bundle=bundle), record=record)
     options = pipeline_options(run.job, flags.words)
     wait = not flags["no_wait_until_finish"]
     if run.job.is_portable:
@@ -154,9 +126,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     parts, keys = (run.output, run.fingerprint), run.keys
     if run.table is not None:
         compare = None if keys is None else partial(compare_documents, keys)
-        read = pipeline | "Read table" >> ReadTable(
-            run.table, *parts, run.part_docs, run.example_folder, compare
-        )
+        read = pipeline | "Read table" >> ReadTable(run.table, *parts, run.part_docs, compare)
         tokens = _tokens(read["documents"], run)
         return JobInput(tokens, (read["finished"],), read["planned"])
     cut = run.part_docs, run.request.block_bytes
@@ -164,9 +134,7 @@ def job_input(pipeline: beam.Pipeline, run: EmbedRun) -> JobInput:
     if run.reading is not None:
         windows = run.reading.windows
         read_parts = partial(record_parts, part_docs=cut[0], block_bytes=cut[1], windows=windows)
-    plan = pipeline | "Plan" >> PlanBlocks(
-        run.request, run.fingerprint, read_parts, run.example_folder
-    )
+    plan = pipeline | "Plan" >> PlanBlocks(run.request, run.fingerprint, read_parts)
     specs = plan["specs"]
     if keys is not None:
         specs = specs | "Keys" >> CompareKeys(keys)
@@ -194,29 +162,4 @@ def _tokens(documents: beam.PCollection, run: EmbedRun) -> beam.PCollection:
     bundle, skipped = run.bundle, run.options.skip_blocks
     if skipped:
         documents = documents | "SkipBlocks" >> beam.Map(without_blocks, skipped)
-    tokens = documents | "Tokenize" >> TokenizeBlocks(
-        bundle.path, run.token_spec, bundle.fingerprint
-    )
-    if run.options.tfrecord_output is None:
-        return tokens
-    return tokens | "Keep" >> beam.Map(keep_examples, run.example_files)
-
-
-def build_examples(pipeline: beam.Pipeline, run: EmbedRun, record: RunRecord) -> None:
-    """Adds the graph of a run to a pipeline, as `build` does."""
-    read = job_input(pipeline, run)
-    files = run.example_files
-    write = WriteParts(run.output, run.fingerprint, files.write, run.counting)
-    written = read.tokens | "Write" >> beam.ParDo(write)
-    _finish(read, written, run, record)
-
-
-def _finish(read: JobInput, written: beam.PCollection, run: EmbedRun, record: RunRecord) -> None:
-    """Adds what follows the writing: reconcile, load, and the run's record."""
-    block_records = (*read.finished, written) | "Block records" >> beam.Flatten()
-    verdict = reconcile(block_records, read.planned) | "Check files" >> beam.Map(
-        with_listing, run.folder, run.fingerprint
-    )
-    if run.load is not None:
-        verdict = verdict | "Load" >> beam.Map(with_loads, run.load, record.loads)
-    verdict | "Record" >> beam.ParDo(Record(run.output, record))
+    return documents | "Tokenize" >> TokenizeBlocks(bundle.path, run.token_spec, bundle.fingerprint)

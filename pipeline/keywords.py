@@ -47,7 +47,6 @@ class EmbedKeywords(TypedDict, total=False):
     output_format: str | None
     output_table: str | None
     write_disposition: str | None
-    tfrecord_output: Path | None
     output_dtype: str | None
     skip_existing: Path | Sequence[Path] | None
     keep_text: bool | None
@@ -81,11 +80,7 @@ class EmbedKeywords(TypedDict, total=False):
 
 
 def options_of_call(values: Mapping[str, Any]) -> Options:
-    """The options that keyword arguments stand for; those that are none of ours are Beam's flags.
-
-    Raises:
-        InputError: One is unknown (the nearest is named) or wrong.
-    """
+    """The options that keyword arguments stand for; others than ours are Beam's flags."""
     ours: dict[str, Any] = {}
     words: list[str] = []
     for name, value in values.items():

@@ -6,6 +6,7 @@ docs/options.md derive from its fields.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any
 
 from bert_embed.bundle.find import local_place
@@ -22,13 +23,13 @@ from bert_embed.pipeline.flags import (
     PLACES,
     POSITIVE,
     SHARE,
+    CheckedOptions,
     Choice,
     Flag,
     Place,
     Places,
-    embed_flag,
-    embed_switch,
     flag,
+    flags_of,
     one_text,
     switch,
 )
@@ -49,19 +50,26 @@ from bert_embed.storage.files import absolute
 from bert_embed.transforms.bigquery.client import SCHEME, looks_like_table
 
 EXAMPLES = "examples"  # the output format of `tokenize`
-INPUT, OUTPUT, COMPUTING, DATAFLOW = "input", "output", "computing", "on Dataflow"
-MODEL = "model and vectors (defaults: the model's own settings)"
+# The groups of --help, each with its first option; they follow each other as the fields do.
+_GROUPS = {
+    "input": "input",
+    "output": "output",
+    "model": "model and vectors (defaults: the model's own settings)",
+    "precision": "computing",
+    "accelerator": "on Dataflow",
+    "dry_run": "every command",
+}
 _MISSING = {
     "input": "give the files to embed, such as 'texts/*.txt'",
     "output": "give a folder for the vectors, such as build/out",
 }
 _OF_VECTORS = ("layers", "layer_combine", "pooling", "normalize", "dim")
 _TO_BIGQUERY = ("output_format", ("bigquery",))
-GROUPS = (INPUT, OUTPUT, MODEL, COMPUTING, DATAFLOW)
+embed_flag, embed_switch = partial(flag, without="tokenize"), partial(switch, without="tokenize")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(CheckedOptions):
     """The options of `embed` and `tokenize`; None where the model or the input decides.
 
     Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags. A
@@ -73,96 +81,80 @@ class Options:
     """
 
     input: tuple[str, ...] = flag(
-        INPUT,
         "file, folder or glob, or BigQuery table project:dataset.table; can be repeated",
         "GLOB",
         (),
         kind=PLACES,
     )
-    query: str | None = flag(INPUT, "embed the rows that this BigQuery query selects", "SQL")
+    query: str | None = flag("embed the rows that this BigQuery query selects", "SQL")
     input_format: str | None = flag(
-        INPUT,
         "default: by suffix, else text",
         choices=("text", "jsonl", "csv", "parquet", "tfrecord", "bigquery"),
     )
     document: str = flag(
-        INPUT,
         "what a document is in plain text: each line, or each file, whose path is then its id",
         default="line",
         choices=("line", "file"),
     )
     text_column: str | None = flag(
-        INPUT, "field or column with a text or a list of words (default: text)", "NAME"
+        "field or column with a text or a list of words (default: text)", "NAME"
     )
-    text_b_column: str | None = flag(INPUT, "field or column of the second text of a pair", "NAME")
+    text_b_column: str | None = flag("field or column of the second text of a pair", "NAME")
     extra_columns: tuple[str, ...] | None = flag(
-        INPUT,
         "columns to copy to the output; add the type where it is neither string nor declared by "
         "Parquet or BigQuery",
         "A,B:TYPE",
         kind=NAMES,
     )
-    id_column: str | None = flag(
-        INPUT, "field or column of the id (default: id if there is one)", "NAME"
-    )
-    limit: int | None = flag(INPUT, "read only the first N records", "N", kind=POSITIVE)
+    id_column: str | None = flag("field or column of the id (default: id if there is one)", "NAME")
+    limit: int | None = flag("read only the first N records", "N", kind=POSITIVE)
 
     output: str = flag(
-        OUTPUT,
         "folder of the run; with --output_format bigquery it need not be given",
         "DIR",
         "",
         kind=PLACE,
     )
-    overwrite: bool = switch(OUTPUT, "first remove the files of another run", False)
+    overwrite: bool = switch("first remove the files of another run")
     max_rejected: str | None = flag(
-        OUTPUT, "return exit code 3 if more records were rejected", "N|P%", kind=SHARE
+        "return exit code 3 if more records were rejected", "N|P%", kind=SHARE
     )
     skip_blocks: tuple[int, ...] = flag(
-        OUTPUT,
         "reject the documents of these blocks, because they crash or hang a worker",
         "N,N",
         (),
         kind=BLOCKS,
     )
-    block_bytes: int | None = flag(OUTPUT, "bytes of text in a block", "N", kind=POSITIVE)
+    block_bytes: int | None = flag("bytes of text in a block", "N", kind=POSITIVE)
     output_format: str = embed_flag(
-        OUTPUT,
         "format of the files",
         default="parquet",
         choices=("parquet", "jsonl", "tfrecord", "bigquery"),
     )
     output_table: str | None = embed_flag(
-        OUTPUT,
         "project:dataset.table, optionally with a partition $YYYYMMDD",
         "TABLE",
         requires=_TO_BIGQUERY,
     )
     write_disposition: str | None = embed_flag(
-        OUTPUT,
         "what to do if the table has rows (default: append)",
         choices=("append", "truncate", "fail"),
         requires=_TO_BIGQUERY,
     )
-    tfrecord_output: str | None = embed_flag(
-        OUTPUT, "folder in which to keep the tokenized examples as well", "DIR", kind=PLACE
-    )
     output_dtype: str = embed_flag(
-        OUTPUT, "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
+        "number type of the stored vectors", default="float32", choices=OUTPUT_DTYPES
     )
     skip_existing: tuple[str, ...] = embed_flag(
-        OUTPUT,
         "earlier output: a folder, a glob of folders, or a BigQuery table; its documents with an "
         "unchanged text are not embedded again; can be repeated",
         "DIR_OR_TABLE",
         (),
         kind=PLACES,
     )
-    keep_text: bool = switch(OUTPUT, "write the texts beside their vectors", False)
-    report: bool = embed_switch(OUTPUT, "write report.html once the run is complete", True)
+    keep_text: bool = switch("write the texts beside their vectors")
+    report: bool = embed_switch("write report.html once the run is complete", True)
 
     model: str = flag(
-        MODEL,
         "minilm (all-MiniLM-L6-v2), a bundle, the folder or .tar.gz of a model, local or gs://, "
         "ORG/NAME in the Hugging Face cache, or a TF Hub handle",
         "MODEL",
@@ -170,110 +162,93 @@ class Options:
         kind=PLACE,
     )
     granularity: tuple[str, ...] = flag(
-        MODEL,
         f"what gets vectors, in one pass: some of {', '.join(GRANULARITIES)} (examples "
         "for word or span must be tokenized with these)",
         "NAME,NAME",
         ("sentence",),
         kind=NAMES,
     )
-    recipe: str | None = embed_flag(
-        MODEL, "layers and pooling as in the literature", choices=RECIPES
-    )
+    recipe: str | None = embed_flag("layers and pooling as in the literature", choices=RECIPES)
     layers: tuple[int, ...] | None = embed_flag(
-        MODEL, "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
+        "0 is the embedding layer, -1 the last layer", "N,N", kind=LAYERS
     )
-    layer_combine: str | None = embed_flag(
-        MODEL, "how several layers become one", choices=LAYER_COMBINES
-    )
+    layer_combine: str | None = embed_flag("how several layers become one", choices=LAYER_COMBINES)
     pooling: str | None = embed_flag(
-        MODEL,
-        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas",
-        "NAME",
+        f"how tokens become one vector: {', '.join(POOLINGS)}, or several joined by commas", "NAME"
     )
     max_seq_length: int | None = flag(
-        MODEL, "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
+        "longest text in tokens, [CLS] and [SEP] included", "N", kind=POSITIVE
     )
-    long_text: str = flag(
-        MODEL, "what to do with longer texts", default="truncate", choices=LONG_TEXTS
-    )
+    long_text: str = flag("what to do with longer texts", default="truncate", choices=LONG_TEXTS)
     stride: int | None = flag(
-        MODEL,
         "tokens that neighbouring windows share (default: 64, at most half a window)",
         "N",
         kind=AT_LEAST_ZERO,
     )
     chunk: str | None = embed_flag(
-        MODEL, "give each of these parts of a document a vector of its own", choices=CHUNKS
+        "give each of these parts of a document a vector of its own", choices=CHUNKS
     )
     chunk_tokens: int | None = embed_flag(
-        MODEL,
         "fill chunks up to N tokens (default: a sentence or paragraph a chunk; tokens fill a row)",
         "N",
         kind=POSITIVE,
     )
     chunk_overlap: int | None = embed_flag(
-        MODEL,
-        "tokens, at most, that neighbouring chunks share (default: 0)",
-        "N",
-        kind=AT_LEAST_ZERO,
+        "tokens, at most, that neighbouring chunks share (default: 0)", "N", kind=AT_LEAST_ZERO
     )
     chunk_pooling: str = embed_flag(
-        MODEL,
         "own: the model reads each chunk alone; late: it reads the document, and a chunk is the "
         "mean of its tokens",
         default="own",
         choices=CHUNK_POOLINGS,
     )
     prompt: str | None = flag(
-        MODEL,
         "text put before each text, or name:NAME for one of the model's prompts (default: that "
         "for documents, else the model's default)",
         "TEXT",
     )
     merge_windows: bool | None = embed_switch(
-        MODEL,
-        "one vector a document (default) or one a window",
-        requires=("long_text", ("window",)),
+        "one vector a document (default) or one a window", None, requires=("long_text", ("window",))
     )
-    dim: int | None = embed_flag(MODEL, "keep the first N numbers", "N", kind=POSITIVE)
-    normalize: bool | None = embed_switch(MODEL, "whether to scale vectors to unit length")
+    dim: int | None = embed_flag("keep the first N numbers", "N", kind=POSITIVE)
+    normalize: bool | None = embed_switch("whether to scale vectors to unit length", None)
 
     precision: str = embed_flag(
-        COMPUTING, "number type of the matrix products", default="float32", choices=PRECISIONS
+        "number type of the matrix products", default="float32", choices=PRECISIONS
     )
     device: str = embed_flag(
-        COMPUTING,
         "auto: a GPU if TensorFlow finds one; xla_cpu: programs as for a GPU, on the "
         "processor, for tests",
         default="auto",
         kind=Choice(DEVICES, torch_device),
     )
     batch_tokens: int | None = embed_flag(
-        COMPUTING,
         "tokens in a batch (default: chosen for the device, 512 on CPU, 16384 on GPU and TPU)",
         "N",
         kind=POSITIVE,
     )
-    threads: int | None = embed_flag(COMPUTING, "default: all processors", "N", kind=POSITIVE)
-    runner: str = flag(COMPUTING, "Beam's runner", "NAME", DEFAULT_RUNNER)
+    threads: int | None = embed_flag("default: all processors", "N", kind=POSITIVE)
+    runner: str = flag("Beam's runner", "NAME", DEFAULT_RUNNER)
     accelerator: str | None = embed_flag(
-        DATAFLOW,
         "accelerator of every worker; also chooses --device, --machine_type and the disk",
         choices=ACCELERATORS,
     )
-    dry_run: bool = switch(None, "print the plan and stop", False)
+    dry_run: bool = switch("print the plan and stop")
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in FLAGS:
-            value = getattr(self, name)
-            if value is not None or DEFAULTS[name] is not None:
-                object.__setattr__(self, name, _value(name, value))
+        super().__post_init__()
         words = tuple(one_text("beam_args", word) for word in self.beam_args)
         object.__setattr__(self, "beam_args", words)
         for check in _CHECKS:
             check(self)
+
+    def converted(self, name: str, value: Any, described: Flag) -> Any:
+        """A value as the kind of its flag makes it; `tokenize` sets an output_format of its own."""
+        if (name, value) == ("output_format", EXAMPLES):
+            return value
+        value = super().converted(name, value, described)
+        return None if name == "extra_columns" and value == () else value
 
     @property
     def command(self) -> str:
@@ -348,28 +323,24 @@ class Options:
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any], **places: Any) -> "Options":
-        """The options of a run for doing it again, as `recorded` gave them; `places` replace some.
-
-        An option that this version does not have is left out.
-        """
+        """The options as `recorded` gave them, `places` replaced, unknown ones left out."""
         names = {one.name for one in fields(cls)} - {"overwrite", "dry_run"}
         stored = {name: value for name, value in values.items() if name in names}
         return cls(**(stored | places))
 
 
-FLAGS: dict[str, Flag] = {
-    one.name: one.metadata["flag"] for one in fields(Options) if "flag" in one.metadata
-}
+FLAGS: dict[str, Flag] = flags_of(Options)
 DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Options)}
 
 
-def _value(name: str, value: Any) -> Any:
-    if (name, value) == ("output_format", EXAMPLES):  # which `tokenize` sets, and no reader takes
-        return value
-    kind = FLAGS[name].kind
-    converted = kind(name, value)
-    no_columns = converted == () and DEFAULTS[name] is None and kind == NAMES
-    return None if no_columns else converted
+def grouped() -> dict[str, list[str]]:
+    """The names of the options in each group of `--help`."""
+    groups: dict[str, list[str]] = {}
+    title = ""
+    for name in FLAGS:
+        title = _GROUPS.get(name, title)
+        groups.setdefault(title, []).append(name)
+    return groups
 
 
 def _absolute(name: str, value: Any) -> Any:
@@ -387,8 +358,8 @@ def _check_required(options: Options) -> None:
             continue
         other, values = required
         if getattr(options, other) not in values:
-            for given in _given(options, name):
-                raise SettingError(given, f"requires {other} {' or '.join(values)}", other)
+            for flag_name in _given(options, name):
+                raise SettingError(flag_name, f"requires {other} {' or '.join(values)}", other)
 
 
 def _check_texts(options: Options) -> None:
@@ -454,10 +425,6 @@ def _check_files(options: Options) -> None:
         raise SettingError(
             "extra_columns", "are for Parquet and JSON lines, not for TFRecord files"
         )
-    if options.chunk is not None and options.tfrecord_output is not None:
-        raise SettingError(
-            "chunk", "conflicts with tfrecord_output, which holds whole texts", "tfrecord_output"
-        )
 
 
 def _check_output_table(options: Options) -> None:
@@ -478,13 +445,6 @@ def _check_output_table(options: Options) -> None:
             "in output, if it is given",
             "output_table",
             "output",
-        )
-    if options.tfrecord_output is not None:
-        raise SettingError(
-            "tfrecord_output",
-            "conflicts with output_format bigquery: write the examples with `tokenize`, then embed "
-            "these",
-            "output_format",
         )
     if options.output_dtype != "float32":
         raise SettingError(

@@ -7,14 +7,24 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
-from bert_embed.pipeline.beam_words import UnknownFlags, nearest_flag
+from bert_embed.pipeline.beam_words import UnknownFlags, check_beam_words, nearest_flag
 from bert_embed.pipeline.config_file import combined, read_config
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.flags import SWITCH
-from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, FLAGS, GROUPS, Options
+from bert_embed.pipeline.flags import (
+    SWITCH,
+    CheckedOptions,
+    Decimal,
+    Flag,
+    flag,
+    flags_of,
+    switch,
+)
+from bert_embed.pipeline.options import DEFAULTS, EXAMPLES, FLAGS, Options, grouped
+from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 
 _NEGATIVE = re.compile(r"-\d")  # begins a value, no flag
 _DESCRIPTIONS = {
@@ -34,7 +44,23 @@ EVERYDAY = {
     *("runner", "dry_run"),
 }
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's own words
+_NOT_NEGATIVE = Decimal("at least 0", lambda number: 0 <= number < math.inf)
 _EXAMPLE = "--input books.csv --text_column title --id_column isbn"
+
+
+@dataclass(frozen=True)
+class EstimateOptions(CheckedOptions):
+    """The options of `estimate` beside those of `embed`."""
+
+    json: bool = switch("print JSON")
+    price_per_hour: float | None = flag(
+        "of a machine like this one, in any currency: multiplied by the hours",
+        "N",
+        kind=_NOT_NEGATIVE,
+    )
+    seconds: float = flag(
+        "how long to measure the model's speed here; 0: not at all", "N", 3.0, kind=_NOT_NEGATIVE
+    )
 
 
 def program() -> str:
@@ -46,20 +72,18 @@ def program() -> str:
 def installed_program() -> str:
     """What starts this program again: its name where the shell finds it, else its path."""
     beside = Path(sys.executable).with_name("bert-embed")
-    found = shutil.which("bert-embed")
-    is_found = found is not None and beside.exists() and os.path.samefile(found, beside)
-    return str(beside) if beside.exists() and not is_found else "bert-embed"
+    on_path = shutil.which("bert-embed")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "bert-embed"
+    return str(beside)
 
 
 class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print its usage and exit."""
 
-    def __init__(self, command: str = "", description: str | None = None, **more: Any) -> None:
-        settings: dict[str, Any] = {
-            "prog": f"{program()} {command}",
-            "allow_abbrev": False,
-        } | more
-        super().__init__(description=description, **settings)
+    def __init__(self, command: str = "", description: str | None = None, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"prog": f"{program()} {command}", "allow_abbrev": False}
+        super().__init__(description=description, **defaults | settings)
 
     def error(self, message: str) -> NoReturn:
         word = message.removeprefix(_UNRECOGNIZED).split(" ")[0].partition("=")[0]
@@ -69,13 +93,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-class Once(argparse.Action):
-    """Stores a value and refuses a second one, which would replace the first silently."""
+class _Once(argparse.Action):
+    """Stores a list and refuses a second one, which would replace the first silently."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        if getattr(namespace, self.dest, None) is not None:
-            several = ", give it once, with commas" if FLAGS[self.dest].has_several else ""
-            raise UsageError(f"{option_string} takes one value, it was given twice{several}")
+        if hasattr(namespace, self.dest):
+            raise UsageError(
+                f"{option_string} takes one value, it was given twice, give it once, with commas"
+            )
         setattr(namespace, self.dest, values)
 
 
@@ -92,101 +117,113 @@ class _Switch(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def help_of(name: str) -> str:
-    """The help of a flag, with its default."""
-    text, default = FLAGS[name].help, DEFAULTS[name]
-    if not default or FLAGS[name].is_switch:
-        return text
-    shown = ",".join(default) if isinstance(default, tuple) else default
-    return f"{text} (default: {shown})"
+def add_flag(
+    group: Any, name: str, flag: Flag, shown: bool = True, bare_switches: bool = False
+) -> None:
+    """Adds a flag to an argparse parser or group.
 
+    What is not given stays out of the parser's result; the options check the values.
 
-def add_flag(group: Any, name: str, shown: bool = True) -> None:
-    """Adds the flag of an option to an argparse parser or group; `--help` lists it if `shown`."""
-    flag = FLAGS[name]
-    text = help_of(name) if shown else argparse.SUPPRESS
-    if flag.is_switch:
-        names = [f"--{name}", *([] if DEFAULTS[name] is False else [f"--no_{name}"])]
-        group.add_argument(*names, dest=name, action=_Switch, nargs="?", metavar="BOOL", help=text)
+    Args:
+        group: Where to add it.
+        name: Its name.
+        flag: What it is.
+        shown: Whether `--help` lists it.
+        bare_switches: Whether a switch takes no value: a word behind it stands alone.
+    """
+    described: dict[str, Any] = {"help": flag.help if shown else argparse.SUPPRESS}
+    described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
+    if flag.is_positional:
+        group.add_argument(name, nargs="*" if flag.is_repeated else None, **described)
         return
-    group.add_argument(
-        f"--{name}",
-        # Of other values the last counts, so that scripts can add to a command.
-        action="append" if flag.is_repeated else Once if flag.has_several else "store",
-        # The options check the value, whoever reads it.
-        metavar=f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar,
-        help=text,
-    )
+    described["default"] = argparse.SUPPRESS
+    if flag.is_switch and bare_switches:
+        described.pop("metavar")
+        group.add_argument(f"--{name}", action="store_true", **described)
+        return
+    if flag.is_switch:
+        names = [f"--{name}", *([] if flag.default is False else [f"--no_{name}"])]
+        described["metavar"] = "BOOL"
+        group.add_argument(*names, dest=name, action=_Switch, nargs="?", **described)
+        return
+    # Of other values the last counts, so that scripts can add to a command.
+    action = "append" if flag.is_repeated else _Once if flag.has_several else "store"
+    group.add_argument(f"--{name}", action=action, required=flag.default is MISSING, **described)
+
+
+@dataclass(frozen=True)
+class CommandOptions(CheckedOptions):
+    """The options of a command: a class for each, whose docstring is the command's description.
+
+    A field `beam_args` takes the flags of Beam.
+    """
+
+    @classmethod
+    def command(cls) -> str:
+        """The command's name: `model import` of ModelImportOptions."""
+        return " ".join(re.findall("[A-Z][a-z]+", cls.__name__)[:-1]).lower()
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Self:
+        """Reads the command's words; InputError if they are wrong."""
+        flags = flags_of(cls)
+        takes_beam = "beam_args" in cls.__dataclass_fields__
+        command, beam = cls.command(), "Also takes every option of Apache Beam." * takes_beam
+        places = [one.metavar or "" for one in flags.values() if one.is_positional]
+        required = [name for name, one in flags.items() if one.default is MISSING]
+        required = [f"--{name} {name.upper()}" for name in required[len(places) :]]
+        usage = " ".join([program(), command, *places, *required, "[flags]"])
+        parser = Parser(command, f"{cls.__doc__} {beam}", usage=usage)
+        for name, described in flags.items():
+            add_flag(parser, name, described, bare_switches=True)
+        if not takes_beam:
+            return cls(**vars(parser.parse_intermixed_args(arguments)))
+        namespace, words = parser.parse_known_args(arguments)
+        values = vars(namespace)
+        job = RunnerOptions(values.get("runner", DEFAULT_RUNNER))
+        alone = f"give {' and '.join(places)} once; {command} takes no other words"
+        known = list(parser._option_string_actions)
+        check_beam_words(words, known, job, parser.prog, alone)
+        return cls(**values | {"beam_args": tuple(words)})
 
 
 def command_parser(command: str, everything: bool = True) -> argparse.ArgumentParser:
-    """The parser of `embed` or `tokenize`; options that are not given stay out of its result.
-
-    Its help lists every flag, or those of `EVERYDAY`.
-    """
-    names = [name for name, flag in FLAGS.items() if command != "tokenize" or not flag.embed_only]
+    """The parser of `embed`, `estimate` or `tokenize`; its help lists every flag, or `EVERYDAY`."""
+    names = [name for name in FLAGS if FLAGS[name].without != command]
     output = " --output DIR" if command != "estimate" else ""
     rest = f"{program()} {command} --help all lists {len(set(names) - EVERYDAY)} more flags."
     parser = Parser(
         command,
         _DESCRIPTIONS[command],
         usage=f"{program()} {command} --input GLOB{output} [flags]",
-        argument_default=argparse.SUPPRESS,
         epilog=f"example: {program()} {command} {_EXAMPLE}{' --output vectors' if output else ''}"
         + ("" if everything else f"\n{rest}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML file with any of these flags; the command line wins"
-    )
+    config = "YAML file with any of these flags; the command line wins"
+    parser.add_argument("--config", metavar="FILE", help=config)
     if command == "tokenize":
         parser.add_argument("--text", metavar="TEXT", help="print the tokens of this text instead")
     if command == "estimate":
-        _add_estimate_flags(parser)
-    groups = {None: parser} | {title: parser.add_argument_group(title) for title in GROUPS}
-    for name in names:
-        add_flag(groups[FLAGS[name].group], name, everything or name in EVERYDAY)
+        for name, described in flags_of(EstimateOptions).items():
+            add_flag(parser, name, described)
+    for title, options in grouped().items():
+        group = parser if "dry_run" in options else parser.add_argument_group(title)
+        for name in options:
+            if name in names:
+                add_flag(group, name, FLAGS[name], everything or name in EVERYDAY)
     return parser
 
 
-def _add_estimate_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", default=False, help="print JSON")
-    parser.add_argument(
-        "--price_per_hour",
-        metavar="N",
-        type=float,
-        default=None,
-        help="of a machine like this one, in any currency: multiplied by the hours",
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="N",
-        type=float,
-        default=3.0,
-        help="how long to measure the model's speed here; 0: not at all (default: 3)",
-    )
-
-
 def parse_embed(arguments: Sequence[str]) -> Options:
-    """Reads the command line of `embed`, and the file that its --config names.
-
-    Raises:
-        InputError: An unknown flag (the nearest is named), a wrong value, a bad file.
-    """
+    """Reads the command line of `embed`, and the file that its --config names."""
     return _parse("embed", arguments)[0]
 
 
-def parse_estimate(arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """Reads the command line of `estimate`: the options of `embed`, and its own flags.
-
-    Its own are `json`, `price_per_hour` and `seconds`.
-    """
+def parse_estimate(arguments: Sequence[str]) -> tuple[Options, EstimateOptions]:
+    """Reads the command line of `estimate`: the options of `embed`, and its own."""
     options, own = _parse("estimate", arguments)
-    if not 0 <= own.seconds < math.inf:
-        raise UsageError(f"--seconds must be at least 0, got {own.seconds:g}")
-    if own.price_per_hour is not None and not 0 <= own.price_per_hour < math.inf:
-        raise UsageError(f"--price_per_hour must be at least 0, got {own.price_per_hour:g}")
-    return options, own
+    return options, EstimateOptions(**own)
 
 
 def parse_tokenize(arguments: Sequence[str]) -> Options:
@@ -194,13 +231,11 @@ def parse_tokenize(arguments: Sequence[str]) -> Options:
     return _parse("tokenize", arguments, output_format=EXAMPLES)[0]
 
 
-def _parse(
-    command: str, arguments: Sequence[str], **fixed: Any
-) -> tuple[Options, argparse.Namespace]:
+def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Options, dict[str, Any]]:
     """The options of a command, and the values of the flags that are no options."""
     parser = command_parser(command)
-    given, words = parser.parse_known_args(plain_words(arguments))
-    values = vars(given)
+    namespace, words = parser.parse_known_args(plain_words(arguments))
+    values = vars(namespace)
     values.pop("text", None)
     path = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
@@ -208,7 +243,7 @@ def _parse(
     config = None if path is None else read_config(path, flags)
     options = combined(values, config, words, flags, parser.prog, fixed)
     options.require("input", *(() if command == "estimate" else ("output",)))
-    return options, argparse.Namespace(**own)
+    return options, own
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

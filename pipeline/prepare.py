@@ -4,7 +4,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bert_embed.bundle.bundle import Bundle
 from bert_embed.bundle.find import resolve_model
+from bert_embed.bundle.prompts import document_prompt
+from bert_embed.calls.settings import changed_spec
 from bert_embed.fingerprints import run_fingerprint
 from bert_embed.pipeline.errors import UsageError, file_errors
 from bert_embed.pipeline.options import EXAMPLES, Options
@@ -19,17 +22,15 @@ from bert_embed.pipeline.resolve.example_input import (
     text_options,
     with_long_text,
 )
-from bert_embed.pipeline.resolve.load import find_load
 from bert_embed.pipeline.resolve.sizes import (
     Widths,
     block_bytes,
     count_documents,
     estimated_rows,
-    estimated_sizes,
+    estimated_size,
     part_docs,
 )
-from bert_embed.pipeline.resolve.specs import resolve_text_spec, resolve_vector_spec
-from bert_embed.pipeline.resolve.tables import TableInput, find_input
+from bert_embed.pipeline.resolve.tables import TableInput, find_input, find_load
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
@@ -38,8 +39,10 @@ from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
 from bert_embed.pipeline.runners.worker_model import check_computing, check_examples, engine_of
+from bert_embed.rows.fit import fit_texts
 from bert_embed.run_record import read_record
-from bert_embed.storage.errors import InputError, StorageError
+from bert_embed.specs import TextSpec, VectorSpec
+from bert_embed.storage.errors import InputError, SettingError, StorageError
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.bigquery.client import looks_like_table
@@ -75,17 +78,17 @@ def prepare(options: Options) -> EmbedRun:
         run = _named(planned_run(options, absolute(options.output), job))
         run = _continued(run) or run
         widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
-        output_bytes, example_bytes = estimated_sizes(
+        size = estimated_size(
             estimated_rows(run.estimated_documents, run.input_bytes, run.text_spec),
             run.input_bytes,
             options,
             widths,
         )
         engine = engine_of(job) if run.kind != EXAMPLES else None
-        run = replace(run, estimated_bytes=output_bytes, load=find_load(run), engine=engine)
+        run = replace(run, estimated_bytes=size, load=find_load(run), engine=engine)
         _check_skip_blocks(run)
         if run.unchecked is None:
-            run = replace(run, disk_note=check_output(run, output_bytes, example_bytes))
+            run = replace(run, disk_note=check_output(run))
         return run
 
 
@@ -98,8 +101,7 @@ def _named(run: EmbedRun) -> EmbedRun:
 def _continued(run: EmbedRun) -> EmbedRun | None:
     """The unfinished run in the output, if it is this one but for files that arrived since.
 
-    It is continued with the files that it listed: a listing with more files would be another run,
-    and what is embedded already would be lost.
+    A listing with these would be another run, and what is embedded already would be lost.
     """
     if run.table is not None or run.unchecked is not None:
         return None
@@ -108,12 +110,12 @@ def _continued(run: EmbedRun) -> EmbedRun | None:
         record, stored = read_record(run.output), read_listing(run.folder)
     if record is None or stored is None or record.is_done or record.run == run.fingerprint:
         return None
-    given = run.options
-    listing = list_input(given.input, given.input_format, run.output, look_inside=False)
+    options = run.options
+    listing = list_input(options.input, options.input_format, run.output, look_inside=False)
     listed, seen = ({file.info for file in files} for files in (listing.files, stored.files))
     if not seen < listed:
         return None
-    again = _named(planned_run(given, run.output, run.job, stored))
+    again = _named(planned_run(options, run.output, run.job, stored))
     if again.fingerprint != record.run:
         return None
     return replace(again, arrived=len(listed) - len(seen))
@@ -123,32 +125,19 @@ def _places(options: Options) -> Places:
     """What the workers of a run read and write, tables apart."""
     read = [("--input", place) for place in (() if options.reads_table else options.input)]
     read += [("--skip_existing", one) for one in options.skip_existing if not looks_like_table(one)]
-    written = [("--output", options.output)]
-    if options.tfrecord_output is not None:
-        written.append(("--tfrecord_output", options.tfrecord_output))
-    return Places(tuple(read), tuple(written))
+    return Places(tuple(read), (("--output", options.output),))
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The input of a run.
+    """The input of a run; a table is one file, and has an empty listing."""
 
-    Attributes:
-        files: Those to read, with `--limit` the first ones; or the table as one.
-        digest: Of the listing of all files.
-        columns: Which fields hold text, id and extra columns.
-        table: The table, None for files.
-        examples: Whether the files hold examples, not texts.
-        settings: How the examples were tokenized; None for texts, or where no file says.
-        listing: All files, and those that were skipped; empty for a table.
-    """
-
-    files: list[InputFile]
-    digest: str
+    files: list[InputFile]  # those to read, with `--limit` the first ones
+    digest: str  # of the listing of all files
     columns: Columns
     table: TableInput | None = None
     examples: bool = False
-    settings: ExampleSettings | None = None
+    settings: ExampleSettings | None = None  # of examples; None for texts, or where no file says
     listing: Listing = field(default_factory=lambda: Listing([], {}))
 
 
@@ -179,14 +168,7 @@ def _source(options: Options, output: str, stored: StoredListing | None = None) 
 def planned_run(
     options: Options, output: str, job: RunnerOptions, stored: StoredListing | None = None
 ) -> EmbedRun:
-    """The run as far as input, model and options decide it; nothing is asked of its output.
-
-    Args:
-        options: As given.
-        output: Absolute folder, or URL.
-        job: Where it runs, and on what.
-        stored: The listing from which it is planned, if not from one that is made now.
-    """
+    """The run as far as input, model and options decide it; nothing is asked of its output."""
     unchecked = None
     try:
         source = _source(options, output, stored)
@@ -200,10 +182,10 @@ def planned_run(
     check_computing(job)
     if source.examples:
         check_examples(job)
-    vector_spec = resolve_vector_spec(options, bundle)
+    vector_spec = _vector_spec(options, bundle)
     if source.examples:
         texts = text_options(texts, source.settings, bundle)
-    text_spec = resolve_text_spec(texts, bundle, vector_spec)
+    text_spec = _text_spec(texts, bundle, vector_spec)
     widths = Widths.of(text_spec, vector_spec, bundle)
     total = sum(file.text_bytes for file in source.files)
     accelerated = job.device in ("gpu", "tpu")
@@ -241,6 +223,31 @@ def planned_run(
     )
 
 
+def _vector_spec(options: Options, bundle: Bundle) -> VectorSpec:
+    """The recipe's or the model's own settings, changed by the options."""
+    changes = options.vector_changes
+    if "sentence" not in options.granularity or options.pooling == "pooler":
+        changes["dense"] = 0  # the model's Dense modules take pooled vectors of texts
+    spec = changed_spec(bundle.defaults, bundle.config, options.recipe, **changes)
+    bundle.check(spec)
+    return spec
+
+
+def _text_spec(options: Options, bundle: Bundle, vector_spec: VectorSpec) -> TextSpec:
+    """How texts become rows, and which kinds of vectors they get."""
+    length = options.max_seq_length or bundle.max_seq_length
+    text_spec = options.text_spec(length, document_prompt(bundle, options.prompt))
+    if text_spec.pools_late and vector_spec.pooling != "mean":
+        raise SettingError(
+            "chunk_pooling",
+            f"late takes the mean of tokens and conflicts with pooling {vector_spec.pooling}",
+            "pooling",
+        )
+    if text_spec.needs_tokens:
+        vector_spec.token_shape(bundle.config)
+    return fit_texts(bundle, text_spec)
+
+
 def _planned(files: list[InputFile], request: PlanRequest) -> PlannedWork:
     return planned_work(files, plan_blocks(files, request.block_bytes))
 
@@ -255,10 +262,7 @@ def _check_skip_blocks(run: EmbedRun) -> None:
 
 
 def _as_continued(run: EmbedRun) -> EmbedRun:
-    """The run with parts as large as those in its output, where it is the same run otherwise.
-
-    So outputs of versions that cut parts otherwise are continued.
-    """
+    """The run with parts as an earlier version cut them in its output, if it is that run."""
     record = None if run.unchecked else record_of_output(run.options, run.output)
     if record is None or record.run == run.fingerprint:
         return run
@@ -277,8 +281,8 @@ def _fingerprint(run: EmbedRun) -> str:
         "limit": run.options.limit,
         "listing": run.request.digest,
     }
-    if run.example_folder is not None:
-        work |= {"tfrecord_output": run.example_folder, "compression": "none"}
+    if run.kind == EXAMPLES:
+        work |= {"tfrecord_output": run.output, "compression": "none"}
     if run.earlier:
         work["skip_existing"] = [(output.run, output.digest) for output in run.earlier]
     return run_fingerprint(run.metadata, vars(run.columns), work)

@@ -9,7 +9,6 @@ from bert_embed.pipeline.options import EXAMPLES, Options
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.run_record import Goal, QueryRows
 from bert_embed.specs import TextSpec, VectorSpec
-from bert_embed.storage.files import absolute
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.bigquery.read import TableRequest
 from bert_embed.transforms.bigquery.tables import TableLoad
@@ -44,71 +43,37 @@ def key_buckets(documents: int, earlier: tuple[EarlierOutput, ...]) -> int:
 
 @dataclass(frozen=True)
 class EmbedRun:
-    """A run that is checked: what it reads, computes and writes.
+    """A run that is checked: what it reads, computes and writes."""
 
-    Attributes:
-        options: As given.
-        job: Where it runs, and on what.
-        output: Absolute folder, or URL.
-        bundle: The model.
-        vector_spec: How tokens become vectors.
-        text_spec: How texts become rows, and which kinds of vectors are requested.
-        request: From what the plan is cut into blocks.
-        listing: The files from which it is planned; empty for a table.
-        arrived: Files that came into the input after an unfinished run there had listed it.
-        patterns: Where the input lies: absolute paths, folders and globs, or the table.
-        planned: The plan at this moment.
-        columns: Which fields hold text, id and extra columns.
-        part_docs: Maximum number of documents in a part.
-        input_bytes: Size of the input as stored; of Parquet, that of its texts.
-        estimated_documents: How many there probably are, by the first lines of the first file.
-        settings: How the examples of the input were tokenized; None where no file says, and for
-            texts.
-        reading: How examples are read; None for texts.
-        table: What to read of a BigQuery table; None if the input is files.
-        query_rows: The facts about that table that `run.json` keeps if it is the result of a
-            query, which expires.
-        suffixes: Suffixes of the files that are read: how many of each.
-        text_files: How many files are plain text.
-        skipped_files: Suffixes of the files that are not text: how many were skipped.
-        disk_note: What to say of a disk that may be too small; None if it is large enough.
-        unchecked: Why a dry run could not look at the input and the output; None if it could.
-        fingerprint: Of everything that changes rows or how files are cut.
-        estimated_bytes: Estimated size of the output.
-        earlier: Earlier outputs, whose documents are skipped.
-        load: The BigQuery table that the vectors are loaded into; None if they stay in files.
-        engine: Name of what computes the vectors; None for examples, and where workers choose it.
-    """
-
-    options: Options
+    options: Options  # as given
     job: RunnerOptions
-    output: str
+    output: str  # absolute folder, or URL
     bundle: Bundle
     vector_spec: VectorSpec
     text_spec: TextSpec
-    request: PlanRequest
-    listing: StoredListing
-    arrived: int
-    patterns: tuple[str, ...]
-    planned: PlannedWork
+    request: PlanRequest  # from what the plan is cut into blocks
+    listing: StoredListing  # the files from which it is planned; empty for a table
+    arrived: int  # files that came after an unfinished run there had listed its input
+    patterns: tuple[str, ...]  # absolute paths, folders and globs, or the table
+    planned: PlannedWork  # the plan at this moment
     columns: Columns
-    part_docs: int
-    input_bytes: int
-    estimated_documents: int
-    settings: ExampleSettings | None
-    reading: ExampleReading | None
-    table: TableRequest | None
-    query_rows: QueryRows | None
-    suffixes: dict[str, int]
-    text_files: int
-    skipped_files: dict[str, int]
-    fingerprint: str = ""
+    part_docs: int  # maximum number of documents in a part
+    input_bytes: int  # as stored; of Parquet, those of its texts
+    estimated_documents: int  # by the first lines of the first file
+    settings: ExampleSettings | None  # of examples; None for texts, and where no file says
+    reading: ExampleReading | None  # of examples; None for texts
+    table: TableRequest | None  # None if the input is files
+    query_rows: QueryRows | None  # of a query's result, which expires
+    suffixes: dict[str, int]  # of the files that are read: how many of each
+    text_files: int  # how many are plain text
+    skipped_files: dict[str, int]  # suffixes of the files that are not text: how many were skipped
+    fingerprint: str = ""  # of everything that changes rows or how files are cut
     estimated_bytes: int = 0
-    earlier: tuple[EarlierOutput, ...] = ()
-    load: TableLoad | None = None
-    engine: str | None = None
-    unchecked: str | None = None
-    disk_note: str | None = None
+    earlier: tuple[EarlierOutput, ...] = ()  # whose documents are skipped
+    load: TableLoad | None = None  # None if the vectors stay in files
+    engine: str | None = None  # None for examples, and where workers choose it
+    unchecked: str | None = None  # why a dry run could not look at the input and the output
+    disk_note: str | None = None  # what to say of a disk that may be too small
 
     @property
     def kind(self) -> str:
@@ -116,29 +81,20 @@ class EmbedRun:
         return EXAMPLES if self.options.output_format == EXAMPLES else "vectors"
 
     @property
-    def example_folder(self) -> str | None:
-        """The folder for examples, None if none are written."""
-        if self.kind == EXAMPLES:
-            return self.output
-        given = self.options.tfrecord_output
-        return None if given is None else absolute(given)
-
-    @property
     def folder(self) -> OutputFolder:
         """The paths of the run's files."""
-        return OutputFolder(self.output, self.example_folder)
+        return OutputFolder(self.output)
 
     @property
     def example_files(self) -> ExampleFiles:
         """How examples are written."""
-        folder = self.example_folder or self.output
-        return ExampleFiles(folder, self.bundle.tokenizer_fingerprint)
+        return ExampleFiles(self.output, self.bundle.tokenizer_fingerprint)
 
     @property
     def token_spec(self) -> TextSpec:
-        """How texts are tokenized: examples hold each token's place, whatever is embedded."""
+        """How texts are tokenized: examples hold each token's place."""
         kinds = self.text_spec.granularity
-        if self.example_folder is None or "token" in kinds:
+        if self.kind != EXAMPLES or "token" in kinds:
             return self.text_spec
         return replace(self.text_spec, granularity=(*kinds, "token"))
 

@@ -16,23 +16,14 @@ _LOCAL_RUNNERS = (
 
 @dataclass(frozen=True)
 class RunnerOptions:
-    """Where a job runs, and on what.
-
-    Attributes:
-        runner: Beam's runner.
-        beam_args: Beam's own flags, as given.
-        device: The device that the model computes on, one of `bert_embed.engines.choose.DEVICES`.
-        precision: Number type of the matrix products.
-        threads: Of the model on a worker; None for all processors.
-        accelerator: Dataflow's short name for that of every worker; None for none.
-    """
+    """Where a job runs, and on what."""
 
     runner: str = DEFAULT_RUNNER
-    beam_args: tuple[str, ...] = ()
+    beam_args: tuple[str, ...] = ()  # Beam's own flags, as given
     device: str = "auto"
     precision: str = "float32"
-    threads: int | None = None
-    accelerator: str | None = None
+    threads: int | None = None  # of the model on a worker; None for all processors
+    accelerator: str | None = None  # Dataflow's short name for that of every worker
 
     @property
     def name(self) -> str:

@@ -37,6 +37,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # One thread an operation, as the engine on processors sets it where TensorFlow has not started yet:
 # here imports start it, and sums over two threads are rounded in another order.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+# The processor computes, also where there is a GPU: tests compare bits and name the engine.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 
 # A shared machine may pause any example; how long one takes is for benchmarks.

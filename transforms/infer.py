@@ -1,9 +1,10 @@
 """Embeds the rows of TokenBlocks through Beam's RunInference."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -53,6 +54,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         threads, precision, device, inference_timeout: As `bert_embed.Encoder` takes them.
         load_engine: Loads the engine that runs the batches; workers get it pickled. None for
             `bert_embed.engines.choose.load_engine`.
+        made_by: Id of the process that made this object, which may be anybody's.
     """
 
     bundle: str
@@ -65,6 +67,7 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
     device: str = "auto"
     inference_timeout: float | None = None
     load_engine: "EngineLoader | None" = None
+    made_by: int = field(default_factory=os.getpid, init=False)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -74,7 +77,8 @@ class BertModelHandler(ModelHandler[TokenBlock, EmbeddingBlock, "Encoder"]):
         from bert_embed.engines.choose import load_engine, weight_files
         from bert_embed.engines.own_process import set_up_process
 
-        set_up_process()
+        if os.getpid() != self.made_by:  # a worker process, not the one that called us
+            set_up_process()
         with activity("loading the model"):
             if self.load_engine is None:  # which checks the files that it reads
                 needed = partial(weight_files, precision=self.precision, device=self.device)

@@ -12,7 +12,7 @@ MOST_CLUSTERS = 16384  # their distances to each other then take 1 GiB
 
 @dataclass(frozen=True)
 class Assigned:
-    """The clusters of some vectors."""
+    """The clusters of vectors."""
 
     cluster: np.ndarray  # int32 `[rows]`, the cluster of the nearest centroid
     distance: np.ndarray  # float32 `[rows]`, 1 - cosine of the vector and that centroid
@@ -30,11 +30,7 @@ class Assigner:
     """
 
     def __init__(self, centroids: np.ndarray, reach: float = 0.0, n_nearest: int = 1) -> None:
-        """Prepares centroids.
-
-        Args:
-            centroids: float32 `[clusters, width]`, of unit length; none for no vectors.
-        """
+        """Prepares centroids, float32 `[clusters, width]` of unit length; none for no vectors."""
         self._centroids = centroids
         self._reach, self._others = reach, max(0, min(n_nearest, len(centroids)) - 1)
         self._margin = rounding(centroids.shape[1])
@@ -54,7 +50,7 @@ class Assigner:
         rows = product_rows(len(self._centroids))
         scaled = unit(vectors)
         parts = [
-            self._some(vectors[at : at + rows], scaled[at : at + rows])
+            self._assign_rows(vectors[at : at + rows], scaled[at : at + rows])
             for at in range(0, len(vectors), rows)
         ]
         cluster, distance, visits, beyond = (
@@ -62,7 +58,7 @@ class Assigner:
         )
         return Assigned(cluster, distance, visits, beyond)
 
-    def _some(self, vectors: np.ndarray, scaled: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _assign_rows(self, vectors: np.ndarray, scaled: np.ndarray) -> tuple[np.ndarray, ...]:
         products = scaled @ self._centroids.T
         cluster = self._nearest(products, vectors)
         cosines = pair_cosines(vectors, np.arange(len(vectors)), self._centroids, cluster)
@@ -97,17 +93,17 @@ class Assigner:
         gaps = (products[nearest_centroids][:, None] - products) * self._factors[cluster]
         gaps[nearest_centroids] = np.inf
         within = np.count_nonzero(gaps <= self._reach + self._margin, axis=1)
-        some = np.flatnonzero(within)
-        if not len(some):
+        rows = np.flatnonzero(within)
+        if not len(rows):
             return
         few = min(self._others, gaps.shape[1] - 1)
-        nearest = np.argpartition(gaps[some], few - 1, axis=1)[:, :few]
-        distances = np.take_along_axis(gaps[some], nearest, axis=1)
+        nearest = np.argpartition(gaps[rows], few - 1, axis=1)[:, :few]
+        distances = np.take_along_axis(gaps[rows], nearest, axis=1)
         order = np.lexsort((nearest, distances), axis=1)
         nearest = np.take_along_axis(nearest, order, axis=1)
         distances = np.take_along_axis(distances, order, axis=1)
-        visits[some] = np.where(distances <= self._reach + self._margin, nearest, -1)
-        beyond[some] = within[some] > self._others
+        visits[rows] = np.where(distances <= self._reach + self._margin, nearest, -1)
+        beyond[rows] = within[rows] > self._others
 
 
 def _inverse_distances(centroids: np.ndarray) -> np.ndarray:

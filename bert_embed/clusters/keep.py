@@ -5,20 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from bert_embed.clusters.neighbours import Pairs
-
 WHICH_TO_KEEP = ("hard", "easy", "random")  # NeMo Curator's names
 _KEPT, _REMOVED, _UNDECIDED = 0, 1, 2
 
 
 def rank_keys(which_to_keep: str, distances: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Returns the keys by which vectors rank, float64 `[rows]`; the smallest is kept first.
+    """Returns the keys, float64 `[rows]`, by which vectors rank; the smallest is kept first.
 
-    Args:
-        which_to_keep: `hard` keeps what is far from its centroid, `easy` what is near it, `random`
-            neither.
-        distances: float32 `[rows]`, to the centroids.
-        chances: float64 `[rows]`, equal for equal ids.
+    `hard` keeps what is far from its centroid, `easy` what is near it, `random` what has the
+    smaller of `chances`, float64 `[rows]`, which are equal for equal ids.
     """
     if which_to_keep == "random":
         return chances
@@ -36,23 +31,20 @@ class Decided:
     undecided: np.ndarray
 
 
-def decide(pairs: Pairs, full: np.ndarray) -> Decided:
+def decide(pairs: np.ndarray, full: np.ndarray) -> Decided:
     """Removes each vector that is near a kept one which ranks before it, in the order of ranks.
 
     So no two kept vectors are a pair, and each removed one is near the one that is kept instead:
-    of several the first by rank.
-
-    Args:
-        pairs: As `find_pairs` finds them, from any number of clusters.
-        full: int64, rows that may have further neighbours.
+    of several the first by rank. `pairs` are `PAIR` `[pairs]` of any number of clusters; `full`,
+    int64, are rows that may have further neighbours.
     """
-    rows, first = np.unique(np.concatenate([pairs.rows, pairs.others]), return_index=True)
-    keys = np.concatenate([pairs.keys, pairs.other_keys])[first]
+    rows, first = np.unique(np.concatenate([pairs["row"], pairs["other"]]), return_index=True)
+    keys = np.concatenate([pairs["key"], pairs["other_key"]])[first]
     order = np.lexsort((rows, keys))
     ranks = np.empty(len(rows), np.int64)
     ranks[order] = np.arange(len(rows))
-    left = ranks[np.searchsorted(rows, pairs.rows)]
-    right = ranks[np.searchsorted(rows, pairs.others)]
+    left = ranks[np.searchsorted(rows, pairs["row"])]
+    right = ranks[np.searchsorted(rows, pairs["other"])]
     sort = np.lexsort((right, left))
     open_ended = np.zeros(len(rows), bool)
     open_ended[ranks[np.searchsorted(rows, np.intersect1d(full, rows))]] = True
@@ -63,8 +55,8 @@ def decide(pairs: Pairs, full: np.ndarray) -> Decided:
     in_order = np.argsort(by_rank[removed])
     return Decided(
         by_rank[removed][in_order],
-        pairs.others[pair][in_order],
-        pairs.scores[pair][in_order],
+        pairs["other"][pair][in_order],
+        pairs["score"][pair][in_order],
         np.sort(by_rank[states == _UNDECIDED]),
     )
 
@@ -74,10 +66,8 @@ def _states(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The state of each rank, and the number of the pair that removes it.
 
-    Args:
-        left: int64 `[pairs]`, ranks in order.
-        right: int64 `[pairs]`, smaller ranks.
-        open_ended: bool `[ranks]`, whether a rank may have further pairs.
+    `left`, int64 `[pairs]`, is in order; `right` has smaller ranks; those that `open_ended`, bool
+    `[ranks]`, names may have further pairs.
     """
     states = np.zeros(len(open_ended), np.int8)
     chosen = np.full(len(open_ended), -1, np.int64)

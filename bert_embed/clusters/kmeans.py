@@ -39,13 +39,7 @@ def sample_share(vectors: int, n_clusters: int) -> float:
 
 
 def in_sample(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Returns which rows are in the sample, bool `[rows]`; only their numbers and the seed count.
-
-    Args:
-        rows: int64 `[rows]`, the numbers of rows.
-        share: Of all rows.
-        seed: Chooses the sample.
-    """
+    """Returns which rows are in a sample, bool `[rows]`; only numbers and seed decide."""
     if share >= 1:
         return np.ones(len(rows), bool)
     # splitmix64, which turns a count into bits that look random
@@ -57,19 +51,10 @@ def in_sample(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def train(sample: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Computes centroids.
+    """Computes float32 `[clusters, width]` centroids of a sample of that width, all of unit length.
 
     A cluster that a round leaves without vectors gets the vector that is farthest from its own
-    centroid.
-
-    Args:
-        sample: float32 `[rows, width]`, of unit length.
-        n_clusters: How many to compute.
-        seed: Of the choice of the first centroids.
-
-    Returns:
-        float32 `[clusters, width]`, of unit length; fewer than asked for where the sample has fewer
-        different vectors.
+    centroid. There are fewer than `n_clusters` where the sample has fewer different vectors.
     """
     generator = np.random.default_rng(seed)
     candidates = sample

@@ -1,6 +1,6 @@
 """Finds pairs of near vectors within a cluster, by matrix products of one tile after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,66 +13,40 @@ EXACT = 1e-12  # what rounding in float64 can take from a cosine
 _ROWS = 512  # of a product with a tile, 16 MiB
 
 
-@dataclass(frozen=True)
-class Members:
-    """Some vectors of a cluster, those that are rather kept first."""
-
-    rows: np.ndarray  # int64 `[members]`, numbers of rows, in the input's order
-    # float64 `[members]`: of two vectors the one with the smaller key is kept; of equal keys the
-    # one with the smaller row
-    keys: np.ndarray
-    vectors: np.ndarray  # `[members, width]`, of any type that float32 holds
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, which: np.ndarray) -> "Members":
-        """Those at some places, or where a mask is true."""
-        return Members(self.rows[which], self.keys[which], self.vectors[which])
+# A pair of near vectors: numbers of their rows, the keys by which they rank, and their cosine. The
+# other one ranks before the first.
+PAIR = np.dtype(
+    [("row", "<i8"), ("key", "<f8"), ("other", "<i8"), ("other_key", "<f8"), ("score", "<f8")]
+)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of near vectors; the second of each pair ranks before the first."""
+def member_type(number: str, width: int) -> np.dtype:
+    """The type of a vector of a cluster: the number of its row, its key, and its numbers.
 
-    rows: np.ndarray  # int64 `[pairs]`, the first of each
-    keys: np.ndarray  # float64 `[pairs]`, their keys
-    others: np.ndarray  # int64 `[pairs]`, the second of each
-    other_keys: np.ndarray  # float64 `[pairs]`, their keys
-    scores: np.ndarray  # float64 `[pairs]`, cosines
+    Of two vectors the one with the smaller key is kept; of equal keys the one with the smaller row.
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-def join_pairs(several: Sequence[Pairs]) -> Pairs:
-    """All pairs of several."""
-    whole, number = np.empty(0, np.int64), np.empty(0)
-    rows, others = (
-        [whole, *(getattr(pairs, name) for pairs in several)] for name in ("rows", "others")
-    )
-    keys, other_keys, scores = (
-        [number, *(getattr(pairs, name) for pairs in several)]
-        for name in ("keys", "other_keys", "scores")
-    )
-    return Pairs(*map(np.concatenate, (rows, keys, others, other_keys, scores)))
+    Args:
+        number: The type of its numbers, which float32 holds.
+    """
+    return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", number, (width,))])
 
 
 @dataclass(frozen=True)
-class Found:
-    """The pairs of a cluster."""
+class NearPairs:
+    """The pairs of some clusters."""
 
-    pairs: Pairs  # for each vector the first `MOST_NEIGHBOURS` of those that rank before it
+    # `PAIR` `[pairs]`: for each vector the first `MOST_NEIGHBOURS` of those that rank before it
+    pairs: np.ndarray
     full: np.ndarray  # int64 `[rows]`, vectors that may have more of them
 
 
 def find_pairs(
     tiles: int,
-    tile: Callable[[int], Members],
+    tile: Callable[[int], np.ndarray],
     threshold: float,
-    wanted: Callable[[np.ndarray], np.ndarray] | None = None,
-    left_out: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> Found:
+    wanted: np.ndarray | None = None,
+    removed: np.ndarray | None = None,
+) -> NearPairs:
     """Finds for each vector of a cluster the near ones that rank before it.
 
     Products of float32 vectors find the candidates, whose cosines are then computed in float64. So
@@ -80,21 +54,20 @@ def find_pairs(
 
     Args:
         tiles: Number of tiles.
-        tile: Returns a tile by its number; tiles and their members are in the order of ranks.
+        tile: Returns one by its number, `member_type` `[members]`, in the order of ranks.
         threshold: Least cosine of a pair.
-        wanted: Says of rows whether to search for what is near them; None wants all.
-        left_out: Says of rows whether they are near to nothing; None leaves none out.
+        wanted: int64, the rows to search neighbours for; None for all.
+        removed: int64, rows that are near to nothing; None for none.
     """
 
-    def members_of(number: int) -> Members:
+    def members_of(number: int) -> np.ndarray:
         members = tile(number)
-        return members if left_out is None else members.take(~left_out(members.rows))
+        return members if removed is None else members[~np.isin(members["row"], removed)]
 
-    pairs: list[Pairs] = []
-    full: list[np.ndarray] = [np.empty(0, np.int64)]
+    pairs = [np.empty(0, PAIR)]
+    full = [np.empty(0, np.int64)]
     for number in range(tiles):
-        members = members_of(number)
-        search = _Search(members, threshold, None if wanted is None else wanted(members.rows))
+        search = _Search(members_of(number), threshold, wanted)
         for earlier in range(number):
             if not search.active.any():  # no vector has room for neighbours
                 break
@@ -102,19 +75,21 @@ def find_pairs(
         search.compare_within()
         pairs += search.pairs
         full.append(search.full)
-    return Found(join_pairs(pairs), np.concatenate(full))
+    return NearPairs(np.concatenate(pairs), np.concatenate(full))
 
 
 class _Search:
     """Finds the neighbours of one tile."""
 
-    def __init__(self, members: Members, threshold: float, wanted: np.ndarray | None) -> None:
+    def __init__(self, members: np.ndarray, threshold: float, wanted: np.ndarray | None) -> None:
         self._members, self._threshold = members, threshold
-        self._unit = unit(members.vectors)
-        self._margin = rounding(members.vectors.shape[1])
+        self._unit = unit(members["vector"])
+        self._margin = rounding(self._unit.shape[1])
         self._counts = np.zeros(len(members), np.int64)
-        self._wanted = np.ones(len(members), bool) if wanted is None else wanted
-        self.pairs: list[Pairs] = []
+        self._wanted = (
+            np.ones(len(members), bool) if wanted is None else np.isin(members["row"], wanted)
+        )
+        self.pairs: list[np.ndarray] = []
 
     @property
     def active(self) -> np.ndarray:
@@ -124,41 +99,43 @@ class _Search:
     @property
     def full(self) -> np.ndarray:
         """int64: the rows of those that have as many neighbours as are kept."""
-        return self._members.rows[self._counts >= MOST_NEIGHBOURS]
+        return self._members["row"][self._counts >= MOST_NEIGHBOURS]
 
-    def compare(self, other: Members) -> None:
+    def compare(self, others: np.ndarray) -> None:
         """Adds neighbours from a tile whose members rank before all of this one."""
-        scaled = unit(other.vectors)
-        active = np.flatnonzero(self.active)
-        for at in range(0, len(active), _ROWS):
-            some = active[at : at + _ROWS]
-            self._add(some, other, self._unit[some] @ scaled.T)
+        scaled = unit(others["vector"])
+        for members in self._active_members():
+            self._add(members, others, self._unit[members] @ scaled.T)
 
     def compare_within(self) -> None:
         """Adds neighbours from the tile itself."""
+        for members in self._active_members():
+            last = members[-1] + 1
+            products = self._unit[members] @ self._unit[:last].T
+            products[np.arange(last) >= members[:, None]] = -np.inf
+            self._add(members, self._members, products)
+
+    def _active_members(self) -> Iterator[np.ndarray]:
         active = np.flatnonzero(self.active)
         for at in range(0, len(active), _ROWS):
-            some = active[at : at + _ROWS]
-            last = some[-1] + 1
-            products = self._unit[some] @ self._unit[:last].T
-            products[np.arange(last) >= some[:, None]] = -np.inf
-            self._add(some, self._members, products)
+            yield active[at : at + _ROWS]
 
-    def _add(self, some: np.ndarray, other: Members, products: np.ndarray) -> None:
+    def _add(self, members: np.ndarray, others: np.ndarray, products: np.ndarray) -> None:
         near = products >= self._threshold - self._margin
         many = np.flatnonzero(np.count_nonzero(near, axis=1) > MOST_NEIGHBOURS)
         if len(many):  # leave out what follows enough neighbours that no rounding puts in question
             sure = products[many] >= self._threshold + self._margin
             near[many] &= np.cumsum(sure, axis=1, dtype=np.int32) - sure < MOST_NEIGHBOURS
         at, column = np.nonzero(near)
-        scores = pair_cosines(self._members.vectors, some[at], other.vectors, column)
-        kept = scores >= self._threshold - EXACT
-        at, column, scores = at[kept], column[kept], scores[kept]
+        scores = pair_cosines(self._members["vector"], members[at], others["vector"], column)
+        is_near = scores >= self._threshold - EXACT
+        at, column, scores = at[is_near], column[is_near], scores[is_near]
         place = np.arange(len(at)) - np.searchsorted(at, at)  # in its row, which is in order
-        kept = place < MOST_NEIGHBOURS - self._counts[some[at]]
-        at, column, scores = some[at[kept]], column[kept], scores[kept]
+        has_room = place < MOST_NEIGHBOURS - self._counts[members[at]]
+        at, column, scores = members[at[has_room]], column[has_room], scores[has_room]
         np.add.at(self._counts, at, 1)
-        mine = self._members
-        self.pairs.append(
-            Pairs(mine.rows[at], mine.keys[at], other.rows[column], other.keys[column], scores)
-        )
+        pairs = np.empty(len(at), PAIR)
+        pairs["row"], pairs["key"] = self._members["row"][at], self._members["key"][at]
+        pairs["other"], pairs["other_key"] = others["row"][column], others["key"][column]
+        pairs["score"] = scores
+        self.pairs.append(pairs)

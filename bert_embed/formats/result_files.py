@@ -3,7 +3,7 @@
 import gzip
 import math
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
@@ -148,16 +148,7 @@ def row_batches(
 
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
-    """Reads a file of `tokens/`, `words/` or `spans/`, with an item for each document.
-
-    Args:
-        path: `.parquet` or `.jsonl`.
-        granularity: `token`, `word` or `span`.
-        settings: The run's settings of its vectors: `token_shape`, `output_dtype`.
-
-    Raises:
-        InputError: The file is damaged.
-    """
+    """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
     shape = tuple(settings["token_shape"])
     coding = _Coding(output_dtype(settings), math.prod(shape))
     with _damage_named(path):
@@ -171,14 +162,17 @@ def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> lis
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
-    """Reads a file of `tokens/`, `words/` or `spans/`, a row for each of them with a vector.
+    """Reads what `read_units` does, a row for each token, word or span with a vector."""
+    import pyarrow as pa
 
-    Arguments and errors are those of `read_units`.
-    """
     id_type = settings.get("id_type", "string")
     documents = iter(read_units(path, granularity, settings))
     while few := list(islice(documents, _UNIT_DOCUMENTS)):
-        batch = _unit_rows(few, granularity, id_type)
+        parts = [_unit_rows(document, granularity, id_type) for document in few]
+        batch = Rows(
+            np.concatenate([part.vectors for part in parts]),
+            pa.concat_tables([part.columns for part in parts]).combine_chunks(),
+        )
         if len(batch):
             yield batch
 
@@ -250,9 +244,6 @@ class _Wanted:
             return name not in (*_VECTORS, *_FACTS)
         return name in self.columns
 
-    def without_vectors(self, rows: int) -> np.ndarray:
-        return np.empty((rows, 0), np.float32)
-
 
 def _opened(source: BinaryIO | Path | str) -> Any:
     return open(source, "rb") if isinstance(source, str | Path) else nullcontext(source)
@@ -271,7 +262,7 @@ def _parquet_rows(
         names = [name for name in file.schema_arrow.names if wanted.has(name)]
         stored = [name for name in _VECTORS if wanted.vectors and name in file.schema_arrow.names]
         for batch in file.iter_batches(wanted.rows, columns=[*stored, *names], use_threads=False):
-            vectors = wanted.without_vectors(len(batch))
+            vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
                 vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
@@ -303,7 +294,7 @@ def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Ite
     with _opened(source) as file:
         lines = _json_lines(file)
         while batch := list(islice(lines, wanted.rows)):
-            vectors = wanted.without_vectors(len(batch))
+            vectors = np.empty((len(batch), 0), np.float32)
             if wanted.vectors:
                 vectors = wanted.coding.of_lists(batch)
             columns = {
@@ -415,25 +406,20 @@ def _token_line(line: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
     )
 
 
-def _unit_rows(documents: Iterable[DocumentUnits], granularity: str, id_type: str) -> Rows:
+def _unit_rows(document: DocumentUnits, granularity: str, id_type: str) -> Rows:
+    """The units of a document that have a vector."""
     import pyarrow as pa
 
-    ids: list[Any] = []
-    lists: dict[str, list[Any]] = {POSITION: [], "start": [], "stop": [], granularity: []}
-    vectors = []
-    for document in documents:
-        shape = document.vectors.shape
-        flat = document.vectors.reshape(shape[0], math.prod(shape[1:]))
-        present = np.flatnonzero(~np.isnan(flat[:, :1]).any(axis=1))
-        vectors.append(flat[present])
-        ids += [document.id] * len(present)
-        lists[POSITION] += present.tolist()
-        for name, places in (("start", document.starts), ("stop", document.stops)):
-            lists[name] += [] if places is None else places[present].tolist()
-        if document.texts is not None:
-            lists[granularity] += [document.texts[row] for row in present.tolist()]
-    columns: dict[str, Any] = {"id": pa.array(ids, pa.type_for_alias(id_type))}
-    for name, column in lists.items():
-        if len(column) == len(ids):
-            columns[name] = pa.array(column, pa.string() if name == granularity else pa.int32())
-    return Rows(np.concatenate(vectors), pa.table(columns))
+    vectors = document.vectors.reshape(-1, math.prod(document.vectors.shape[1:]))
+    present = np.flatnonzero(~np.isnan(vectors[:, 0]))
+    columns: dict[str, Any] = {
+        "id": pa.array([document.id] * len(present), pa.type_for_alias(id_type)),
+        POSITION: pa.array(present, pa.int32()),
+    }
+    if document.starts is not None and document.stops is not None:
+        columns |= {"start": document.starts[present], "stop": document.stops[present]}
+    if document.texts is not None:
+        columns[granularity] = pa.array(
+            [document.texts[row] for row in present.tolist()], pa.string()
+        )
+    return Rows(vectors[present], pa.table(columns))

@@ -1,22 +1,23 @@
 """Encodes columns as the bytes of a TFRecord file of tf.train.Example, and decodes them.
 
-Encoding writes the wire format of protocol buffers for all records at once, because a
-tf.train.Example for each takes longer than tokenizing its text. The bytes are those of
-`SerializeToString(deterministic=True)`. TensorFlow does the decoding.
+Encoding writes the wire format of protocol buffers, as a tf.train.Example for each record takes
+longer than tokenizing its text. The bytes are those of `SerializeToString(deterministic=True)`.
+TensorFlow does the decoding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bert_embed.formats.tfrecord import FOOTER, HEADER, frame
+from bert_embed.formats.tfrecord import framed
 from bert_embed.ragged import splits_of
 
-_LENGTH_DELIMITED = 0x0A  # field 1 of that wire type, with which every level begins
-_VALUE, _FLOATS, _INTS = 0x12, 0x12, 0x1A
+# Tags of length-delimited fields: every level begins with field 1
+_BYTES, _VALUE, _FLOATS, _INTS = 0x0A, 0x12, 0x12, 0x1A
 
 
 @dataclass(frozen=True)
@@ -45,178 +46,85 @@ class Bytes:
 Feature = Ints | Floats | Bytes
 
 
-def each(values: Any) -> Ints:
+def one_int(values: Any) -> Ints:
     """Returns a feature of one whole number for each record, `[records]`."""
     numbers = np.asarray(values).astype(np.int64)
     return Ints(numbers, np.arange(len(numbers) + 1))
 
 
-def encode_records(features: Mapping[str, Feature]) -> np.ndarray:
-    """Returns the bytes, uint8, of a TFRecord file with an Example for each record.
-
-    Args:
-        features: At least one, all with the same number of records.
-    """
-    plans = [_plan(name, features[name]) for name in sorted(features)]
-    sizes = np.sum([_nested(plan.entry) for plan in plans], axis=0)
-    totals = _nested(sizes)
-    starts = splits_of(totals + HEADER + FOOTER)[:-1] + HEADER
-    out = np.empty(int(totals.sum()) + len(totals) * (HEADER + FOOTER), np.uint8)
-    cursor = _Cursor(out, starts.copy())
-    cursor.put(_LENGTH_DELIMITED)
-    cursor.put_number(sizes)
-    for plan in plans:
-        plan.write(cursor)
-    frame(out, starts, totals)
-    return out
+def encode_records(features: Mapping[str, Feature]) -> bytes:
+    """Returns a TFRecord file with an Example for each record; each feature has all records."""
+    entries = [_entries(name, features[name]) for name in sorted(features)]
+    records = (b"".join(of_record) for of_record in zip(*entries, strict=True))
+    return b"".join(framed(_head(_BYTES, len(record)) + record) for record in records)
 
 
-class _Cursor:
-    """A position in every record, which advances as the same part of each is written."""
+def _entries(name: str, feature: Feature) -> list[bytes]:
+    """The map entry of a feature in each record."""
+    key = _head(_BYTES, len(name.encode())) + name.encode()
+    tag, values = _values(feature)
 
-    def __init__(self, out: np.ndarray, at: np.ndarray) -> None:
-        self.out, self.at = out, at
+    @cache
+    def before(size: int) -> bytes:
+        """What precedes so many bytes of values; an empty packed field is left out."""
+        head = _head(_BYTES, size) if tag != _BYTES and size else b""
+        head = _head(tag, len(head) + size) + head
+        head = key + _head(_VALUE, len(head) + size) + head
+        return _head(_BYTES, len(head) + size) + head
 
-    def put(self, *constant: int) -> None:
-        self.out[self.at[:, None] + np.arange(len(constant))] = np.array(constant, np.uint8)
-        self.at += len(constant)
-
-    def put_number(self, numbers: np.ndarray) -> None:
-        sizes = _varint_sizes(numbers)
-        _put_varints(self.out, self.at, numbers, sizes)
-        self.at += sizes
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """The size of a feature's map entry in each record, and a function that writes it."""
-
-    entry: np.ndarray
-    write: Callable[[_Cursor], None]
+    return [before(len(of_record)) + of_record for of_record in values]
 
 
-def _plan(name: str, feature: Feature) -> _Plan:
-    key = name.encode()
+def _values(feature: Feature) -> tuple[int, list[bytes]]:
+    """The tag of a list of values, and those of each record as they are stored."""
     if isinstance(feature, Bytes):
-        tag, payload, fill = _LENGTH_DELIMITED, *_bytes_payload(feature)
-        listed = payload
+        strings = [_head(_BYTES, len(value)) + value for value in feature.values]
+        if feature.splits is not None:
+            spans = pairwise(feature.splits.tolist())
+            strings = [b"".join(strings[start:stop]) for start, stop in spans]
+        return _BYTES, strings
+    if isinstance(feature, Ints):
+        packed, ends = _varints(feature.values)
+        borders = ends[feature.splits]
     else:
-        packed = _ints_payload(feature) if isinstance(feature, Ints) else _floats_payload(feature)
-        tag, (payload, fill) = _INTS if isinstance(feature, Ints) else _FLOATS, packed
-        listed = np.where(payload > 0, _nested(payload), 0)  # an empty packed field is left out
-    value = _nested(listed)
-    entry = 2 + len(key) + _nested(value)
-
-    def write(cursor: _Cursor) -> None:
-        cursor.put(_LENGTH_DELIMITED)
-        cursor.put_number(entry)
-        cursor.put(_LENGTH_DELIMITED, len(key), *key, _VALUE)
-        cursor.put_number(value)
-        cursor.put(tag)
-        cursor.put_number(listed)
-        if not isinstance(feature, Bytes):
-            _put_packed_header(cursor, payload)
-        fill(cursor.out, cursor.at)
-        cursor.at += payload
-
-    return _Plan(entry, write)
+        rows, width = feature.values.shape
+        packed = np.ascontiguousarray(feature.values, "<f4")
+        borders = np.arange(rows + 1) * 4 * width
+    data = packed.tobytes()
+    tag = _INTS if isinstance(feature, Ints) else _FLOATS
+    return tag, [data[start:stop] for start, stop in pairwise(borders.tolist())]
 
 
-def _put_packed_header(cursor: _Cursor, payload: np.ndarray) -> None:
-    filled = np.flatnonzero(payload > 0)
-    inner = _Cursor(cursor.out, cursor.at[filled])
-    inner.put(_LENGTH_DELIMITED)
-    inner.put_number(payload[filled])
-    cursor.at[filled] = inner.at
-
-
-_Payload = tuple[np.ndarray, Callable[[np.ndarray, np.ndarray], None]]
-
-
-def _ints_payload(feature: Ints) -> _Payload:
-    packed, ends = _varints(feature.values)
-    borders = ends[feature.splits]
-    return np.diff(borders), _row_copier(packed, borders)
-
-
-def _floats_payload(feature: Floats) -> _Payload:
-    rows, width = feature.values.shape
-    packed = np.ascontiguousarray(feature.values, "<f4").view(np.uint8).reshape(-1)
-    return np.full(rows, 4 * width), _row_copier(packed, np.arange(rows + 1) * 4 * width)
-
-
-def _row_copier(
-    packed: np.ndarray, borders: np.ndarray
-) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Returns a function that copies rows that are end to end to the place in each record."""
-
-    def fill(out: np.ndarray, at: np.ndarray) -> None:
-        to, source = out.data, packed.data
-        for place, (start, stop) in zip(at.tolist(), pairwise(borders.tolist()), strict=True):
-            to[place : place + stop - start] = source[start:stop]
-
-    return fill
-
-
-def _bytes_payload(feature: Bytes) -> _Payload:
-    values = feature.values
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    splits = np.arange(len(values) + 1) if feature.splits is None else feature.splits
-    ends = splits_of(_nested(lengths))
-    payload = np.diff(ends[splits])
-
-    def fill(out: np.ndarray, at: np.ndarray) -> None:
-        strings = np.repeat(at - ends[splits[:-1]], np.diff(splits)) + ends[:-1]
-        cursor = _Cursor(out, strings)
-        cursor.put(_LENGTH_DELIMITED)
-        cursor.put_number(lengths)
-        view = out.data
-        for start, value in zip(cursor.at.tolist(), values, strict=True):
-            view[start : start + len(value)] = value
-
-    return payload, fill
-
-
-def _nested(sizes: np.ndarray) -> np.ndarray:
-    """Returns the sizes of fields with their tag and length."""
-    return 1 + _varint_sizes(sizes) + sizes
-
-
-def _varint_sizes(numbers: np.ndarray) -> np.ndarray:
-    """Returns the size of each number as varint, int64 `[n]`; negative ones take ten bytes."""
-    unsigned = np.asarray(numbers, np.int64).view(np.uint64)
-    sizes = np.ones(len(unsigned), np.int64)
-    most = int(unsigned.max(initial=0))
-    bound = 7
-    while most >> bound:
-        sizes += unsigned >= np.uint64(1 << bound)
-        bound += 7
-    return sizes
+@lru_cache(1 << 14)
+def _head(tag: int, size: int) -> bytes:
+    """The tag and the length of a field."""
+    head = [tag]
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*head, size])
 
 
 def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bytes of numbers, uint8, and where each begins and ends, int64 `[n + 1]`."""
+    """Returns the bytes of numbers, uint8, and where each begins and ends, int64 `[n + 1]`.
+
+    Negative numbers take ten bytes.
+    """
     if len(numbers) == 0 or 0 <= numbers.min() <= numbers.max() < 128:
         return numbers.astype(np.uint8), np.arange(len(numbers) + 1)
-    sizes = _varint_sizes(numbers)
-    ends = splits_of(sizes)
-    out = np.empty(int(ends[-1]), np.uint8)
-    _put_varints(out, ends[:-1], numbers, sizes)
-    return out, ends
-
-
-def _put_varints(out: np.ndarray, at: np.ndarray, numbers: np.ndarray, sizes: np.ndarray) -> None:
     left = np.asarray(numbers, np.int64).view(np.uint64)
-    place = 1
-    while True:
-        more = np.flatnonzero(sizes > place)
-        low = left.astype(np.uint8) & np.uint8(0x7F)
-        low[more] |= 0x80
-        out[at] = low
-        if len(more) == 0:
-            return
-        at, sizes, left = at[more] + 1, sizes[more], left[more] >> np.uint64(7)
-        place += 1
+    sizes = np.ones(len(left), np.int64)
+    bound = 7
+    while int(left.max()) >> bound:
+        sizes += left >= np.uint64(1 << bound)
+        bound += 7
+    ends = splits_of(sizes)
+    out, at = np.empty(int(ends[-1]), np.uint8), ends[:-1]
+    while len(left):
+        last = left < 128
+        out[at] = np.where(last, left, left & np.uint64(127) | np.uint64(128))
+        at, left = at[~last] + 1, left[~last] >> np.uint64(7)
+    return out, ends
 
 
 @dataclass(frozen=True)
@@ -242,14 +150,9 @@ class Column:
 def decode_records(
     records: Sequence[bytes], kinds: Mapping[str, type]
 ) -> tuple[dict[str, Column], np.ndarray]:
-    """Parses Examples.
+    """Parses the features of Examples that `kinds` names: each is of `int`, `float` or `bytes`.
 
-    Args:
-        records: Their bytes.
-        kinds: The type of each requested feature, `int`, `float` or `bytes`.
-
-    Returns:
-        The columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
+    Returns the columns of the records that are such Examples, and int64 `[parsed]`: their numbers.
     """
     readable = np.arange(len(records))
     columns = _parsed(records, kinds)

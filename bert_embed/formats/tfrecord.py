@@ -6,10 +6,10 @@ masked CRC32C of the bytes, as tensorflow/core/lib/io/record_writer.h describes 
 
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
 
 from bert_embed.storage.errors import InputError
 
@@ -31,28 +31,15 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def frame(out: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> None:
-    """Writes the framing around the records in a buffer.
-
-    Args:
-        out: uint8, the whole file; changed in place.
-        starts: int64 `[records]`, where each record begins; `HEADER` bytes before it are free.
-        sizes: int64 `[records]`; `FOOTER` bytes after each record are free.
-    """
-    lengths = sizes.astype("<u8").view(np.uint8).reshape(-1, 8)
-    out[starts[:, None] + np.arange(-HEADER, -4)] = lengths
-    kinds, kind = np.unique(sizes, return_inverse=True)
-    of_length = np.array([masked_crc(struct.pack("<Q", size)) for size in kinds.tolist()], "<u4")
-    out[starts[:, None] + np.arange(-4, 0)] = _bytes_of(of_length[kind])
-    data = out.tobytes()  # the type that the checksum accepts
-    stops = (starts + sizes).tolist()
-    of_data = [masked_crc(data[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
-    at = (starts + sizes)[:, None] + np.arange(FOOTER)
-    out[at] = _bytes_of(np.array(of_data, "<u4"))
+def framed(data: bytes) -> bytes:
+    """Returns a record with its framing."""
+    return _framed_length(len(data)) + data + struct.pack("<I", masked_crc(data))
 
 
-def _bytes_of(numbers: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
+@lru_cache(1 << 14)
+def _framed_length(size: int) -> bytes:
+    length = struct.pack("<Q", size)
+    return length + struct.pack("<I", masked_crc(length))
 
 
 def unframed(pieces: Iterable[bytes]) -> Iterator[list[Record]]:

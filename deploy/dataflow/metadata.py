@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bert_embed.pipeline.flags import POSITIVE, Whole
-from bert_embed.pipeline.options import DEFAULTS, FLAGS
-from bert_embed.pipeline.parser import help_of
+from bert_embed.pipeline.options import DEFAULTS, FLAGS, grouped
 
 METADATA = Path(__file__).with_name("metadata.json")
 # A template always runs on Dataflow, and its launcher shows no plan.
 _LEFT_OUT = {"runner", "dry_run"}
 _TYPES = {
     "output": "GCS_WRITE_FOLDER",
-    "tfrecord_output": "GCS_WRITE_FOLDER",
     "output_table": "BIGQUERY_TABLE",
 }
 _PLACE = r"(gs://|[a-z][-a-z0-9:.]*[.:][A-Za-z0-9_]+\.)[^\n\r]+"
@@ -24,7 +22,6 @@ _PATTERNS = {
     "input": _PLACE,
     "skip_existing": _PLACE,
     "output": r"gs://[^\n\r]+",
-    "tfrecord_output": r"gs://[^\n\r]+",
 }
 _WORKERS_IMAGE = {
     "name": "sdk_container_image",
@@ -63,7 +60,7 @@ def metadata() -> dict[str, Any]:
 
 def _parameter(name: str) -> dict[str, Any]:
     flag, default = FLAGS[name], DEFAULTS[name]
-    text = help_of(name)
+    text = flag.help
     several = "; several with commas" if flag.is_repeated else ""
     parameter: dict[str, Any] = {
         "name": name,
@@ -72,8 +69,9 @@ def _parameter(name: str) -> dict[str, Any]:
     }
     if name != "output":  # a query stands in for the input
         parameter["isOptional"] = True
-    if flag.group is not None:
-        parameter["groupName"] = _group(flag.group)
+    parameter["groupName"] = next(
+        _group(title) for title, names in grouped().items() if name in names
+    )
     parameter |= _typed(name)
     if default not in (None, "", (), False):
         value = ",".join(default) if isinstance(default, tuple) else str(default)

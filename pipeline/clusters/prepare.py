@@ -62,7 +62,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     if names and not names[0].startswith(f"{kind}/"):
         raise UsageError(
             f"{options.embeddings} holds {names[0].partition('/')[0]}, several vectors a document: "
-            f"{options.command} takes an output with {kind}/, of one vector a document"
+            f"{options.command()} takes an output with {kind}/, of one vector a document"
         )
     written = source.numbers.written
     rows = written[kind].rows if kind in written else 0
@@ -79,9 +79,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         rows=rows,
         n_clusters=n_clusters,
         seed=options.seed,
-        threshold=options.threshold,
-        which_to_keep=options.which_to_keep,
-        n_nearest=options.n_nearest,
+        **options.duplicates,
     )
     files = tuple(VectorFile(number, name) for number, name in enumerate(names))
     return ClusterRun(options, job, files, source, _fingerprint(job, source))

@@ -1,17 +1,19 @@
 """Runs the jobs of `cluster` and `dedup` and reports what came out."""
 
+import importlib.metadata
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 
 import apache_beam as beam
 
-from bert_embed.pipeline.clusters import record as records
+import bert_embed
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.clusters.prepare import ClusterRun, check_disk, prepare_clusters
 from bert_embed.pipeline.console import say, warn
-from bert_embed.pipeline.errors import ExitCode, usage_errors
+from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import check_outside
 from bert_embed.pipeline.progress.display import shown_progress
 from bert_embed.pipeline.runners.beam_flags import BeamFlags, pipeline_options
@@ -29,37 +31,117 @@ from bert_embed.pipeline.runners.portable_jobs import (
     run_on_job_server,
 )
 from bert_embed.pipeline.secrets import hide_in, hide_secrets
+from bert_embed.run_record import change_running, now
+from bert_embed.storage.errors import InputError
+from bert_embed.storage.files import create_exclusive, write_bytes
 from bert_embed.storage.plurals import counted, counted_of
 from bert_embed.transforms.clusters.finish import ClusterVectors
 from bert_embed.transforms.clusters.record import (
     ClusterCounts,
+    ClusterInput,
     ClusterRecord,
     read_cluster_record,
+    written_files,
 )
 from bert_embed.transforms.output_folder import OutputFolder
+
+_PACKAGES = ("apache-beam", "numpy", "pyarrow")
 
 
 def run_clusters(options: ClusterOptions) -> ExitCode:
     """Runs `cluster` or `dedup`."""
     run = prepare_clusters(options)
-    found = records.record_of_output(run)
+    earlier = _record_of_output(run)
     check_outside("OUT", options.output, run.job.source)
-    if found is not None and records.is_done(run, found):
+    if earlier is not None and _is_done(run, earlier):
         run.job.folder.remove_work()
-        return _report(run, found, started=False)
-    earlier = earlier_job_lines(found)
-    if found is None or found.run != run.fingerprint:  # what was begun is continued
+        return _report(run, earlier, started=False)
+    if earlier is None or earlier.run != run.fingerprint:  # what was begun is continued
         with usage_errors():
             check_disk(run)
     with OutputFolder(run.job.output).held(alone=True), usage_errors():
-        record = records.start(run)
-        warn(*plan_lines(run), *earlier)
+        record = _start(run)
+        warn(*_plan_lines(run), *earlier_job_lines(earlier))
         return _run(run, record)
+
+
+def _record_of_output(run: ClusterRun) -> ClusterRecord | None:
+    """The record of an earlier job in the folder OUT, None if it has none."""
+    try:
+        return read_cluster_record(run.job.folder)
+    except InputError as error:
+        raise UsageError(f"{error}; choose another folder as OUT") from error
+
+
+def _is_done(run: ClusterRun, earlier: ClusterRecord) -> bool:
+    """Whether this job is complete, and its files are as many and as large as it wrote."""
+    if earlier.run != run.fingerprint or not earlier.is_done:
+        return False
+    return written_files(run.job.folder) == earlier.written
+
+
+def _start(run: ClusterRun) -> ClusterRecord:
+    """Claims the folder, or continues an earlier attempt; returns a record that may be done."""
+    folder = run.job.folder
+    earlier = _record_of_output(run)
+    if earlier is not None and earlier.run != run.fingerprint:
+        if not run.options.overwrite:
+            raise UsageError(
+                f"{run.options.output} holds another {earlier.command} (status "
+                f"{earlier.status}); choose another folder, or --overwrite to remove it"
+            )
+        folder.remove_all()
+        earlier = None
+    if earlier is None:
+        if stray := folder.other_file():
+            raise UsageError(
+                f"{run.options.output} holds {stray} but no record of cluster or dedup; "
+                "choose an empty folder as OUT"
+            )
+    elif _is_done(run, earlier):
+        folder.remove_work()
+        return earlier
+    folder.prepare()
+    record = _first_record(run)
+    if earlier is not None:
+        record = replace(record, job=earlier.job)
+        write_bytes(folder.record, record.to_json())
+    elif not create_exclusive(folder.record, record.to_json()):
+        return _start(run)  # another job was first: check what it wrote
+    return record
+
+
+def _first_record(run: ClusterRun) -> ClusterRecord:
+    """What the record says before the job runs."""
+    job = asdict(run.job)
+    names = ["n_clusters", "seed"]
+    if run.job.threshold is not None:
+        names += ["threshold", "which_to_keep", "n_nearest"]
+    return ClusterRecord(
+        command=run.options.command(),
+        run=run.fingerprint,
+        status="running",
+        started=now(),
+        input=ClusterInput(hide_in(run.job.source), run.source.run),
+        options=hide_in({name: job[name] for name in names}),
+        versions={"bert-embed": bert_embed.__version__}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+    )
+
+
+def _change(
+    run: ClusterRun, record: ClusterRecord, changed: Callable[[ClusterRecord], ClusterRecord]
+) -> None:
+    """Changes the record of a running job, so that its job is found, or says why it ended."""
+    present = None
+    with suppress(InputError):
+        present = read_cluster_record(run.job.folder)
+    change_running(run.job.folder.record, record, present, changed)
 
 
 def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
     try:
-        with _shown_progress(run):
+        with shown_progress(run.job.output, lambda _: str(run.job.folder.progress())):
             _run_job(run, record)
     except JobGoesOn as job:
         if job.why in ("running", "unknown"):
@@ -69,7 +151,7 @@ def _run(run: ClusterRun, record: ClusterRecord) -> ExitCode:
         return ExitCode.DONE if job.why == "requested" else ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever a runner raises
         written = read_cluster_record(run.job.folder)
-        if written is None or not records.is_done(run, written):
+        if written is None or not _is_done(run, written):
             return _report_failure(run, record, error)
         # The runner lost the connection to a job that wrote its whole output.
     return _report(run, read_cluster_record(run.job.folder) or record, started=True)
@@ -83,17 +165,17 @@ def _report_failure(run: ClusterRun, record: ClusterRecord, error: BaseException
         trace = "".join(traceback.format_exception(error))
         warn(*hide_secrets(trace).rstrip("\n").split("\n"))
     with suppress(OSError):  # then the record still says running, and the job is continued as well
-        records.change(run, record, lambda running: running.stopped(message))
+        _change(run, record, lambda running: running.stopped(message))
     warn(f"error: the job failed: {message}", "the same command continues it")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.FAILED
 
 
 def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
     job, model = run.options.job, run.source.settings["model"][:32]
-    command = run.options.command
+    command = run.options.command()
     words = completed_flags(job, command, run.job.output, run.fingerprint, model)
     flags = BeamFlags.of(words)
-    work = partial(build_clusters, run=run, record=record)
+    work = partial(_build, run=run, record=record)
     beam_options = pipeline_options(job, flags.words)
     wait = not flags["no_wait_until_finish"]
     if job.is_portable:
@@ -109,35 +191,20 @@ def _run_job(run: ClusterRun, record: ClusterRecord) -> None:
 
 def _note_job(run: ClusterRun, record: ClusterRecord, job: Mapping[str, str]) -> None:
     """Notes which job computes the result, so that it can be found if this command ends first."""
-    records.change(run, record, lambda running: running.submitted(hide_in(job)))
+    _change(run, record, lambda running: running.submitted(hide_in(job)))
 
 
-@contextmanager
-def _shown_progress(run: ClusterRun) -> Iterator[None]:
-    """Shows how far the job is, from the files that it finished."""
-
-    def line(_: Callable[[], bool]) -> str:
-        done, files = run.job.folder.progress(), counted(len(run.files), "file")
-        return (
-            f"sampled {done.sampled:,}, clustered {done.assigned:,} of {files}; "
-            f"{counted(done.searched, 'range')} of clusters searched"
-        )
-
-    with shown_progress(run.job.output, line):
-        yield
-
-
-def build_clusters(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:
+def _build(pipeline: beam.Pipeline, run: ClusterRun, record: ClusterRecord) -> None:
     """Adds the graph of `cluster` or `dedup` to a pipeline."""
     files = pipeline | "Files" >> beam.Create(list(run.files), reshuffle=False)
     _ = files | "Vectors" >> ClusterVectors(run.job, record)
 
 
-def plan_lines(run: ClusterRun) -> list[str]:
+def _plan_lines(run: ClusterRun) -> list[str]:
     """What the job will do."""
     job = run.job
     lines = [
-        f"{run.options.command}: {counted(job.rows, 'vector')} of {job.width} numbers in "
+        f"{run.options.command()}: {counted(job.rows, 'vector')} of {job.width} numbers in "
         f"{counted(len(run.files), 'file')}, {counted(job.n_clusters, 'cluster')}"
     ]
     if job.threshold is not None:
@@ -155,11 +222,11 @@ def _report(run: ClusterRun, record: ClusterRecord, started: bool) -> ExitCode:
         return ExitCode.FAILED
     if not started:
         say(f"nothing to do: {run.options.output} is complete since {record.ended}")
-    say(*summary_lines(run.options.output, record))
+    say(*_summary_lines(run.options.output, record))
     return ExitCode.DONE
 
 
-def summary_lines(output: str, record: ClusterRecord) -> list[str]:
+def _summary_lines(output: str, record: ClusterRecord) -> list[str]:
     """The counts of a complete job."""
     counts = record.numbers
     lines = [

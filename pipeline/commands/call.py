@@ -48,10 +48,7 @@ def run_for_caller(options: Options, shown: bool) -> dict[str, Any]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone.
-
-    If the root logger has no handler, Beam's first warning would give it one for good.
-    """
+    """Leaves the caller's hook of threads, which a failed job replaces, and root logger alone."""
     hook, root = threading.excepthook, logging.getLogger()
     silent = [] if root.handlers else [logging.NullHandler()]
     root.handlers += silent
@@ -59,7 +56,7 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = hook
-        root.handlers = [each for each in root.handlers if each not in silent]
+        root.handlers = [handler for handler in root.handlers if handler not in silent]
 
 
 def _run(run: EmbedRun, shown: bool) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Writes a dataset card beside the vectors of a run: README.md as the Hugging Face Hub reads it."""
 
-import argparse
 import json
 import os
 from collections.abc import Mapping
 
 import yaml
 
+from bert_embed.pipeline.arguments import CardOptions
 from bert_embed.pipeline.commands.verify import read_folder
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode, UsageError
@@ -17,11 +17,11 @@ from bert_embed.transforms.descriptions import CARD, CARD_BEGINS, is_foreign
 from bert_embed.transforms.output_folder import EXAMPLES, parse_name
 
 
-def run_card(given: argparse.Namespace) -> int:
+def run_card(options: CardOptions) -> int:
     """Runs `card DIR`; UsageError without a complete run, or where README.md is somebody else's."""
-    folder, record = read_folder(given.output)
+    folder, record = read_folder(options.output)
     if not record.is_done or record.vectors is None:
-        raise UsageError(f"{given.output} is not the output of a complete run of `embed`")
+        raise UsageError(f"{options.output} is not the output of a complete run of `embed`")
     place = join(folder.path, CARD)
     if is_foreign(folder.path, CARD):
         raise UsageError(

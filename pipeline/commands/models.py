@@ -1,9 +1,7 @@
 """Runs `model import`, `model export`, `model inspect` and `model verify`."""
 
-import argparse
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +10,14 @@ from bert_embed.bundle.bundle import AGAIN, Bundle
 from bert_embed.bundle.files import METADATA, WEIGHTS
 from bert_embed.bundle.find import resolve_model
 from bert_embed.graph.load import load_encoder
+from bert_embed.pipeline.arguments import (
+    ModelExportOptions,
+    ModelImportOptions,
+    ModelInspectOptions,
+    ModelVerifyOptions,
+)
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.parser import Parser
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.packages import requires
 from bert_embed.storage.plurals import counted
@@ -22,136 +25,88 @@ from bert_embed.storage.plurals import counted
 if TYPE_CHECKING:
     from bert_embed.self_test import Verification
 
-_ACTIONS = "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODEL"
 
-
-def run_model(arguments: list[str]) -> int:
-    """Runs one of `model`'s actions.
-
-    Returns:
-        DONE, or FAILED if a model differs from what was imported.
-    """
-    given = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] = given.run
-    with usage_errors():
-        return run(given)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("model")
-    parser.usage = f"{parser.prog} {_ACTIONS}"
-    actions = parser.add_subparsers(
-        dest="action",
-        required=True,
-        metavar="ACTION",
-        prog=parser.prog,
-        parser_class=Parser,
-    )
-    importing = actions.add_parser(
-        "import", help="converts a model to a bundle", description="Converts a model to a bundle."
-    )
-    importing.set_defaults(run=_import)
-    importing.add_argument(
-        "source",
-        help="folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF "
-        "Hub BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub (requires "
-        "huggingface-hub); ORG/NAME in its local cache; or a handle of TF Hub",
-    )
-    importing.add_argument("dest", help="folder for the bundle, which must not exist")
-    google = importing.add_argument_group("where the source does not say")
-    google.add_argument(
-        "--checkpoint", metavar="NAME", help="of a google-research folder, such as model.ckpt-2345"
-    )
-    casing = google.add_mutually_exclusive_group()
-    casing.add_argument("--lower_case", action="store_const", const=True, help="uncased model")
-    casing.add_argument("--cased", action="store_const", const=False, dest="lower_case")
-    google.add_argument(
-        "--activation", choices=("gelu", "gelu_new", "relu"), help="of a google-research model"
-    )
-    exporting = actions.add_parser(
-        "export",
-        help="writes a model as a SavedModel",
-        description="Writes a model as a SavedModel that takes and returns what the encoders of TF "
-        "Hub do, for hub.KerasLayer and tf.saved_model.load. Requires TensorFlow.",
-    )
-    exporting.set_defaults(run=_export)
-    exporting.add_argument("model", help="as --model of embed")
-    exporting.add_argument("dest", help="folder for the SavedModel, which must not exist")
-    for name, run, what in (
-        ("inspect", _inspect, "prints facts about a model"),
-        ("verify", _verify, "compares a model's files and vectors with those of its import"),
-    ):
-        action = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        action.set_defaults(run=run)
-        action.add_argument("model", help="as --model of embed")
-        action.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
-
-
-def _import(given: argparse.Namespace) -> int:
+@usage_errors()
+def run_import(options: ModelImportOptions) -> int:
+    """Converts a model to a bundle."""
     from bert_embed.importers import import_model
 
-    settings = {name: getattr(given, name) for name in ("checkpoint", "lower_case", "activation")}
-    bundle = import_model(given.source, given.dest, **settings)
+    bundle = import_model(
+        options.source,
+        options.dest,
+        checkpoint=options.checkpoint,
+        lower_case=options.casing,
+        activation=options.activation,
+    )
     config = bundle.config
     say(
         f"{bundle.path}: {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{config.hidden_act}, {_casing(bundle)}, "
+        f"{config.hidden_act}, {_tokenizer(bundle)}, "
         f"{config.vocab_size:,} entries, fingerprint {bundle.fingerprint}"
     )
     return ExitCode.DONE
 
 
-def _export(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model)
-    if os.path.lexists(given.dest):
-        raise UsageError(f"{given.dest} exists, name a new folder for the SavedModel")
+@usage_errors()
+def run_export(options: ModelExportOptions) -> int:
+    """Writes a model as a SavedModel."""
+    bundle = resolve_model(options.model)
+    if os.path.lexists(options.dest):
+        raise UsageError(f"{options.dest} exists, name a new folder for the SavedModel")
     with requires("a SavedModel", "tensorflow"):
         from bert_embed.graph.export import save
 
-        save(load_encoder(bundle), given.dest)
-    say(f"{given.dest}: a SavedModel with the interface of TF Hub's encoders")
+        save(load_encoder(bundle), options.dest)
+    say(f"{options.dest}: a SavedModel with the interface of TF Hub's encoders")
     return ExitCode.DONE
 
 
-def _inspect(given: argparse.Namespace) -> int:
-    bundle = resolve_model(given.model)
+@usage_errors()
+def run_inspect(options: ModelInspectOptions) -> int:
+    """Prints facts about a model, which is not loaded."""
+    bundle = resolve_model(options.model)
     facts = model_facts(bundle)
-    say(*(_json_lines(facts) if given.json else _table(bundle, facts)))
+    say(*(_json_lines(facts) if options.json else _table(bundle, facts)))
     return ExitCode.DONE
 
 
-def _verify(given: argparse.Namespace) -> int:
+@usage_errors()
+def run_verify(options: ModelVerifyOptions) -> int:
+    """Compares a model with its import; FAILED if it differs."""
     try:
-        bundle = resolve_model(given.model)
+        bundle = resolve_model(options.model)
         from bert_embed.self_test import verify
 
-        found = verify(bundle)
+        verification = verify(bundle)
     except InputError as error:
-        if not Path(given.model, METADATA).is_file():
+        if not Path(options.model, METADATA).is_file():
             raise
         return _damaged(str(error))
-    if given.json:
-        say(*_json_lines(_figures(bundle, found)))
-    elif found.outputs:
+    if options.json:
+        say(*_json_lines(_figures(bundle, verification)))
+    elif verification.outputs:
         say(
             f"{bundle.path}: {counted(len(bundle.files), 'file')} unchanged; "
-            f"{', '.join(found.outputs)} of the fixed sentences: largest difference "
-            f"{found.max_difference:.2g}, least cosine {found.least_cosine:.7f}"
+            f"{', '.join(verification.outputs)} of the fixed sentences: largest difference "
+            f"{verification.max_difference:.2g}, least cosine {verification.least_cosine:.7f}"
         )
-    return _damaged(f"{bundle.path}: {found.problem}") if found.problem else ExitCode.DONE
+    return (
+        _damaged(f"{bundle.path}: {verification.problem}")
+        if verification.problem
+        else ExitCode.DONE
+    )
 
 
-def _figures(bundle: Bundle, found: "Verification") -> dict[str, Any]:
+def _figures(bundle: Bundle, verification: "Verification") -> dict[str, Any]:
     return {
         "files": len(bundle.files),
-        "damaged": list(found.damaged),
-        "same_tokens": found.same_tokens,
-        "same_model": found.same_model,
-        "compared": list(found.outputs),
-        "max_difference": found.max_difference if found.outputs else None,
-        "least_cosine": found.least_cosine if found.outputs else None,
-        "problem": found.problem,
+        "damaged": list(verification.damaged),
+        "same_tokens": verification.same_tokens,
+        "same_model": verification.same_model,
+        "compared": list(verification.outputs),
+        "max_difference": verification.max_difference if verification.outputs else None,
+        "least_cosine": verification.least_cosine if verification.outputs else None,
+        "problem": verification.problem,
     }
 
 
@@ -191,7 +146,9 @@ def _json_lines(facts: dict[str, Any]) -> list[str]:
 def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
     """The facts for reading, one a line."""
     config, spec = bundle.config, bundle.defaults
-    modules = [f"{each.in_features}x{each.out_features} {each.activation}" for each in bundle.dense]
+    modules = [
+        f"{module.in_features}x{module.out_features} {module.activation}" for module in bundle.dense
+    ]
     parts = [f"layers {','.join(map(str, spec.layers))} {spec.layer_combine}", spec.pooling]
     parts += ["special tokens counted" if spec.pool_special_tokens else "no special tokens"]
     parts += [] if spec.pool_prompt else ["no prompt"]
@@ -223,12 +180,6 @@ def _table(bundle: Bundle, facts: dict[str, Any]) -> list[str]:
 def _tokenizer(bundle: Bundle) -> str:
     settings = bundle.tokenizer_settings
     if "kind" in settings:
-        return _casing(bundle)
-    return f"WordPiece, {_casing(bundle)}, words of up to {settings['max_word_chars']} characters"
-
-
-def _casing(bundle: Bundle) -> str:
-    settings = bundle.tokenizer_settings
-    if "kind" in settings:
         return f"{settings['kind']} of {bundle.tokenizer_file}"
-    return "lower case" if settings["lower_case"] else "cased"
+    casing = "lower case" if settings["lower_case"] else "cased"
+    return f"WordPiece, {casing}, words of up to {settings['max_word_chars']} characters"

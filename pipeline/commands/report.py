@@ -1,12 +1,12 @@
 """Writes the report of a finished output again, with texts or another map on request."""
 
-import argparse
 import os
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from bert_embed.nearest import Hit
+from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import lies_in
@@ -22,23 +22,25 @@ from bert_embed.transforms.output_folder import OutputFolder
 _PAGE = b"<!doctype html>"  # how the files begin that a report may replace
 
 
-def run_report(given: argparse.Namespace) -> int:
+def run_report(options: ReportOptions) -> int:
     """Runs `report DIR`."""
-    check_projection(given.projection)
-    path = absolute(given.folder)
-    _check_place(given.output, path)
+    check_projection(options.projection)
+    path = absolute(options.folder)
+    _check_place(options.output, path)
     with usage_errors():
         record = read_run(path)
         if record is None:
-            raise UsageError(f"{given.folder} is not the output of a run: it holds no run.json")
+            raise UsageError(f"{options.folder} is not the output of a run: it holds no run.json")
         if not record.is_done:
             raise UsageError(
-                f"{given.folder}: the run is not complete (status {record.status}); run its "
+                f"{options.folder}: the run is not complete (status {record.status}); run its "
                 "command again"
             )
         folder = OutputFolder(path, record.files.examples)
-        shown = Shown(given.projection, partial(_texts_from_input, path) if given.texts else None)
-        written = write_page(folder, record, shown, given.output and absolute(given.output))
+        shown = Shown(
+            options.projection, partial(_texts_from_input, path) if options.texts else None
+        )
+        written = write_page(folder, record, shown, options.output and absolute(options.output))
     say(f"wrote {written}")
     return ExitCode.DONE
 
@@ -49,8 +51,8 @@ def _check_place(file: str | None, run: str) -> None:
     folder = os.path.dirname(absolute(file))
     if not is_remote(file) and not os.path.isdir(folder):
         raise UsageError(f"--output {file} cannot be written: there is no folder {folder}")
-    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as there:
-        if there.read(len(_PAGE)).lower() != _PAGE:
+    with usage_errors(), suppress(FileNotFoundError), open_raw(absolute(file)) as page:
+        if page.read(len(_PAGE)).lower() != _PAGE:
             raise UsageError(f"--output {file} is there and is no page; give another name")
     if lies_in(folder, run) and not lies_in(run, folder):
         raise UsageError(f"--output {file} lies among the files of the run; give another folder")
@@ -64,7 +66,7 @@ def _texts_from_input(folder: str, sample: Sample, record: RunRecord) -> list[st
     starts, stops = sample.starts or none, sample.stops or none
     rows = zip(sample.files, sample.ids, starts, stops, strict=True)
     hits = [Hit(0.0, folder, file, 0, id, start, stop) for file, id, start, stop in rows]
-    [found], problem = texts_of_input([hits], record, folder)
+    [of_sample], problem = texts_of_input([hits], record, folder)
     if problem is not None:
         warn(f"note: no texts are shown: {problem}")
-    return [hit.text for hit in found]
+    return [hit.text for hit in of_sample]

@@ -1,6 +1,5 @@
 """Finds the documents of outputs that are nearest to queries."""
 
-import argparse
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from bert_embed.encoder import Encoder
 from bert_embed.engines.choose import weight_files
 from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.nearest import Hit, ids_among, nearest
+from bert_embed.pipeline.arguments import SearchOptions
 from bert_embed.pipeline.commands.texts import with_texts
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
@@ -32,18 +32,18 @@ from bert_embed.vectors import unit
 _EXCERPT = 200  # letters
 
 
-def run_search(given: argparse.Namespace) -> int:
+def run_search(options: SearchOptions) -> int:
     """Prints the hits of each query, best first."""
-    queries = [given.query] if given.queries is None else read_queries(given.queries)
-    if given.query is not None and os.path.isfile(os.path.join(given.query, RUN_FILE)):
-        raise UsageError(f"{given.query} is a run's output: give a query behind it, in quotes")
-    folders = output_folders(given.folders)
-    hits_of_queries = search(folders, queries, given.k, given.model, given.prompt)
+    queries = [options.query] if options.queries is None else read_queries(options.queries)
+    if options.queries is None and os.path.isfile(os.path.join(options.query, RUN_FILE)):
+        raise UsageError(f"{options.query} is a run's output: give a query behind it, in quotes")
+    folders = output_folders(options.folders)
+    hits_of_queries = search(folders, queries, options.k, options.model, options.prompt)
     for number, (query, hits) in enumerate(zip(queries, hits_of_queries, strict=True), 1):
-        if given.json:
+        if options.json:
             say(_json(query, hits))
             continue
-        if given.queries is not None:
+        if options.queries is not None:
             say(f"query {number}: {excerpt(query, _EXCERPT)}")
         for rank, hit in enumerate(hits, 1):
             source = f"  ({hit.folder})" if len(folders) > 1 else ""
@@ -99,7 +99,7 @@ def read_queries(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Output:
-    """What is known of an output before its vectors are read."""
+    """An output, its record, and the model of its vectors."""
 
     folder: str
     settings: dict[str, Any]
@@ -136,24 +136,23 @@ def search(
     """Finds the documents nearest to each query, exactly, in one pass over the files of vectors.
 
     Queries are embedded with the model and options that the outputs record, and unless `prompt` is
-    given with the model's prompt for queries. Of a document in
-    several outputs that continue each other (`--skip_existing`) only the newest version is found.
-    A note says where a run is not complete, or why no texts are shown.
+    given with the model's prompt for queries. Of a document in several outputs that continue each
+    other (`--skip_existing`) only the newest version is found. A note says where a run is not
+    complete, or why no texts are shown.
     """
     named = [folders] if isinstance(folders, str) else folders
     outputs = [_opened(folder, model) for folder in named]
     _check_comparable(outputs)
-    vectors: dict[tuple[int, bool, str], np.ndarray] = {}
+    vectors: dict[tuple[int, str, str], np.ndarray] = {}
     of_output = []
-    for output in outputs:
-        with usage_errors():
-            settings = output.settings
+    with usage_errors():
+        for output in outputs:
             text = output.query_prompt(prompt)
-            key = settings["max_seq_length"], settings["precision"] == "int8", text
+            key = output.settings["max_seq_length"], _query_precision(output.settings), text
             if key not in vectors:
                 vectors[key] = query_vectors(output, queries, text)
             of_output.append(vectors[key])
-    best = _best(_newest_hits(outputs, of_output, k), k)
+        best = _newest_hits(outputs, of_output, k)
     with_text = []
     for output in outputs:
         hits = [[hit for hit in hits if hit.folder == output.folder] for hits in best]
@@ -185,43 +184,39 @@ def _later_outputs(outputs: Sequence[_Output]) -> list[set[int]]:
 
 def _newest_hits(
     outputs: Sequence[_Output], queries: Sequence[np.ndarray], k: int
-) -> list[list[list[Hit]]]:
-    """The best hits of each query in each output, without documents that a later output has."""
+) -> list[list[Hit]]:
+    """The best hits of each query, without documents that a later output has."""
     later = _later_outputs(outputs)
-    newest: list[list[list[Hit]]] = [[] for _ in outputs]
-    wanted = dict.fromkeys(range(len(outputs)), k)
-    while wanted:
-        hits_of = {}
-        for number, most in wanted.items():
-            output = outputs[number]
-            with usage_errors():
-                hits_of[number] = nearest(output.folder, output.settings, queries[number], most)
+    most = k
+    while True:
+        hits_of = [
+            nearest(output.folder, output.settings, vectors, most)
+            for output, vectors in zip(outputs, queries, strict=True)
+        ]
         ids = {
             str(hit.id)
-            for number, hits in hits_of.items()
-            if later[number]
+            for hits, continuing in zip(hits_of, later, strict=True)
+            if continuing
             for hit in itertools.chain.from_iterable(hits)
         }
-        again = {}
-        for number in set().union(*(later[output] for output in wanted)):
-            with usage_errors():
-                again[number] = ids_among(outputs[number].folder, outputs[number].settings, ids)
-        for number, hits in hits_of.items():
-            old = set().union(*(again[output] for output in later[number]))
-            newest[number] = [[hit for hit in few if str(hit.id) not in old] for few in hits]
-        best = _best(newest, k)
-        # Old versions took the places of others that may be among the best.
-        wanted = {
-            number: 4 * most
-            for number, most in wanted.items()
-            if any(
-                len(left) < k
-                and len(hits) == most
-                and (len(top) < k or hits[-1].score >= top[-1].score)
-                for hits, left, top in zip(hits_of[number], newest[number], best, strict=True)
-            )
+        ids_of = {
+            number: ids_among(outputs[number].folder, outputs[number].settings, ids)
+            for number in set().union(*later)
         }
-    return newest
+        newest = []
+        for hits, continuing in zip(hits_of, later, strict=True):
+            old = set().union(*(ids_of[number] for number in continuing))
+            newest.append([[hit for hit in few if str(hit.id) not in old] for few in hits])
+        best = _best(newest, k)
+        # Old versions may have taken the places of others that are among the best.
+        is_complete = all(
+            len(left) >= k or len(few) < most or (len(top) == k and few[-1].score < top[-1].score)
+            for hits, without_old in zip(hits_of, newest, strict=True)
+            for few, left, top in zip(hits, without_old, best, strict=True)
+        )
+        if is_complete:
+            return best
+        most *= 4
 
 
 def _best(of_outputs: Sequence[list[list[Hit]]], k: int) -> list[list[Hit]]:

@@ -23,7 +23,7 @@ from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.progress.display import progress_of_run
 from bert_embed.pipeline.report.write import page_of, report_after_run
 from bert_embed.pipeline.resolve.dates import with_dates
-from bert_embed.pipeline.resolve.load import with_folder
+from bert_embed.pipeline.resolve.tables import with_folder
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.job_errors import (
     JobGoesOn,
@@ -41,13 +41,7 @@ from bert_embed.transforms.crash_markers import clear_crash_markers
 
 
 class RunStopped(Exception):
-    """A run ended before its output was complete; what ended it is the cause.
-
-    Attributes:
-        run: The run.
-        record: What `claim.start` returned for it.
-        markers: The crash markers from before the job.
-    """
+    """A run ended before its output was complete; what ended it is the cause."""
 
     def __init__(self, run: EmbedRun, record: RunRecord, markers: frozenset[str]) -> None:
         super().__init__(run.output)
@@ -55,12 +49,7 @@ class RunStopped(Exception):
 
 
 def start(options: Options) -> ExitCode:
-    """Prepares a run, runs it unless it is complete, and reports what came out.
-
-    Raises:
-        UsageError: The options are wrong, or contradict input, model or output.
-        StorageError: A store does not answer at this moment.
-    """
+    """Prepares a run, runs it unless it is complete, and reports what came out."""
     run = checked_run(options)
     if options.dry_run:
         say(*forecast(run))
@@ -94,11 +83,7 @@ def plan_of(run: EmbedRun) -> list[str]:
 
 
 def forecast(run: EmbedRun) -> list[str]:
-    """The lines of a dry run: the plan, and what would be found in the output and the cluster.
-
-    Raises:
-        UsageError, StorageError: The output could not be used.
-    """
+    """The lines of a dry run: the plan, and what would be found in the output and the cluster."""
     return [*plan_of(run), *claim.forecast(run), *server_notes(run.job)]
 
 
@@ -119,22 +104,15 @@ def run_to_end(
 ) -> tuple[RunRecord, bool]:
     """Runs a run unless it is complete.
 
-    Args:
-        run: What `checked_run` returned.
-        tell: Takes the lines of its plan and notes.
-        tell_progress: Takes those on its progress; None shows them to people.
-
-    Returns:
-        What `run.json` says of the complete run, and whether it was not complete before.
+    `tell` takes the lines of its plan and notes, `tell_progress` those on its progress; None shows
+    them to people. Returns what `run.json` says, and whether the run was not complete before.
 
     Raises:
         JobGoesOn: A job on a cluster outlives this call.
         RunStopped: The job failed or was interrupted.
-        InputError: Another command of this machine writes to the output.
-        UsageError, StorageError: As `claim.start`.
     """
-    found = run_record.record_of_output(run.options, run.output)
-    plan = [*plan_of(run), *earlier_job_lines(found)]
+    present = run_record.record_of_output(run.options, run.output)
+    plan = [*plan_of(run), *earlier_job_lines(present)]
     with ExitStack() as held:
         done = _is_done(run)
         alone = run.options.overwrite and not done
@@ -240,10 +218,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def note_interruption(stopped: RunStopped) -> Sequence[str]:
-    """Writes to run.json that a local run was interrupted; returns notes.
-
-    The crash markers from before the job stay.
-    """
+    """Notes in run.json that a local run was interrupted; crash markers from before it stay."""
     notes = note_failure(stopped, None)
     with suppress(OSError, ValueError):  # workers were ended here, no block is to blame
         clear_crash_markers(stopped.run.output, stopped.markers)
@@ -251,10 +226,7 @@ def note_interruption(stopped: RunStopped) -> Sequence[str]:
 
 
 def note_failure(stopped: RunStopped, message: str | None) -> Sequence[str]:
-    """Writes to run.json why a run ended, None if it was interrupted.
-
-    Returns a note if that is not possible.
-    """
+    """Notes in run.json why a run ended, None for Ctrl-C; returns a note if it cannot."""
     run, record = stopped.run, stopped.record
     try:
         run_record.stop(run.output, record, message)

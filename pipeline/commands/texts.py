@@ -25,11 +25,7 @@ _Hits = list[list[Hit]]
 def with_texts(
     hits: _Hits, settings: Mapping[str, Any], record: RunRecord | None, folder: str
 ) -> tuple[_Hits, str | None]:
-    """Adds the texts of documents, or of their windows, to hits in one output.
-
-    Returns:
-        The hits, and why none of them has a text; None if one has, or there are no hits.
-    """
+    """The hits in one output with their texts, and why none of them has a text, if so."""
     if settings.get("keep_text"):
         texts = _kept_texts(itertools.chain.from_iterable(hits), settings, folder)
         shown = [[replace(hit, text=texts[hit.file, hit.row]) for hit in few] for few in hits]

@@ -1,11 +1,12 @@
 """Prints the tokens of one text: `tokenize --text`."""
 
+import argparse
 from collections.abc import Sequence
 
 from bert_embed.bundle.find import resolve_model
 from bert_embed.pipeline.console import say
 from bert_embed.pipeline.errors import ExitCode
-from bert_embed.pipeline.options import DEFAULTS
+from bert_embed.pipeline.options import DEFAULTS, FLAGS
 from bert_embed.pipeline.parser import Parser, add_flag
 from bert_embed.tokenization.tokenizer import load_tokenizer
 
@@ -14,15 +15,14 @@ def run_tokens(arguments: Sequence[str]) -> int:
     """Prints tokens, their ids and their places in the text, one token a line."""
     parser = Parser("tokenize", "Prints the tokens of a text, their ids and their places.")
     parser.add_argument("--text", required=True)
-    add_flag(parser, "model")
-    given = parser.parse_args(arguments)
-    model = given.model or DEFAULTS["model"]
-    bundle = resolve_model(model, needed=lambda bundle: ())  # no weights
+    add_flag(parser, "model", FLAGS["model"])
+    words = parser.parse_args(arguments, argparse.Namespace(model=DEFAULTS["model"]))
+    bundle = resolve_model(words.model, needed=lambda bundle: ())  # no weights
     tokenizer = load_tokenizer(bundle)
-    found = tokenizer.encode_with_offsets([given.text])
+    encoded = tokenizer.encode_with_offsets([words.text])
     rows = [(tokenizer.vocab[tokenizer.cls_id], tokenizer.cls_id, "")]
     for token, number, start, stop in zip(
-        tokenizer.tokens(found.ids), found.ids, found.starts, found.stops, strict=True
+        tokenizer.tokens(encoded.ids), encoded.ids, encoded.starts, encoded.stops, strict=True
     ):
         rows.append((token, int(number), f"{start}:{stop}"))
     rows.append((tokenizer.vocab[tokenizer.sep_id], tokenizer.sep_id, ""))

@@ -1,9 +1,8 @@
 """Compares an output with the block records of its run, and repairs it."""
 
-import argparse
 from collections.abc import Sequence
-from typing import Any
 
+from bert_embed.pipeline.arguments import VerifyOptions
 from bert_embed.pipeline.commands.start import checked_run, start
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
@@ -18,32 +17,21 @@ from bert_embed.transforms.output_folder import OutputFolder, parse_name
 from bert_embed.transforms.reconcile.output_check import Problem, output_problems
 
 
-def run_verify(given: argparse.Namespace) -> int:
-    """Runs `verify DIR`, with `--repair` a job too.
-
-    Args:
-        given: As `parse_verify` gives it.
-
-    Returns:
-        DONE if every file is as its run wrote it; FAILED if not: these files are listed;
-        INTERRUPTED if Ctrl-C ended a repair.
-
-    Raises:
-        UsageError: There is no run, or it cannot be repaired.
-    """
-    folder, record = read_folder(given.output)
+def run_verify(options: VerifyOptions) -> int:
+    """Runs `verify DIR`, with `--repair` a job too; FAILED if a file is not as its run wrote it."""
+    folder, record = read_folder(options.output)
     problems = list(output_problems(folder, record))
     say(*(f"{folder.path}: {problem}" for problem in problems))
-    if problems and given.repair:
+    if problems and options.repair:
         with folder.held(alone=True):  # no run is at work there
             run = prepare_repair(folder, record, problems)
         if (code := start(run.options)) == ExitCode.INTERRUPTED:
             return code
-        folder, record = read_folder(given.output)
+        folder, record = read_folder(options.output)
         problems = list(output_problems(folder, record))
         say(*(f"{folder.path}: not repaired: {problem}" for problem in problems))
     if problems:
-        advice = "" if given.repair else "; --repair computes missing and damaged parts again"
+        advice = "" if options.repair else "; --repair computes missing and damaged parts again"
         warn(f"error: {counted(len(problems), 'problem')} in {folder.path}{advice}")
         return ExitCode.FAILED
     files, size = record.written("files"), record.written("bytes")
@@ -52,11 +40,7 @@ def run_verify(given: argparse.Namespace) -> int:
 
 
 def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
-    """The folder of a run, and its record.
-
-    Raises:
-        InputError: It is not the output of `embed` or `tokenize`, or its record is damaged.
-    """
+    """The folder of a run, and its record; InputError if it is no output, or damaged."""
     path = absolute(output)
     record = read_record(path)
     if record is None:
@@ -70,9 +54,6 @@ def prepare_repair(
     """Removes damaged and extra files, and returns the run that writes them again.
 
     Nothing is removed unless the same run can start: with the same input, model and options.
-
-    Raises:
-        UsageError: The run cannot start, or its input, model or program has changed.
     """
     run = checked_run(_options(folder, record))
     if run.fingerprint != record.run:
@@ -90,8 +71,8 @@ def prepare_repair(
 
 
 def _part(name: str) -> tuple[int, int] | None:
-    found = parse_name(name)
-    return found and (found.block, found.part)
+    parsed = parse_name(name)
+    return parsed and (parsed.block, parsed.part)
 
 
 def _options(folder: OutputFolder, record: RunRecord) -> Options:
@@ -102,9 +83,6 @@ def _options(folder: OutputFolder, record: RunRecord) -> Options:
             f"{folder.path} cannot be repaired without its command: run.json holds no secrets; "
             "remove the listed files and run the command again"
         )
-    places: dict[str, Any] = {"output": folder.path}
-    if stored.get("tfrecord_output"):
-        places["tfrecord_output"] = folder.examples
     # Not as given: a folder of runs may hold later ones now.
-    places["skip_existing"] = tuple(each.output for each in record.input.earlier)
-    return Options.from_record(stored, **places)
+    earlier = tuple(run.output for run in record.input.earlier)
+    return Options.from_record(stored, output=folder.path, skip_existing=earlier)

@@ -6,12 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from bert_embed.transforms.records.spec import (
-    WHOLE_FILES,
-    BlockSpec,
-    InputFile,
-    Slice,
-)
+from bert_embed.transforms.records.spec import WHOLE_FILES, BlockSpec, InputFile, Slice
 
 _PIECE, _ROWS = 16 << 10, 256  # bytes, or rows of Parquet, in a piece
 _PIECES = 128  # of each kind of files; what is not larger is read as a whole
@@ -19,39 +14,25 @@ _PIECES = 128  # of each kind of files; what is not larger is read as a whole
 
 @dataclass(frozen=True)
 class Piece:
-    """What is read at one place, or at several that are in one file.
+    """What is read at one place, or at several that are in one file."""
 
-    Attributes:
-        specs: How to read it: files one after the other.
-        size: Its share of the files of its kind, in their unit.
-        times: How many of the places that were chosen it stands for.
-        head: The stored file whose beginning is read, because no reader can begin within it: as
-            many pieces of it as `times` says; None for what is read as a whole.
-    """
-
-    specs: tuple[BlockSpec, ...]
-    size: int
-    times: int = 1
+    specs: tuple[BlockSpec, ...]  # how to read it: files one after the other
+    size: int  # its share of the files of its kind, in their unit
+    times: int = 1  # how many of the places that were chosen it stands for
+    # The stored file of which only the beginning is read, as many pieces as `times` says, because
+    # no reader can begin within it; None for what is read as a whole
     head: InputFile | None = None
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """The files of one kind, and the pieces of them to read.
+    """The files of one kind, and the pieces of them to read."""
 
-    Attributes:
-        size: Of all files: bytes as stored, or rows of Parquet.
-        pieces: Each is chosen with a probability that is proportional to its size.
-        exact: Whether the pieces are all there is.
-        records: How many records there are, if listing the files told that; else None.
-        heads: Whether some files are only read at their beginning.
-    """
-
-    size: int
-    pieces: list[Piece]
-    exact: bool
-    records: int | None
-    heads: bool = False
+    size: int  # of all files: bytes as stored, or rows of Parquet
+    pieces: list[Piece]  # each is chosen with a probability that is proportional to its size
+    exact: bool  # whether the pieces are all there is
+    records: int | None  # how many there are, if listing the files told that
+    heads: bool = False  # whether some files are only read at their beginning
 
 
 def strata_of(files: Sequence[InputFile]) -> list[Stratum]:

@@ -1,23 +1,27 @@
 """Runs `estimate`: says what `embed` with the same flags would take, and writes nothing."""
 
-import argparse
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import cycle
 
 import orjson
 
+from bert_embed.engines.choose import find_device
+from bert_embed.engines.cores import available_cores
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, flag_message, usage_errors
 from bert_embed.pipeline.estimate.figures import Figures, figures_of
 from bert_embed.pipeline.estimate.sample import Sample, sample_of
-from bert_embed.pipeline.estimate.speed import Speed, measured_speed
+from bert_embed.pipeline.graph import model_handler
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.parser import EstimateOptions
 from bert_embed.pipeline.prepare import planned_run
 from bert_embed.pipeline.resolve.dates import with_dates
-from bert_embed.pipeline.resolve.sizes import Widths, estimated_sizes
+from bert_embed.pipeline.resolve.sizes import Widths, estimated_size
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import configure_storage
@@ -28,6 +32,17 @@ from bert_embed.storage.plurals import counted
 from bert_embed.transforms.redact import RedactErrors
 
 _NOWHERE = "bert-embed-estimate"  # stands for the output, which need not be given
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What tokenizing and the model, one after the other, took for some tokens on this machine."""
+
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+    cores: int
+    device: str
 
 
 @dataclass(frozen=True)
@@ -49,13 +64,8 @@ class Estimate:
     assumptions: list[str]
 
 
-def run_estimate(options: Options, own: argparse.Namespace) -> int:
-    """Runs `estimate` with the options of `embed`, and its own `json`, `price_per_hour`, `seconds`.
-
-    Raises:
-        UsageError: The options are wrong, or contradict the input or the model.
-        StorageError: A store does not answer.
-    """
+def run_estimate(options: Options, flags: EstimateOptions) -> int:
+    """Runs `estimate` with the options of `embed` and its own flags."""
     options = with_dates(options)
     if options.query is not None or (options.reads_table and options.limit is not None):
         raise UsageError(
@@ -69,8 +79,8 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
         run = planned_run(options, absolute(options.output or nowhere), job)
         with RedactErrors("read the sample"):
             sample = sample_of(run)
-    estimate = _estimate(run, sample, own.price_per_hour, own.seconds)
-    if own.json:
+    estimate = _estimate(run, sample, flags.price_per_hour, flags.seconds)
+    if flags.json:
         say(orjson.dumps(asdict(estimate)).decode())
     else:
         say(*lines_of(estimate))
@@ -79,8 +89,7 @@ def run_estimate(options: Options, own: argparse.Namespace) -> int:
 
 def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float) -> Estimate:
     figures = figures_of(sample, run.options.limit)
-    tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
-    speed = _speed(run, sample, float(tokens), seconds)
+    speed = _speed(run, sample, seconds)
     hours = None if speed is None else figures.tokens.value / speed.tokens_per_second / 3600
     output_files, output_bytes = _output(run, figures)
     return Estimate(
@@ -96,12 +105,29 @@ def _estimate(run: EmbedRun, sample: Sample, price: float | None, seconds: float
     )
 
 
-def _speed(run: EmbedRun, sample: Sample, tokens: float, seconds: float) -> Speed | None:
+def _speed(run: EmbedRun, sample: Sample, seconds: float) -> Speed | None:
+    """The speed on documents of a sample, measured for so many seconds; None where that fails."""
+    blocks = [block for block in sample.blocks if len(block)]
+    if not blocks or not seconds:
+        return None
+    handler = model_handler(run)
     try:
-        return measured_speed(run, sample, tokens, seconds)
+        encoder = handler.load_model()
+        handler.run_inference(blocks[-1], encoder)  # the first call fills caches
     except InputError as error:
         warn(f"note: the speed cannot be measured here: {hide_secrets(flag_message(error))}")
         return None
+    done, started = 0, time.perf_counter()
+    for block in cycle(blocks):
+        handler.run_inference(block, encoder)
+        done += int(block.num_tokens.sum())
+        spent = time.perf_counter() - started
+        if spent >= seconds:
+            break
+    tokens = sum(piece.counts[2] for _, measured in sample.strata for piece in measured)
+    seconds_per_token = spent / done + sample.tokenize_seconds / max(float(tokens), 1)
+    device = find_device(run.options.precision, run.options.device)
+    return Speed(1 / seconds_per_token, done, spent, available_cores(), device)
 
 
 def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
@@ -109,7 +135,7 @@ def _output(run: EmbedRun, figures: Figures) -> tuple[int, int]:
     widths = Widths.of(run.text_spec, run.vector_spec, run.bundle)
     vectors, text_bytes = round(figures.vectors.value), round(figures.text_bytes)
     tokens = round(figures.tokens.value)
-    size, _ = estimated_sizes(vectors, text_bytes, run.options, widths, tokens)
+    size = estimated_size(vectors, text_bytes, run.options, widths, tokens)
     blocks = max(run.planned.blocks, -(-text_bytes // run.request.block_bytes))
     parts = max(blocks, math.ceil(figures.documents.value / run.part_docs))
     return parts * len(run.text_spec.granularity), size

@@ -14,15 +14,10 @@ _SIGMAS = 2.0  # 95 of 100 samples lie within
 
 @dataclass(frozen=True)
 class Figure:
-    """A number and its error; the truth lies within it in about 95 of 100 samples.
-
-    Attributes:
-        value: The number.
-        error: 0 where everything was read; None where nothing tells how wrong it is.
-    """
+    """A number and its error; the truth lies within it in about 95 of 100 samples."""
 
     value: float
-    error: float | None = 0.0
+    error: float | None = 0.0  # 0 where everything was read; None where nothing tells it
 
     def __str__(self) -> str:
         if self.error == 0:
@@ -35,32 +30,20 @@ class Figure:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the sample says of the whole input.
-
-    Attributes:
-        documents, tokens, vectors: Of the run; tokens with special ones, after texts are cut.
-        records: Documents and what is rejected.
-        text_bytes: Of the texts.
-        mean_length, p95_length: Tokens of a document.
-        cut_texts, cut_tokens: Shares of the texts that are cut, and of the tokens that are lost.
-        equal_texts: Share of the sampled texts that are equal to another one of the sample.
-        unknown: Share of [UNK] in the tokens of the sample.
-        exact: Whether the sample is the whole input.
-        sampled_documents, sampled_share: How much was read.
-    """
+    """What the sample says of the whole input."""
 
     documents: Figure
-    tokens: Figure
+    tokens: Figure  # with special ones, after texts are cut
     vectors: Figure
-    records: Figure
+    records: Figure  # documents and what is rejected
     text_bytes: float
-    mean_length: float
+    mean_length: float  # tokens of a document
     p95_length: int
-    cut_texts: float
-    cut_tokens: float
-    equal_texts: float
-    unknown: float
-    exact: bool
+    cut_texts: float  # share of the texts that are cut
+    cut_tokens: float  # share of the tokens that are lost with it
+    equal_texts: float  # share of the sampled texts that are equal to another one of the sample
+    unknown: float  # share of [UNK] in the tokens of the sample
+    exact: bool  # whether the sample is the whole input
     sampled_documents: int
     sampled_share: float
 
@@ -74,7 +57,9 @@ def figures_of(sample: Sample, limit: int | None) -> Figures:
         totals, variances, known = totals + total, variances + variance, known and tells
         size += stratum.size
         read += min(stratum.size, sum(piece.size for piece in measured))
-        text_bytes += sum(_weight(stratum, measured, one) * one.text_bytes for one in measured)
+        text_bytes += sum(
+            _weight(stratum, measured, piece) * piece.text_bytes for piece in measured
+        )
     if limit is not None and totals[1] > limit:
         totals, variances = totals * limit / totals[1], variances * (limit / totals[1]) ** 2
     errors = [_SIGMAS * math.sqrt(variance) if known else None for variance in variances.tolist()]
@@ -106,7 +91,7 @@ def _weight(stratum: Stratum, measured: list[Measured], piece: Measured) -> floa
     """How many pieces of the whole a measured one stands for."""
     if stratum.exact or not piece.size:
         return 1.0
-    return stratum.size * piece.times / (piece.size * sum(one.times for one in measured))
+    return stratum.size * piece.times / (piece.size * sum(other.times for other in measured))
 
 
 def _stratum_totals(

@@ -4,7 +4,7 @@ import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
@@ -40,44 +40,28 @@ _MOST_DOCS = 1 << 30  # no part ends before its bytes
 
 @dataclass
 class Measured:
-    """What was counted in a piece.
+    """What was counted in a piece."""
 
-    Attributes:
-        size: Of the piece, in the unit of its stratum.
-        times: How many of the places that were chosen it stands for.
-        counts: float64 `[6]`: documents, records, tokens, tokens if nothing were cut, documents
-            that are cut, vectors of texts.
-        text_bytes: Of the texts.
-        lengths: int32 `[documents]`, the tokens of each.
-        hashes: int64 `[documents]`, of the texts.
-        text_tokens, unknown: Tokens in which [UNK] were counted, and how many there were.
-    """
-
-    size: float = 0.0
-    times: int = 1
+    size: float = 0.0  # of the piece, in the unit of its stratum
+    times: int = 1  # how many of the places that were chosen it stands for
+    # float64 `[6]`: documents, records, tokens, tokens if nothing were cut, documents that are cut,
+    # vectors of texts
     counts: np.ndarray = field(default_factory=lambda: np.zeros(6))
     text_bytes: int = 0
-    lengths: list[np.ndarray] = field(default_factory=list)
-    hashes: list[np.ndarray] = field(default_factory=list)
-    text_tokens: int = 0
+    lengths: list[np.ndarray] = field(default_factory=list)  # int32, the tokens of each document
+    hashes: list[np.ndarray] = field(default_factory=list)  # int64, of each text
+    text_tokens: int = 0  # tokens in which [UNK] were counted
     unknown: int = 0
 
 
 @dataclass
 class Sample:
-    """A sample of an input, kind by kind of its files.
-
-    Attributes:
-        strata: What was to be read, and what was counted in each piece.
-        blocks: Some of the documents as token rows, for measuring the model.
-        tokenize_seconds: What tokenizing took.
-        table_rows: Rows of a BigQuery table that were read; 0 for files.
-    """
+    """A sample of an input, kind by kind of its files."""
 
     strata: list[tuple[Stratum, list[Measured]]]
-    blocks: list[TokenBlock]
+    blocks: list[TokenBlock]  # some of the documents, for measuring the model
     tokenize_seconds: float
-    table_rows: int = 0
+    table_rows: int = 0  # of a BigQuery table that were read; 0 for files
 
 
 class _Reader:
@@ -243,18 +227,14 @@ def _stored_share(spec: BlockSpec) -> float:
 
 
 def sample_of(run: EmbedRun) -> Sample:
-    """Reads the sample of a run; of a small input everything.
-
-    Raises:
-        InputError: A file cannot be read, or the table.
-    """
+    """Reads the sample of a run; of a small input everything."""
     reader = _Reader(run, load_tokenizer(run.bundle))
     if run.table is not None:
         return _table_sample(run, reader)
     strata = []
     for stratum in strata_of(run.listing.files):
-        measured = [one for piece in stratum.pieces for one in reader.measured(piece)]
-        strata.append((stratum, measured))
+        measured = chain.from_iterable(map(reader.measured, stratum.pieces))
+        strata.append((stratum, list(measured)))
     return Sample(strata, reader.speed_blocks(), reader.seconds)
 
 

@@ -15,16 +15,11 @@ from bert_embed.storage.plurals import counted
 
 
 def run_export(options: ExportOptions) -> int:
-    """Exports the vectors of a run.
-
-    Raises:
-        UsageError: There are no such vectors, or DEST cannot take them.
-        InputError: The run is not complete, or a file is damaged.
-    """
+    """Exports the vectors of a run; UsageError if DEST cannot take them."""
     options = replace(options, source=absolute(options.source), dest=_checked_dest(options))
     with usage_errors():
         source = open_source(options)
-        target = importlib.import_module(f"bert_embed.pipeline.export.targets.{options.target}")
+        target = importlib.import_module(f"bert_embed.pipeline.export.targets.{options.to}")
         is_new = target.export(source)
     rows = f"{counted(source.rows, 'row')} of {source.width} numbers"
     say(f"{hide_secrets(options.dest)}: {rows}" + ("" if is_new else ", nothing to do"))
@@ -33,7 +28,7 @@ def run_export(options: ExportOptions) -> int:
 
 def _checked_dest(options: ExportOptions) -> str:
     """DEST as an absolute path or URL; UsageError if the target cannot write to it."""
-    target, dest = options.target, options.dest
+    target, dest = options.to, options.dest
     if target == "pgvector":
         if not dest.startswith(("postgresql://", "postgres://")):
             raise UsageError("--to pgvector requires DEST as postgresql://HOST/DATABASE")

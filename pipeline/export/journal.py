@@ -1,9 +1,7 @@
-"""Writes numbered files, and notes which are written, so that a killed export continues."""
+"""Writes numbered files into a folder whose journal says of which export they are."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import orjson
 import pyarrow as pa
@@ -11,7 +9,7 @@ import pyarrow.parquet as pq
 
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.source import START, Cutter, Position, Source
+from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.storage.errors import SettingError
 from bert_embed.storage.files import (
     is_remote,
@@ -27,19 +25,6 @@ JOURNAL = "export.json"
 _FORMAT = 1
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _MOST_ROWS = 100_000
-
-
-class FileTarget(Protocol):
-    """A target of numbered files with so many `rows` each, and the path of their journal."""
-
-    rows: int
-    journal: str
-
-    def names(self, number: int, count: int) -> tuple[str, ...]:
-        """Names of the files with one number, of so many numbers."""
-
-    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
-        """Writes the files with one number, each whole or not at all."""
 
 
 def rows_of_files(width: int, megabytes: int) -> int:
@@ -58,62 +43,64 @@ def write_parquet(file: BinaryIO, tables: Iterable[pa.Table], schema: pa.Schema)
             writer.write_table(table)
 
 
-@dataclass(frozen=True)
-class _Progress:
-    """Whether all is done, how many numbered files are written, and the place after their rows."""
+def write_files(
+    source: Source,
+    rows: int,
+    names: Callable[[int, int], tuple[str, ...]],
+    write: Callable[[Sequence[str], int, Iterator[Rows]], None],
+    journal: str | None = None,
+) -> bool:
+    """Writes the numbered files that are not there yet; False if the export was complete.
 
-    done: bool = False
-    numbers: int = 0
-    position: Position = START
-
-
-def write_files(target: FileTarget, source: Source) -> bool:
-    """Writes the files of a target that are not there yet; False if the export was complete.
-
-    Raises:
-        UsageError: DEST holds something else.
+    Args:
+        source: What to export.
+        rows: How many the files with one number hold.
+        names: Gives the names of the files with one number, of so many numbers.
+        write: Writes such files, by path, from so many rows, each whole or not at all.
+        journal: Path of what says which export this is; None for `export.json` in DEST.
     """
     dest = source.options.dest
-    count = -(-source.rows // target.rows)
-    numbered = [target.names(number, count) for number in range(count)]
-    names = set(chain(*numbered))
+    journal = journal or join(dest, JOURNAL)
+    count = -(-source.rows // rows)
+    numbered = [names(number, count) for number in range(count)]
+    wanted = {name for names_of_number in numbered for name in names_of_number}
     present = _files_below(dest)
-    progress = _claim(dest, target.journal, source, names, present)
-    if progress.done and names <= present:
+    is_claimed = _is_claimed(dest, journal, source, wanted, present)
+    if is_claimed and wanted <= present:
         return False
-    if not present.issuperset(chain(*numbered[: progress.numbers])):  # some were removed
-        progress = _Progress()
-    progress = replace(progress, done=False)
     if not is_remote(dest):
-        for folder in sorted({dest, *(join(dest, name).rpartition("/")[0] for name in names)}):
-            make_folder(folder)
-            sweep_temporary(folder)
-    _write_progress(target.journal, source, progress)
-    cutter = Cutter(source, progress.position)
-    for number in range(progress.numbers, count):
-        rows = min(target.rows, source.rows - number * target.rows)
-        target.write(number, count, rows, cutter.take(rows))
-        _write_progress(target.journal, source, _Progress(False, number + 1, cutter.position))
-    _write_progress(target.journal, source, _Progress(True, count, cutter.position))
+        make_folder(dest)
+        sweep_temporary(dest)
+    if not is_claimed:
+        content = {"format": _FORMAT, "export": _export(source)}
+        write_bytes(journal, orjson.dumps(content, option=_OPTIONS))
+    cutter = Cutter(source)
+    for number, names_of_number in enumerate(numbered):
+        in_files = min(rows, source.rows - number * rows)
+        batches = cutter.take(in_files)
+        if not present.issuperset(names_of_number):
+            write([join(dest, name) for name in names_of_number], in_files, batches)
+        for _ in batches:  # of files that are there: read, not written
+            pass
     return True
 
 
-def _claim(
+def _is_claimed(
     dest: str, journal: str, source: Source, names: set[str], present: set[str]
-) -> _Progress:
-    """How much of this export a folder holds; UsageError if it holds something else."""
+) -> bool:
+    """Whether a folder is of this export already; UsageError if it holds something else."""
     strange = sorted(present - names - {JOURNAL})
     if strange:
         raise UsageError(
             f"{dest} holds {strange[0]}, which is not of this export; choose another DEST"
         )
-    progress = _read_progress(journal, source)
-    if progress is None and present:
+    is_claimed = _names_export(journal, source)
+    if not is_claimed and present:
         raise UsageError(
             f"{dest} holds {min(present)} of an unknown export, as {journal} is missing; choose "
             "another DEST"
         )
-    return progress or _Progress()
+    return is_claimed
 
 
 def _files_below(dest: str) -> set[str]:
@@ -125,43 +112,30 @@ def _files_below(dest: str) -> set[str]:
         raise UsageError(f"DEST: {str(error).removeprefix('input ')}") from error
 
 
-def _read_progress(path: str, source: Source) -> _Progress | None:
-    """Reads a journal; None if there is none, UsageError if it is another export's."""
+def _names_export(path: str, source: Source) -> bool:
+    """Whether there is a journal; UsageError if it is another export's."""
     data = read_bytes(path)
     if data is None:
-        return None
+        return False
     try:
-        journal = orjson.loads(data)
-        if journal["export"] == _export(source):
-            position = Position(*journal["position"])
-            return _Progress(journal["status"] == "done", journal["numbers"], position)
+        is_same = orjson.loads(data)["export"] == _export(source)
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is not the journal of an export; choose another DEST") from error
-    raise UsageError(
-        f"{source.options.dest} holds another export, as {path} says: choose another DEST, or "
-        "remove both"
-    )
-
-
-def _write_progress(path: str, source: Source, progress: _Progress) -> None:
-    journal = {
-        "format": _FORMAT,
-        "status": "done" if progress.done else "running",
-        "export": _export(source),
-        "numbers": progress.numbers,
-        "position": list(progress.position),
-        "more": None,
-    }
-    write_bytes(path, orjson.dumps(journal, option=_OPTIONS))
+    if not is_same:
+        raise UsageError(
+            f"{source.options.dest} holds another export, as {path} says: choose another DEST, or "
+            "remove both"
+        )
+    return True
 
 
 def _export(source: Source) -> dict[str, Any]:
     """What an export continues only if it is the same."""
     options = source.options
     return {
-        "target": options.target,
+        "target": options.to,
         "source": source.identity,
-        "index": options.index,
+        "index": options.kind_of_index,
         "table": options.table,
         "sample": None,
         "restricts": list(options.restricts),

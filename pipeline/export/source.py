@@ -1,10 +1,10 @@
-"""Reads the rows of a run one batch after the other, from any place on."""
+"""Reads the rows of a run one batch after the other."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,40 +20,20 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 
 
-class Position(NamedTuple):
-    """A place between two rows: the file of the next one, or that ended, and its rows before."""
-
-    file: str = ""
-    row: int = 0
-
-
-START = Position()
-
-
 @dataclass(frozen=True)
 class Source:
-    """The vectors of one granularity of a run.
-
-    Attributes:
-        options: What is asked for.
-        record: The run's record.
-        settings: What the run says of its vectors.
-        dtype: The number type that other programs get: float32 of bfloat16, which few of them
-            read, and of int8, whose vectors have a scale each; float16 and ubinary as they are.
-        width: Numbers of a vector.
-        rows: How many rows there are.
-        schema: Their columns.
-        files: Names of the files that count, as an unfinished run may write more; None for all.
-    """
+    """The vectors of one granularity of a run."""
 
     options: ExportOptions
     record: RunRecord
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # what the run says of its vectors
+    # The number type that other programs get: float32 of bfloat16, which few of them read, and of
+    # int8, whose vectors have a scale each; float16 and ubinary as they are
     dtype: str
-    width: int
+    width: int  # numbers of a vector
     rows: int
     schema: pa.Schema
-    files: frozenset[str] | None
+    files: frozenset[str] | None  # those that count of an unfinished run; None for all
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -75,60 +55,38 @@ class Source:
         """How many of `numbers` a vector has."""
         return stored_width(self.dtype, self.width)
 
-    def batches(self, start: Position = START) -> Iterator[tuple[Rows, Position]]:
-        """Yields rows in the input's order, each batch with the position after it."""
-        for file, batches in _files(self.options, self.record, self.settings, start.file):
-            if self.files is not None and file not in self.files:
-                continue
-            row = 0
-            for batch in batches:
-                skipped = min(max(start.row - row, 0), len(batch)) if file == start.file else 0
-                row += len(batch)
-                if skipped < len(batch):
-                    yield batch.slice(skipped), Position(file, row)
+    def batches(self) -> Iterator[Rows]:
+        """Yields all rows in the input's order."""
+        for file, batches in _files(self.options, self.record, self.settings):
+            if self.files is None or file in self.files:
+                yield from batches
 
 
 class Cutter:
-    """Cuts the batches of a source into runs of rows.
+    """Cuts the batches of a source into runs of rows."""
 
-    Attributes:
-        position: The place after the last run.
-    """
-
-    def __init__(self, source: Source, start: Position = START) -> None:
-        self.position = start
-        self._folder = source.options.source
-        self._batches = source.batches(start)
-        self._rest: tuple[Rows, Position] | None = None
+    def __init__(self, source: Source) -> None:
+        self._folder, self._batches = source.options.source, source.batches()
+        self._rest: Rows | None = None
 
     def take(self, rows: int) -> Iterator[Rows]:
         """Yields exactly the next `rows` rows; InputError if there are fewer."""
         while rows:
-            batch_and_place = self._rest or next(self._batches, None)
+            batch = self._rest or next(self._batches, None)
             self._rest = None
-            if batch_and_place is None:
+            if batch is None:
                 raise InputError(
                     f"{self._folder} holds fewer rows than its run.json counts; `bert-embed "
                     "verify` lists what is missing"
                 )
-            batch, after = batch_and_place
             if len(batch) > rows:
-                self._rest = batch.slice(rows), after
-                after = Position(after.file, after.row - (len(batch) - rows))
-                batch = batch.slice(0, rows)
+                self._rest, batch = batch.slice(rows), batch.slice(0, rows)
             rows -= len(batch)
-            self.position = after
             yield batch
 
 
 def open_source(options: ExportOptions) -> Source:
-    """Finds the vectors that are to be exported.
-
-    Raises:
-        UsageError: The folder is not the output of a run, or has no such vectors, or their shape
-            is one that no target takes.
-        InputError: The run is not complete, or a file is damaged.
-    """
+    """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     folder = options.source
     record = read_run(folder)
     if record is None:
@@ -148,7 +106,7 @@ def open_source(options: ExportOptions) -> Source:
         )
     is_counted = record.is_done and options.granularity == "sentence"  # by the record
     rows, schema, names = 0, None, set()
-    for name, batches in _files(options, record, settings, ""):
+    for name, batches in _files(options, record, settings):
         names.add(name)
         for batch in islice(batches, 1 if is_counted else None):
             schema = schema or batch.columns.schema
@@ -172,11 +130,11 @@ def open_source(options: ExportOptions) -> Source:
 
 
 def _files(
-    options: ExportOptions, record: RunRecord, settings: dict[str, Any], first: str
+    options: ExportOptions, record: RunRecord, settings: dict[str, Any]
 ) -> Iterator[tuple[str, Iterator[Rows]]]:
-    """Yields the names of the files from `first` on, and their rows."""
+    """Yields the names of the files, and their rows."""
     extra = record.input.extra_columns or {}
-    for path in vector_files(options.source, options.granularity, options.partial, first):
+    for path in vector_files(options.source, options.granularity, options.partial):
         name = f"{path.parent.name}/{path.name}"
         if options.granularity == "sentence":
             yield name, row_batches(path, settings, columns=None, types=extra)

@@ -27,13 +27,9 @@ from bert_embed.storage.errors import StorageError
 from bert_embed.storage.files import (
     create_exclusive,
     join,
-    make_folder,
-    read_bytes,
-    remove,
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
-from bert_embed.transforms.examples.settings import settings_from_json
 from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
@@ -47,16 +43,10 @@ _State = Literal["free", "other", "empty", "same", "unskipped"]
 def start(run: EmbedRun) -> RunRecord:
     """Claims the output folder for a run, or continues an earlier attempt of the same one.
 
-    Returns:
-        The record: `status` is `done` if the run is complete already, else `running`.
-
-    Raises:
-        UsageError: The folder holds another run, or files of one without its record, or cannot be
-            written to.
-        StorageError: A store does not answer at this moment.
+    The record's status is `done` if the run is complete already, else `running`. UsageError if the
+    folder holds another run, or files of one without its record, or cannot be written to.
     """
     with _output_errors(run):
-        _claim_examples(run)
         while (record := _claimed(run)) is None:
             continue  # another job was first: look what it wrote
         return record
@@ -65,13 +55,7 @@ def start(run: EmbedRun) -> RunRecord:
 def make_room(run: EmbedRun, alone: bool) -> None:
     """Removes what this command replaces: an empty run, or the records of blocks it skips no more.
 
-    Args:
-        run: The run that is to start.
-        alone: Whether this command has the output to itself already.
-
-    Raises:
-        InputError: Another command of this machine writes there.
-        UsageError, StorageError: As `start`.
+    `alone` says whether this command has the output to itself already.
     """
     with _output_errors(run):
         if _state(run)[0] not in ("empty", "unskipped"):
@@ -82,17 +66,10 @@ def make_room(run: EmbedRun, alone: bool) -> None:
             _reset_skipped_blocks(run, record)
         elif record is not None and state == "empty":
             OutputFolder(run.output).remove_all()
-            folder = record.files.examples
-            if folder is not None and _example_run(folder) == record.run:
-                _remove_examples(folder)
 
 
 def forecast(run: EmbedRun) -> list[str]:
-    """What `start` would find in the output folder, in one line or none; it writes nothing.
-
-    Raises:
-        UsageError, StorageError: As `start`.
-    """
+    """What `start` would find in the output folder, in one line or none; it writes nothing."""
     if run.unchecked is not None:
         why = run.unchecked
         return [f"note: input and output were not looked at, so the run has another name: {why}"]
@@ -157,9 +134,8 @@ def _claimed(run: EmbedRun) -> RunRecord | None:
     run.folder.prepare()
     if run.table is None:
         write_listing(run.folder, run.listing)
-    if run.example_folder is not None:
-        make_folder(run.example_folder)
-        write_bytes(join(run.example_folder, SETTINGS_FILE), run.written_examples.to_json())
+    if run.kind == EXAMPLES:
+        write_bytes(join(run.output, SETTINGS_FILE), run.written_examples.to_json())
     first = first_record(run)
     if record is None:
         return first if create_exclusive(run.folder.record, first.to_json()) else None
@@ -220,38 +196,3 @@ def _reset_skipped_blocks(run: EmbedRun, record: RunRecord) -> None:
             if block_record is not None and BLOCK_SKIPPED in block_record.rejected:
                 run.folder.remove_block_records([(block, part)])
                 run.folder.remove_files(block_record.files)
-
-
-def _claim_examples(run: EmbedRun) -> None:
-    """Checks that the folder of `--tfrecord_output` is free, or holds this run's examples."""
-    folder = run.example_folder
-    if folder is None or folder == run.output:
-        return
-    described = read_bytes(join(folder, SETTINGS_FILE)) is not None
-    if not (described or _example_names(folder)) or _example_run(folder) == run.fingerprint:
-        return
-    if not run.options.overwrite:
-        raise UsageError(
-            f"--tfrecord_output {run.options.tfrecord_output} holds examples of another run; "
-            "choose another folder, or --overwrite to replace them"
-        )
-    _remove_examples(folder)
-
-
-def _example_names(folder: str) -> list[str]:
-    return [name for name in OutputFolder(folder).data_files() if name.startswith(EXAMPLES)]
-
-
-def _example_run(folder: str) -> str | None:
-    """The fingerprint of the run whose examples a folder holds, None if it does not say."""
-    data = read_bytes(join(folder, SETTINGS_FILE))
-    try:
-        return None if data is None else settings_from_json(data).run
-    except ValueError:
-        return None
-
-
-def _remove_examples(folder: str) -> None:
-    """Removes files of examples and what describes them, nothing else."""
-    OutputFolder(folder).remove_files(_example_names(folder))
-    remove([join(folder, SETTINGS_FILE)])

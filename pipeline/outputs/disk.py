@@ -1,75 +1,41 @@
-"""Checks that the output folders of a run can be written and have enough space."""
+"""Checks that the output of a run can be written and has enough space."""
 
 import os
 import shutil
-from collections import Counter
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.storage.errors import StorageError
-from bert_embed.storage.files import absolute, check_writable, is_remote
-
-_CONTENT = {"output": "documents", "tfrecord_output": "documents with their examples"}
+from bert_embed.storage.files import check_writable, is_remote
 
 
-def check_output(run: EmbedRun, output_bytes: int, example_bytes: int) -> str | None:
-    """Checks that the folders can be written, without creating anything.
+def check_output(run: EmbedRun) -> str | None:
+    """Checks that the output can be written, without creating anything.
 
-    A run that was begun is continued, whatever the disk holds.
-
-    Args:
-        run: The run.
-        output_bytes: Estimated size of the files of `--output`.
-        example_bytes: Of those of `--tfrecord_output`.
-
-    Returns:
-        A warning if the disk is perhaps too small, by an estimate that may be far off.
-
-    Raises:
-        UsageError: A folder cannot be written.
+    Returns a warning if the disk is perhaps too small, by an estimate that may be far off: a run
+    that was begun is continued, whatever the disk holds. UsageError if it cannot be written.
     """
     options = run.options
-    folders = [("output", options.output, run.output, output_bytes)]
-    if options.tfrecord_output is not None:
-        path = absolute(options.tfrecord_output)
-        folders.append(("tfrecord_output", options.tfrecord_output, path, example_bytes))
-    for flag, given, path, _ in folders:
-        check_folder(f"--{flag} {given}", path)
+    check_folder(f"--output {options.output}", run.output)
     record = record_of_output(options, run.output)
     begun = record is not None and record.run == run.fingerprint
-    if begun or run.earlier:  # an increment may be a small part of the estimate
+    if begun or run.earlier or is_remote(run.output):  # an increment may be much smaller
         return None
     freed = record.written("bytes") if record and options.overwrite else 0
-    needed: Counter[int] = Counter()
-    for flag, given, path, size in folders:
-        if is_remote(path):
-            continue
-        existing = nearest_folder(path)
-        disk = os.stat(existing).st_dev
-        needed[disk] += size
-        free = shutil.disk_usage(existing).free + freed
-        if needed[disk] > free:
-            return (
-                f"warning: --{flag} {given} has {free / 1e9:.1f} GB free, but about "
-                f"{run.estimated_documents:,} {_CONTENT[flag]} may take {needed[disk] / 1e9:.1f} "
-                "GB, judged by the first lines; should the disk be full, the same command "
-                "continues once there is room"
-            )
-    return None
+    free = shutil.disk_usage(nearest_folder(run.output)).free + freed
+    if run.estimated_bytes <= free:
+        return None
+    return (
+        f"warning: --output {options.output} has {free / 1e9:.1f} GB free, but about "
+        f"{run.estimated_documents:,} documents may take {run.estimated_bytes / 1e9:.1f} GB, "
+        "judged by the first lines; should the disk be full, the same command continues once "
+        "there is room"
+    )
 
 
 def check_folder(name: str, folder: str) -> None:
-    """Checks that a folder that may not exist yet can be written; creates nothing.
-
-    Args:
-        name: The folder in the message, with its flag if it has one.
-        folder: Absolute.
-
-    Raises:
-        UsageError: It cannot be written.
-        StorageError: The store does not answer at this moment.
-    """
+    """UsageError if a folder, which may not exist yet, cannot be written; creates nothing."""
     try:
         check_writable(folder if is_remote(folder) else nearest_folder(folder))
     except StorageError:

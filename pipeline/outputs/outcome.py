@@ -3,7 +3,6 @@
 import bisect
 import itertools
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 
 from bert_embed.run_record import (
@@ -22,14 +21,16 @@ from bert_embed.transforms.reconcile.totals import Totals
 from bert_embed.transforms.records.block_record import EQUAL_BINS, LENGTH_BIN, length_end
 from bert_embed.transforms.records.rejected import BLANK_LINE
 
+# Which flags help where much of a text did not reach the model.
+ADVICE = {
+    "cut": "--long_text window or --chunk tokens reads all, --max_seq_length more",
+    "unknown": "choose a --model for these languages",
+}
 _MOST_FILES = 5  # with most [UNK] that a record lists
 
 
 def embedded_nothing(record: RunRecord) -> bool:
-    """Whether a finished run read records and embedded none; blank lines and skipped do not count.
-
-    A run that skipped every record has done what its options say.
-    """
+    """Whether a finished run embedded none of the records that it read and did not skip."""
     if not record.is_done:
         return False
     counts = record.numbers.counts
@@ -37,11 +38,7 @@ def embedded_nothing(record: RunRecord) -> bool:
 
 
 def problem(record: RunRecord, allowed: str | None) -> str | None:
-    """Why a finished run counts as failed; None if it does not.
-
-    `allowed` is what --max_rejected says: a number, a share such as "5%", or None for any. Blank
-    lines of plain text do not count.
-    """
+    """Why a finished run counts as failed; None if it does not. `allowed` is --max_rejected."""
     counts = record.numbers.counts
     blank = counts.blank_lines
     rejected, records = counts.rejected - blank, counts.records - blank
@@ -64,28 +61,6 @@ def problem(record: RunRecord, allowed: str | None) -> str | None:
     if rejected <= most:
         return None
     return f"{share} rejected, --max_rejected allows {allowed}"
-
-
-def with_faster_speed(present: RunRecord, result: Result) -> Result:
-    """The result of a job, with the speed of an identical one that ended before it.
-
-    `present` is what `run.json` says at this moment; what that job computed must be at least as
-    much.
-    """
-    if not present.is_done:
-        return result
-    earlier = present.numbers
-    theirs, ours = (
-        (each.documents_per_second or 0) * each.elapsed_seconds for each in (earlier, result)
-    )
-    if theirs < ours:
-        return result
-    return replace(
-        result,
-        documents_per_second=earlier.documents_per_second,
-        tokens_per_second=earlier.tokens_per_second,
-        elapsed_seconds=earlier.elapsed_seconds,
-    )
 
 
 def summary(totals: Totals, elapsed: float) -> Result:
@@ -136,9 +111,9 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _surplus(documents: int, found: list[Distinct]) -> Surplus:
+def _surplus(documents: int, hashes: list[Distinct]) -> Surplus:
     """How many documents more there are than different texts, or ids."""
-    all_of_them = joined(found)
+    all_of_them = joined(hashes)
     return Surplus(max(0, documents - all_of_them.count), exact=all_of_them.bits == 0)
 
 

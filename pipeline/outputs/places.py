@@ -8,18 +8,7 @@ from bert_embed.storage.files import absolute, is_remote
 
 
 def check_outside(name: str, place: str, run: str) -> None:
-    """Refuses a folder that is a run's output or lies in it, links followed.
-
-    Readers take every file there for one of the run.
-
-    Args:
-        name: What the command line calls the folder.
-        place: The folder, which may not exist yet.
-        run: The run's output.
-
-    Raises:
-        UsageError: It does.
-    """
+    """Refuses a place in a run's output, links followed: readers take every file there."""
     if lies_in(place, run):
         raise UsageError(
             f"{name} {hide_secrets(place)} lies in the output itself; choose a folder outside it"

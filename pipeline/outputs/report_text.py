@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_embed.bundle.prompts import trained_prompts
 from bert_embed.formats.output_files import KINDS
-from bert_embed.pipeline.outputs.advice import ADVICE
+from bert_embed.pipeline.outputs.outcome import ADVICE
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import Result, RunRecord
@@ -92,7 +92,7 @@ def _file_notes(run: EmbedRun) -> Iterator[str]:
             "afterwards into another output, with --skip_existing for this one"
         )
     if run.columns.extra:
-        columns = ", ".join(f"{each.name} {each.type}" for each in run.columns.extra)
+        columns = ", ".join(f"{column.name} {column.type}" for column in run.columns.extra)
         yield f"extra columns: {columns}"
 
 
@@ -157,7 +157,7 @@ def _prompt_notes(run: EmbedRun) -> list[str]:
 
 
 def _written_text(result: Result) -> str:
-    rows = [f"{kind}/ {each.rows:,}" for kind, each in result.written.items()]
+    rows = [f"{kind}/ {files.rows:,}" for kind, files in result.written.items()]
     return f" (rows: {', '.join(rows)})" if rows else ""
 
 
@@ -191,7 +191,7 @@ def _unknown_lines(result: Result) -> Iterator[str]:
     if unknown.tokens:
         scripts = ", ".join(list(unknown.scripts)[:_MOST_NAMED])
         worst = ", ".join(
-            f"{each.file} {_percent(each.share)}" for each in unknown.files[:_WORST_FILES]
+            f"{file.file} {_percent(file.share)}" for file in unknown.files[:_WORST_FILES]
         )
         yield (
             f"{counted(unknown.tokens, 'token is', 'tokens are')} [UNK], "
@@ -239,10 +239,10 @@ def _speed(result: Result) -> str:
 def crash_lines(run: EmbedRun) -> list[str]:
     """Names the blocks on which processes of this run died; empty if the store does not answer."""
     try:
-        found = crashes(run.output, run.fingerprint)
+        blocks = crashes(run.output, run.fingerprint)
     except OSError:
         return []
-    suspects = [crash for crash in found if crash.block not in run.options.skip_blocks]
+    suspects = [crash for crash in blocks if crash.block not in run.options.skip_blocks]
     lines = [_crash_line(crash) for crash in suspects[:_MOST_NAMED]]
     if len(suspects) > _MOST_NAMED:
         lines.append(f"note: and {counted(len(suspects) - _MOST_NAMED, 'further block')}")
@@ -261,10 +261,7 @@ def _crash_line(crash: Crash) -> str:
 
 
 def load_lines(record: RunRecord, started: bool) -> list[str]:
-    """Which vectors are in which BigQuery tables, since when and by which job: a line a table.
-
-    `started` says whether the command that prints this ran the job.
-    """
+    """Which vectors are in which tables, and by which job, `started` by this command or not."""
     lines = []
     tables = record.table.tables if record.table else {}
     for kind, load in record.loads.items():

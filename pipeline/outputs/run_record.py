@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import EXAMPLES, Options
-from bert_embed.pipeline.outputs.outcome import summary, with_faster_speed
+from bert_embed.pipeline.outputs.outcome import summary
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import hide_in, hide_in_flags, hide_secrets
 from bert_embed.run_record import (
@@ -44,11 +44,7 @@ _MOST_PATHS = 20  # of the input that are listed by name
 
 
 def record_of_output(options: Options, output: str) -> RunRecord | None:
-    """The record in the folder that --output names, or None if there is none.
-
-    Raises:
-        UsageError: Something else is there.
-    """
+    """The record in the folder of --output, or None; UsageError if something else is there."""
     try:
         return read_record(output)
     except InputError as error:
@@ -59,14 +55,14 @@ def record_of_output(options: Options, output: str) -> RunRecord | None:
 
 def first_record(run: EmbedRun) -> RunRecord:
     """The record of a run that begins."""
-    given = replace(run.options, device=run.job.device).recorded()
-    options = hide_in(given) | {"beam_args": hide_in_flags(run.options.beam_args)}
+    recorded = replace(run.options, device=run.job.device).recorded()
+    options = hide_in(recorded) | {"beam_args": hide_in_flags(run.options.beam_args)}
     return RunRecord(
         status="running",
         run=run.fingerprint,
         started=now(),
         model=RunModel(
-            name=hide_secrets(given.get("model", run.options.model)),
+            name=hide_secrets(recorded.get("model", run.options.model)),
             fingerprint=run.bundle.fingerprint,
             source=hide_secrets(run.bundle.source),
         ),
@@ -78,7 +74,7 @@ def first_record(run: EmbedRun) -> RunRecord:
             format=run.options.output_format,
             block_bytes=run.request.block_bytes,
             part_docs=run.part_docs,
-            examples=run.example_folder,
+            examples=run.output if run.kind == EXAMPLES else None,
             blocks=run.planned.blocks,
         ),
         plan=run.goal,
@@ -105,10 +101,12 @@ def _input(run: EmbedRun) -> RunInput:
         id_column=columns.id,
         text_b_column=columns.text_b,
         span_columns=columns.spans,
-        extra_columns=extra and {each.name: str(each.type) for each in extra},
+        extra_columns=extra and {column.name: str(column.type) for column in extra},
         read_through=False,
         limit=run.options.limit,
-        skip_existing=tuple(EarlierRun(each.place, each.run, each.digest) for each in run.earlier)
+        skip_existing=tuple(
+            EarlierRun(output.place, output.run, output.digest) for output in run.earlier
+        )
         or None,
     )
 
@@ -122,16 +120,12 @@ def _versions() -> dict[str, str]:
 
 
 def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> RunRecord:
-    """Writes the result: status `done`, or `failed` with the counts that do not add up.
-
-    `record` is what `start` gave; this attempt `started` so many seconds since 1970.
-    """
+    """Writes the result: status `done`, or `failed` with the counts that do not add up."""
     error = "; ".join(verdict.problems) or None
     present = _present(output, record)
-    result = summary(verdict.totals, time.time() - started)
     if present is not None:
         record = replace(record, job=present.job or record.job)
-        result = with_faster_speed(present, result)
+    result = summary(verdict.totals, time.time() - started)
     record = record.finished(result, verdict.loads, error)
     _write(output, record)
     if error is None:
@@ -143,9 +137,9 @@ def finish(output: str, record: RunRecord, verdict: Verdict, started: float) -> 
 def _present(output: str, record: RunRecord) -> RunRecord | None:
     """What `run.json` says of the same run at this moment; None if it says nothing."""
     with suppress(InputError):
-        found = read_record(output)
-        if found is not None and found.run == record.run:
-            return found
+        present = read_record(output)
+        if present is not None and present.run == record.run:
+            return present
     return None
 
 
@@ -156,11 +150,7 @@ def note_job(output: str, record: RunRecord, job: Mapping[str, str]) -> None:
 
 
 def stop(output: str, record: RunRecord, error: str | None) -> None:
-    """Notes that the job failed with an error, or without one was interrupted; blocks stay.
-
-    Raises:
-        OSError: The record cannot be written and still says `running`.
-    """
+    """Notes that the job failed with an error, or without one was interrupted; blocks stay."""
     path, present = OutputFolder(output).record, _present(output, record)
     shown = None if error is None else hide_secrets(error)
     change_running(path, record, present, lambda running: running.stopped(shown))

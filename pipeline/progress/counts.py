@@ -62,36 +62,22 @@ class Speed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is at one moment.
+    """How far a run is at one moment, with what earlier attempts did."""
 
-    Attributes:
-        phase: What it does where no block ends, such as "planning"; None while blocks end.
-        share: Of the work that is done, 0.0 to 1.0.
-        estimated: Whether `share` rests on the plan's estimate of the records, not on bytes read.
-        records, documents, skipped, tokens: So far; those of earlier attempts too.
-        documents_estimated: How many there will be.
-        rejected: So far, by reason.
-        padding: Share of padding in what the model computed.
-        tokens_per_second, tokens_per_second_lately: Of this attempt, and of its last minute.
-        seconds_left: Until the last block ends; None if nothing tells.
-        elapsed: Seconds since this attempt began.
-        blocks_done, blocks: Blocks, and of a large file that is read through each of its readers.
-    """
-
-    phase: str | None
-    share: float
-    estimated: bool
+    phase: str | None  # what it does where no block ends, such as "planning"; else None
+    share: float  # of the work that is done, 0.0 to 1.0
+    estimated: bool  # whether `share` rests on the plan's estimate of the records, not on bytes
     records: int
     documents: int
-    documents_estimated: int
+    documents_estimated: int  # how many there will be
     skipped: int
-    rejected: dict[str, int]
+    rejected: dict[str, int]  # by reason
     tokens: int
-    padding: float
-    tokens_per_second: float
-    tokens_per_second_lately: float
-    seconds_left: float | None
-    elapsed: float
+    padding: float  # share of padding in what the model computed
+    tokens_per_second: float  # of this attempt
+    tokens_per_second_lately: float  # of its last minute
+    seconds_left: float | None  # until the last block ends; None if nothing tells
+    elapsed: float  # seconds since this attempt began
     blocks_done: int
     blocks: int
 
@@ -111,39 +97,26 @@ class Progress:
 
 
 class Counts:
-    """What the block records of a run add up to so far.
-
-    Attributes:
-        goal: What the run has to do.
-        began: When this attempt began, in seconds since 1970.
-        seconds: Sums by stage, over all workers and attempts.
-        durations: Seconds of the last parts.
-        blocks: Readers that reported their last part.
-        latest: When a part of a block was finished last; of the last blocks only.
-        last_end: When the last part of all was finished; 0.0 before.
-    """
+    """What the block records of a run add up to so far."""
 
     def __init__(self, output: str, run: str, goal: Goal, began: float) -> None:
-        """Sums from nothing the block records of the run with this fingerprint."""
+        """Sums from nothing, for an attempt that began so many seconds after 1970."""
         self._folder, self._run = OutputFolder(output), run
         self.goal, self.began = goal, began
         self._read: set[int] = set()
         self._sums: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
-        self.durations: deque[float] = deque(maxlen=_MOST_LATEST)
-        self.blocks = self._covered = 0
+        self.seconds: Counter[str] = Counter()  # by stage, over all workers and attempts
+        self._durations: deque[float] = deque(maxlen=_MOST_LATEST)  # seconds of the last parts
+        self.blocks = self._covered = 0  # blocks of which the last part is finished
         self._speed = Speed()
-        self.latest: dict[int, float] = {}
-        self.last_end = 0.0
+        self.latest: dict[int, float] = {}  # when a part of a block was finished last
+        self.last_end = 0.0  # when the last part of all was finished
 
     def look(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Adds the block records that appeared since the last look, until `stopped`.
 
         A damaged one is looked at again: its part is computed again.
-
-        Raises:
-            OSError: A store does not answer.
         """
         new: list[tuple[float, BlockRecord]] = []
         is_read = lambda block, part: (block << _PART_BITS | part) in self._read  # noqa: E731
@@ -164,7 +137,7 @@ class Counts:
         self.seconds.update(record.seconds)
         self._covered += covered
         self.blocks += record.last
-        self.durations.append(seconds)
+        self._durations.append(seconds)
         self.last_end = max(self.last_end, written)
         self.latest.pop(record.block, None)
         self.latest[record.block] = written
@@ -176,15 +149,10 @@ class Counts:
 
     def median_seconds(self) -> float | None:
         """The median of the last parts' durations; None before one ended."""
-        return statistics.median(self.durations) if self.durations else None
+        return statistics.median(self._durations) if self._durations else None
 
-    def progress(self, activity: str | None, now: float | None = None) -> Progress:
-        """How far the run is.
-
-        Args:
-            activity: What the run does while no block ends, if that is known.
-            now: This moment, None for the clock's.
-        """
+    def progress(self, activity: str | None) -> Progress:
+        """How far the run is; `activity` is what it does while no block ends, if that is known."""
         goal, sums = self.goal, self._sums
         whole = goal.records if goal.covers is None else goal.covers
         done = sums["records"] if goal.covers is None else self._covered
@@ -196,7 +164,6 @@ class Counts:
             expected = records if over else max(goal.records, records)
         else:
             expected = round(records / share)
-        left = max(whole * (1 - share), 0.0)
         return Progress(
             phase=activity if over or not records else None,
             share=share,
@@ -210,8 +177,8 @@ class Counts:
             padding=1 - sums["computed_tokens"] / padded if padded else 0.0,
             tokens_per_second=self._speed.overall(),
             tokens_per_second_lately=self._speed.lately(),
-            seconds_left=0.0 if over else self._speed.seconds_left(left),
-            elapsed=max((time.time() if now is None else now) - self.began, 0.0),
+            seconds_left=0.0 if over else self._speed.seconds_left(whole * (1 - share)),
+            elapsed=max(time.time() - self.began, 0.0),
             blocks_done=self.blocks,
             blocks=goal.readers,
         )

@@ -28,14 +28,7 @@ _LOOKING = 50  # pauses last so many times longer than looks: 100,000 blocks are
 def progress_of_run(
     output: str, run: str, goal: Goal, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Shows how far a run is, from its block records: a runner returns only at the end.
-
-    Args:
-        output: Folder of the run.
-        run: Its fingerprint.
-        goal: What it has to do.
-        tell: As in `shown_progress`.
-    """
+    """Shows how far a run is, from its block records: a runner returns only at the end."""
     counts = Counts(output, run, goal, time.time())
 
     def line(stopped: Callable[[], bool]) -> str:
@@ -53,15 +46,9 @@ def shown_progress(
     line: Callable[[Callable[[], bool]], str],
     tell: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
-    """Shows a line on the progress of a job as long as the context lasts.
+    """Shows again and again what `line` says of a job, which may stop looking once it is told to.
 
-    On a terminal and in a notebook one line is written again and again; elsewhere a line is logged
-    now and then.
-
-    Args:
-        output: Folder of the job.
-        line: Looks how far the job is; it may stop looking once its argument says so.
-        tell: Takes a line now and then, often at the beginning, instead of people.
+    On a terminal and in a notebook in place, elsewhere in the log, or to `tell`, often at first.
     """
     stop = threading.Event()
     thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)
@@ -80,30 +67,31 @@ def _show(
     stop: threading.Event,
 ) -> None:
     looked = 0.0
-    with _display(output, tell) as (show, pauses):
-        while not stop.wait(max(next(pauses), _LOOKING * looked)):
+    with _display(output, tell) as (show, pause, longest):
+        while not stop.wait(max(pause, _LOOKING * looked)):
             started = time.monotonic()
-            shown = line(stop.is_set)
+            text = line(stop.is_set)
             looked = time.monotonic() - started
-            show(shown)
+            show(text)
+            pause = min(1.5 * pause, longest)
 
 
 @contextmanager
 def _display(
     output: str, tell: Callable[[str], None] | None
-) -> Iterator[tuple[Callable[[str], object], Iterator[float]]]:
-    """What takes the lines, and the pauses between them."""
+) -> Iterator[tuple[Callable[[str], object], float, float]]:
+    """What takes the lines, and the first and the longest pause between them."""
     least = _REMOTE_SECONDS if is_remote(output) else _LIVE_SECONDS
     if tell is not None:
-        yield tell, _pauses(_FIRST_SECONDS, _LOG_SECONDS)
+        yield tell, _FIRST_SECONDS, _LOG_SECONDS
     elif in_notebook():
         with rewrite() as show:
-            yield show, _pauses(least, least)
+            yield show, least, least
     elif not sys.stderr.isatty():
-        yield (lambda line: _logger.warning("%s", line)), _pauses(_LOG_SECONDS, _LOG_SECONDS)
+        yield (lambda line: _logger.warning("%s", line)), _LOG_SECONDS, _LOG_SECONDS
     else:
         with Live(Text(""), console=Console(stderr=True), transient=True) as live:
-            yield (lambda line: live.update(one_line(line))), _pauses(least, least)
+            yield (lambda line: live.update(one_line(line))), least, least
 
 
 def in_notebook() -> bool:
@@ -114,9 +102,3 @@ def in_notebook() -> bool:
 def one_line(line: str) -> Text:
     """A line for a terminal, cut where it is too long."""
     return Text(visible(line), no_wrap=True, overflow="ellipsis")
-
-
-def _pauses(first: float, most: float) -> Iterator[float]:
-    while True:
-        yield first
-        first = min(1.5 * first, most)

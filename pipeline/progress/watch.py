@@ -1,10 +1,10 @@
 """Runs `watch`: shows any job, on any runner, from the files in its output."""
 
-import argparse
 import datetime
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import orjson
 from rich.console import Console, Group
 from rich.live import Live
 
+from bert_embed.pipeline.arguments import WatchOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.outputs.report_text import summary_lines
@@ -46,20 +47,13 @@ _MEANING: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Straggler:
-    """A block that takes much longer than others.
-
-    Attributes:
-        block: Its number.
-        seconds: Since it began, or since its last part was finished.
-        host, place: Where it is computed, and what it reads.
-        crashed: Whether the process that worked on it is known to have ended.
-    """
+    """A block that takes much longer than others."""
 
     block: int
-    seconds: float
-    host: str
-    place: str
-    crashed: bool
+    seconds: float  # since it began, or since its last part was finished
+    host: str  # where it is computed
+    place: str  # what it reads
+    crashed: bool  # whether the process that worked on it is known to have ended
 
     def __str__(self) -> str:
         since = clock(self.seconds)
@@ -70,94 +64,36 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at one moment.
+    """A job at one moment."""
 
-    Attributes:
-        output: Its folder.
-        state: What it does, or how it ended.
-        error: Why it failed.
-        started, ended: The present or last attempt, UTC, as in the record.
-        progress: How far it is.
-        blocks_in_work: Blocks that a process works on.
-        hosts: How many hosts these processes run on.
-        stage_seconds: Seconds in each stage, over all workers and attempts.
-        stragglers: Blocks that take too long, the worst first.
-    """
-
-    output: str
-    state: State
-    error: str | None
-    started: str
+    output: str  # its folder
+    state: State  # what it does, or how it ended
+    error: str | None  # why it failed
+    started: str  # the present or last attempt, UTC, as in the record
     ended: str | None
-    progress: Progress
-    blocks_in_work: int
-    hosts: int
-    stage_seconds: dict[str, float]
-    stragglers: list[Straggler]
+    numbers: dict[str, Any]  # how far it is, for JSON; docs/watch.md says what each is
+    progress: list[str]  # the same for people, line by line
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same for JSON, what `progress` has on the top level."""
-        row = asdict(self)
-        return row | row.pop("progress")
+    @classmethod
+    def of(
+        cls, output: str, record: JobRecord, state: State, numbers: dict[str, Any], *lines: str
+    ) -> "Snapshot":
+        """A job in a state, which may be newer than its record."""
+        error = record.error if state == "failed" else None
+        place = hide_secrets(output)
+        return cls(place, state, error, record.started, record.ended, numbers, list(lines))
 
-    def lines(self) -> Iterator[str]:
+    def to_json(self) -> str:
+        """One line of JSON, with the numbers on the top level."""
+        row = vars(self) | self.numbers
+        del row["numbers"], row["progress"]
+        return orjson.dumps(row).decode()
+
+    def lines(self) -> list[str]:
         """The same for people."""
-        progress = self.progress
-        yield _head(self.output, self.state, self.error, self.started)
-        yield str(progress)
-        hosts = f" on {self.hosts:,} hosts" if self.hosts > 1 else ""
-        yield (
-            f"blocks: {progress.blocks_done:,} of {progress.blocks:,} done, "
-            f"{self.blocks_in_work:,} in work{hosts} · tokens/s: "
-            f"{progress.tokens_per_second:,.0f} overall, "
-            f"{progress.tokens_per_second_lately:,.0f} lately"
-        )
-        if progress.rejected or progress.skipped:
-            reasons = [f"{count:,} {reason}" for reason, count in progress.rejected.items()]
-            rejected = [f"rejected: {', '.join(reasons)}"] if reasons else []
-            skipped = [f"skipped: {progress.skipped:,}"] if progress.skipped else []
-            yield " · ".join(rejected + skipped)
-        yield from map(str, self.stragglers[:_MOST_STRAGGLERS])
-        if len(self.stragglers) > _MOST_STRAGGLERS:
-            others = len(self.stragglers) - _MOST_STRAGGLERS
-            yield f"and {counted(others, 'further block')} like these"
-
-
-@dataclass(frozen=True)
-class ClusterSnapshot:
-    """A job of `cluster` or `dedup` at one moment; its files are those of vectors, as it read them.
-
-    Attributes:
-        output, state, error, started, ended: As in `Snapshot`.
-        sampled, clustered: Files of vectors of which a sample, and all vectors, were read.
-        searched: Ranges of clusters in which duplicates were looked for.
-    """
-
-    output: str
-    state: State
-    error: str | None
-    started: str
-    ended: str | None
-    sampled: int
-    clustered: int
-    searched: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        return asdict(self)
-
-    def lines(self) -> Iterator[str]:
-        """The same for people."""
-        yield _head(self.output, self.state, self.error, self.started)
-        if self.state not in ENDED:
-            yield (
-                f"sampled {self.sampled:,}, clustered {counted(self.clustered, 'file')}; "
-                f"{counted(self.searched, 'range')} of clusters searched"
-            )
-
-
-def _head(output: str, state: State, error: str | None, started: str) -> str:
-    return f"{output}: {_MEANING[state]}{f': {error}' if error else ''} (started {started})"
+        error = f": {self.error}" if self.error else ""
+        head = f"{self.output}: {_MEANING[self.state]}{error} (started {self.started})"
+        return [head, *self.progress]
 
 
 class WatchedRun:
@@ -193,20 +129,23 @@ class WatchedRun:
         now = time.time()
         state = self._state(now)
         works = state in ("running", "stalled")
+        progress = self._counts.progress(self._phase() if works else None)
+        if not works:
+            progress = replace(progress, seconds_left=None)
         working = [mark for mark in self._markers.values() if not mark.has_crashed and works]
-        progress = self._counts.progress(self._phase() if works else None, now)
-        return Snapshot(
-            output=hide_secrets(self._output),
-            state=state,
-            error=self._record.error if state == "failed" else None,
-            started=self._record.started,
-            ended=self._record.ended,
-            progress=progress if works else replace(progress, seconds_left=None),
-            blocks_in_work=len({mark.block for mark in working}),
-            hosts=len({mark.host for mark in working}),
-            stage_seconds={name: round(spent, 3) for name, spent in self._counts.seconds.items()},
-            stragglers=[] if state == "done" else self._stragglers(now),
-        )
+        in_work = {
+            "blocks_in_work": len({mark.block for mark in working}),
+            "hosts": len({mark.host for mark in working}),
+        }
+        stragglers = [] if state == "done" else self._stragglers(now)
+        spent = {name: round(seconds, 3) for name, seconds in self._counts.seconds.items()}
+        numbers = asdict(progress) | in_work | {"stage_seconds": spent, "stragglers": stragglers}
+        lines = [str(progress), *_lines_of(progress, **in_work)]
+        lines += map(str, stragglers[:_MOST_STRAGGLERS])
+        if len(stragglers) > _MOST_STRAGGLERS:
+            others = len(stragglers) - _MOST_STRAGGLERS
+            lines.append(f"and {counted(others, 'further block')} like these")
+        return Snapshot.of(self._output, self._record, state, numbers, *lines)
 
     def summary(self) -> list[str]:
         """What came out of a complete run."""
@@ -232,10 +171,7 @@ class WatchedRun:
         return "computing the first blocks" if self._markers else "planning and loading the model"
 
     def _stragglers(self, now: float) -> list[Straggler]:
-        """The blocks that take much longer than the median, or whose process crashed; worst first.
-
-        Nothing is known before parts have ended.
-        """
+        """The blocks much slower than the median, or whose process crashed; worst first."""
         median = self._counts.median_seconds()
         if median is None:
             return []
@@ -262,25 +198,33 @@ class WatchedClusters:
             raise UsageError(f"{self._output} holds no run.json any more")
         self._record = record
 
-    def snapshot(self) -> ClusterSnapshot:
+    def snapshot(self) -> Snapshot:
         """As of a run."""
         record, counts = self._record, self._folder.progress()
         is_dead = record.job is None and OutputFolder(self._output).is_held() is False
         state: State = _ended(record) or ("dead" if is_dead else "running")
-        return ClusterSnapshot(
-            output=hide_secrets(self._output),
-            state=state,
-            error=record.error if state == "failed" else None,
-            started=record.started,
-            ended=record.ended,
-            sampled=counts.sampled,
-            clustered=counts.assigned,
-            searched=counts.searched,
-        )
+        lines = [] if state in ENDED else [str(counts)]
+        return Snapshot.of(self._output, record, state, counts._asdict(), *lines)
 
     def summary(self) -> list[str]:
         """Nothing: the command itself prints it."""
         return []
+
+
+def _lines_of(progress: Progress, blocks_in_work: int, hosts: int) -> Iterator[str]:
+    """What `watch` says beside the line of `embed`."""
+    on_hosts = f" on {hosts:,} hosts" if hosts > 1 else ""
+    yield (
+        f"blocks: {progress.blocks_done:,} of {progress.blocks:,} done, "
+        f"{blocks_in_work:,} in work{on_hosts} · tokens/s: "
+        f"{progress.tokens_per_second:,.0f} overall, "
+        f"{progress.tokens_per_second_lately:,.0f} lately"
+    )
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in progress.rejected.items())
+    rejected = [f"rejected: {reasons}"] if reasons else []
+    skipped = [f"skipped: {progress.skipped:,}"] if progress.skipped else []
+    if rejected or skipped:
+        yield " · ".join(rejected + skipped)
 
 
 def _ended(record: JobRecord) -> Literal["done", "failed", "interrupted"] | None:
@@ -297,12 +241,7 @@ def _seconds(record: JobRecord, path: str) -> float:
 
 
 def watched(output: str) -> WatchedRun | WatchedClusters:
-    """The job in a folder.
-
-    Raises:
-        InputError: There is none.
-        StorageError: The store does not answer.
-    """
+    """The job in a folder; InputError if there is none."""
     try:
         record = read_cluster_record(ClusterFolder(output))
     except InputError:  # a run's, which says by itself what is wrong
@@ -310,51 +249,25 @@ def watched(output: str) -> WatchedRun | WatchedClusters:
     return WatchedRun(output) if record is None else WatchedClusters(output, record)
 
 
-def run_watch(options: argparse.Namespace) -> int:
-    """Runs `watch DIR` with what `parse_watch` gives.
-
-    Returns:
-        DONE when the job is, and after `--once` while it works; FAILED if it ended otherwise.
-
-    Raises:
-        InputError: There is no job.
-        StorageError: A store does not answer.
-    """
+def run_watch(options: WatchOptions) -> int:
+    """Runs `watch DIR`: FAILED if the job ended and is not done."""
     job = watched(absolute(options.output))
-    last = _show(_snapshots(job, options), options.json, live=not options.once)
-    if last.state == "done" and not options.json:
+    in_place = sys.stdout.isatty() and not options.once and not options.json
+    with Live(console=Console(), transient=True) if in_place else nullcontext() as display:
+        for snapshot in _snapshots(job, options):
+            if display is not None:
+                display.update(Group(*map(one_line, snapshot.lines())))
+            else:
+                say(*([snapshot.to_json()] if options.json else snapshot.lines()))
+    if in_place:
+        say(*snapshot.lines())
+    if snapshot.state == "done" and not options.json:
         say(*job.summary())
-    return ExitCode.FAILED if last.state in ENDED and last.state != "done" else ExitCode.DONE
+    failed = snapshot.state in ENDED and snapshot.state != "done"
+    return ExitCode.FAILED if failed else ExitCode.DONE
 
 
-def _show(
-    snapshots: Iterator[Snapshot | ClusterSnapshot], as_json: bool, live: bool
-) -> Snapshot | ClusterSnapshot:
-    """Prints each snapshot, on a terminal in place of the one before; returns the last."""
-    snapshot = next(snapshots)
-    if as_json or not live or not sys.stdout.isatty():
-        say(*_printed(snapshot, as_json))
-        for snapshot in snapshots:
-            say(*_printed(snapshot, as_json))
-        return snapshot
-    with Live(_lines(snapshot), console=Console(), transient=True) as display:
-        for snapshot in snapshots:
-            display.update(_lines(snapshot))
-    say(*snapshot.lines())
-    return snapshot
-
-
-def _lines(snapshot: Snapshot | ClusterSnapshot) -> Group:
-    return Group(*map(one_line, snapshot.lines()))
-
-
-def _printed(snapshot: Snapshot | ClusterSnapshot, as_json: bool) -> list[str]:
-    return [orjson.dumps(snapshot.to_dict()).decode()] if as_json else list(snapshot.lines())
-
-
-def _snapshots(
-    job: WatchedRun | WatchedClusters, options: argparse.Namespace
-) -> Iterator[Snapshot | ClusterSnapshot]:
+def _snapshots(job: WatchedRun | WatchedClusters, options: WatchOptions) -> Iterator[Snapshot]:
     """A snapshot each interval until the job has ended; one only with `--once`."""
     while True:
         try:

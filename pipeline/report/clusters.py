@@ -25,11 +25,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def clusters(places: np.ndarray) -> np.ndarray:
-    """int64 `[rows]`: the cluster of each row, the largest cluster first; the same every time.
-
-    Args:
-        places: float32 `[rows, directions]`.
-    """
+    """int64 `[rows]`: the clusters of float32 `[rows, directions]`, the largest is 0."""
     if len(places) < _FEWEST_ROWS:
         return np.zeros(len(places), np.int64)
     count = min(_MOST, max(2, round(math.sqrt(len(places) / 8))))
@@ -59,15 +55,10 @@ def describe(
 ) -> list[dict[str, Any]]:
     """For each cluster its size, the rows nearest to its middle, and its words if texts are given.
 
-    Where most texts are in a script that the model does not read, words say nothing: `unread`
-    names the script.
-
-    Args:
-        places: float32 `[rows, directions]`.
-        of: int64 `[rows]`, their clusters.
+    Where most texts are in a script that the model does not read, `unread` names it instead.
     """
     words = [set(map(str.lower, _WORD.findall(text or ""))) for text in texts or ()]
-    everywhere = Counter(word for some in words for word in some)
+    everywhere = Counter(word for of_text in words for word in of_text)
     rows = []
     for number in range(int(of.max(initial=-1)) + 1):
         members = np.flatnonzero(of == number)
@@ -89,12 +80,12 @@ def _script_of_most(texts: Sequence[str], scripts: Collection[str]) -> str | Non
     return script if script in scripts and 2 * count > len(texts) else None
 
 
-def _telling(counts: Counter, own: int, everywhere: Counter, rows: int) -> list[str]:
+def _telling(counts: Counter, members: int, everywhere: Counter, rows: int) -> list[str]:
     """The words that are frequent in a cluster and rarer elsewhere."""
 
     def weight(item: tuple[str, int]) -> tuple[float, str]:
         word, count = item
-        return -count / own * math.log(count / own * rows / everywhere[word] + 1e-9), word
+        return -count / members * math.log(count / members * rows / everywhere[word] + 1e-9), word
 
-    several = [item for item in counts.items() if item[1] > 1]
-    return [word for word, _ in sorted(several, key=weight)[:_WORDS]]
+    repeated = [item for item in counts.items() if item[1] > 1]
+    return [word for word, _ in sorted(repeated, key=weight)[:_WORDS]]

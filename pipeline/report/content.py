@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_embed.pipeline.outputs.advice import ADVICE
-from bert_embed.pipeline.outputs.outcome import length_statistics
+from bert_embed.pipeline.outputs.outcome import ADVICE, length_statistics
 from bert_embed.pipeline.parser import as_words
 from bert_embed.pipeline.report import PCA
 from bert_embed.pipeline.report.clusters import clusters, describe, unread_scripts

@@ -82,8 +82,8 @@ def _named(files: tuple[int, ...], paths: Sequence[str] | None) -> str:
         first, last = files[0] + 1, files[-1] + 1
         return f"file {first}" if first == last else f"files {first} to {last}"
     shown = [paths[file] for file in files[:_MOST_NAMED]]
-    more = len(files) - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more, the last {paths[files[-1]]}" if more else "")
+    rest = len(files) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more, the last {paths[files[-1]]}" if rest else "")
 
 
 def rejected_records(

@@ -12,7 +12,7 @@ from bert_embed.pipeline.report.sample import spread
 from bert_embed.storage.packages import requires
 
 _SEED = 42
-_KEPT = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
+_DIRECTIONS = 50  # directions that clusters and t-SNE see: what is beyond is mostly noise
 _FITTED = 4096  # vectors, evenly spread, that decide on the directions
 _SPARE, _ROUNDS = 10, 6  # further directions, and rounds, that make those kept exact
 _TINY = 1e-12
@@ -41,16 +41,17 @@ def main_directions(vectors: np.ndarray) -> Directions | None:
     total = float(np.square(centred).sum())
     if total <= np.finfo(np.float32).eps * float(np.square(vectors).sum()):
         return None  # all vectors are equal
-    kept = min(_KEPT, len(centred) - 1, vectors.shape[1])
+    width = vectors.shape[1]
+    directions = min(_DIRECTIONS, len(centred) - 1, width)
     draw = np.random.default_rng(_SEED)
-    axes = draw.standard_normal((vectors.shape[1], min(kept + _SPARE, vectors.shape[1])), "f4")
+    axes = draw.standard_normal((width, min(directions + _SPARE, width)), "f4")
     for _ in range(_ROUNDS):
         axes = _orthonormal(centred.T @ (centred @ axes))
     squares, turns = _eigen(centred @ axes)
-    axes = axes @ turns[:, :kept]
+    axes = axes @ turns[:, :directions]
     # An axis may point either way: the largest number of each is positive.
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    shares = [round(square / total, 5) for square in squares[: min(kept, _SHARES)].tolist()]
+    shares = [round(square / total, 5) for square in squares[: min(directions, _SHARES)].tolist()]
     return Directions((vectors - middle) @ axes, shares)
 
 

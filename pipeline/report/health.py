@@ -41,11 +41,7 @@ def health(
     directions: Directions | None,
     repeated: int | None,
 ) -> dict[str, Any]:
-    """What the report says of the vectors, with histograms of norms and cosines.
-
-    Args:
-        vectors: float32 `[rows, width]`, all that were sampled.
-    """
+    """What the report says of float32 `[rows, width]`, with histograms of norms and cosines."""
     usable = vectors[usable_rows(vectors)]
     norms = np.sqrt(np.vecdot(usable, usable)) if len(usable) else np.empty(0)
     cosines = random_cosines(usable)

@@ -12,10 +12,10 @@ _PROGRAMS = (  # one program, in this order
     *("dom.js", "charts.js", "map.js"),
     *("overview.js", "documents.js", "facts.js", "page.js"),
 )
-_WIDTHS = (240, 160, 110, 70, 40, 20)  # letters of a text and of an id, as long as the page allows
+_WIDTHS = (240, 160, 110, 70, 40, 20, 5, 1)  # letters of a text, as many as the page allows
 _LONGEST_ID = 100
 # What could end the element that holds JSON, or a line of a program.
-_ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+_ESCAPED = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
 
 def page(content: dict[str, Any]) -> bytes:
@@ -52,46 +52,33 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 def _fitted(content: dict[str, Any], most: int) -> bytes:
-    """The content with texts and ids as long as fit; with fewer documents if none does."""
+    """The content with texts, ids and columns as long as fit."""
     documents = content["documents"]
     if documents is None:
         return _json(content)
     for width in _WIDTHS:
         data = _json(content | {"documents": _cut(documents, width)})
         if len(data) <= most:
-            return data
-    if len(documents["ids"]) <= 1:
-        return data
-    return _fitted(_every_second(content), most)
+            break
+    return data
 
 
 def _cut(documents: dict[str, Any], width: int) -> dict[str, Any]:
     """Texts lose their end, ids their beginning, which is more often the same."""
+
+    def head(text: str) -> str:
+        return text if len(text) <= width else text[:width] + "…"
+
     texts, longest = documents["texts"], min(width, _LONGEST_ID)
     return documents | {
         "ids": [
             text if len(text) <= longest else "…" + text[-longest:] for text in documents["ids"]
         ],
-        "texts": texts and [text if len(text) <= width else text[:width] + "…" for text in texts],
-    }
-
-
-def _every_second(content: dict[str, Any]) -> dict[str, Any]:
-    """The content with every second document; what names a document by its row is left out."""
-    documents, shown = content["documents"], content.get("map")
-    halved = {
-        name: values and values[::2] for name, values in documents.items() if name != "columns"
-    }
-    halved["columns"] = [
-        values | {"values": values["values"][::2]} for values in documents["columns"]
-    ]
-    fewer = content | {"documents": halved, "neighbours": []}
-    if shown is None:
-        return fewer
-    places = [
-        values | {"x": values["x"][::2], "y": values["y"][::2]} for values in shown["projections"]
-    ]
-    return fewer | {
-        "clusters": [values | {"central": []} for values in content["clusters"]],
-        "map": {"cluster": shown["cluster"][::2], "projections": places},
+        "texts": texts and list(map(head, texts)),
+        "columns": [
+            column | {"values": list(map(head, column["values"]))}
+            if column["kind"] == "text"
+            else column
+            for column in documents["columns"]
+        ],
     }

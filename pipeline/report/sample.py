@@ -46,12 +46,9 @@ class Sample:
 
 
 def take_sample(folder: OutputFolder, record: RunRecord) -> Sample | None:
-    """Reads the first rows of files that are evenly spread over a run's output.
+    """Reads the first rows of files, evenly spread over a run's output, or all of a small one.
 
-    An output of at most `MOST_ROWS` rows in few files is read whole.
-
-    Returns:
-        The sample; None where the run wrote no vectors of texts.
+    None where the run wrote no vectors of texts.
     """
     settings = record.vectors
     if settings is None or "sentence" not in settings["granularity"]:

@@ -27,11 +27,7 @@ def write_page(
     shown: Shown = AFTER_A_RUN,
     path: str | None = None,
 ) -> str:
-    """Writes the page of a finished run.
-
-    Returns:
-        The path.
-    """
+    """Writes the page of a finished run; returns its path."""
     if path is None and is_foreign(folder.path, REPORT_PAGE):
         raise InputError(
             f"{folder.page} is not a report of this program; give it another name, or `report` "

@@ -173,19 +173,19 @@ def _name_and_type(word: str) -> tuple[str, str | None]:
         raise UsageError(f"--extra_columns {word}: {error}") from error
 
 
-def _extra_type(name: str, given: str | None, files: list[InputFile]) -> pa.DataType:
+def _extra_type(name: str, requested: str | None, files: list[InputFile]) -> pa.DataType:
     """The type of one column; later, every file is checked for it."""
     formats = {file.format for file in files}
     first = next((file for file in files if file.footer is not None), None)
     if first is None or first.footer is None or name not in first.footer.schema.names:
-        kind, place = TYPES[given or "string"], ""
+        kind, place = TYPES[requested or "string"], ""
     else:
         path, stored = first.info.path, first.footer.schema.field(name).type
         kind, place = plain_type(stored), f" in {path}"
         if kind is None:
             raise UsageError(f"--extra_columns {name} is {stored}{place}; {CAN_BE}")
-        if given is not None and TYPES[given] != kind:
-            raise UsageError(f"--extra_columns {name}:{given} is {kind}{place}; write {name}")
+        if requested is not None and TYPES[requested] != kind:
+            raise UsageError(f"--extra_columns {name}:{requested} is {kind}{place}; write {name}")
         if type_name(kind) is None and formats & {"jsonl", "csv"}:
             raise UsageError(
                 f"--extra_columns {name} is {kind}{place}, which JSON lines and CSV files "

@@ -8,7 +8,7 @@ from typing import Any
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
 
-_PLACES = ("input", "query", "output", "output_table", "tfrecord_output", "skip_existing")
+_PLACES = ("input", "query", "output", "output_table", "skip_existing")
 _DAY = re.compile(r"\{(today|yesterday|date)(?::([^{}]*))?\}")
 
 

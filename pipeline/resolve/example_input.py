@@ -42,8 +42,6 @@ def example_settings(options: Options, files: Sequence[InputFile]) -> ExampleSet
             raise UsageError(f"--{name} is for texts, but --input names TFRecord files of examples")
     if options.command == "tokenize":
         raise UsageError("--input names TFRecord files of examples, already tokenized")
-    if options.tfrecord_output is not None:
-        raise UsageError("--tfrecord_output is for texts, but --input names examples")
     by_folder: dict[str, ExampleSettings | None] = {}
     for file in files:
         folder = file.info.path.rpartition("/")[0]

@@ -30,18 +30,12 @@ _COMPRESSION = 4  # times that a text is larger than its compressed file
 
 @dataclass(frozen=True)
 class Widths:
-    """How wide the output is, in numbers.
+    """How wide the output is, in numbers."""
 
-    Attributes:
-        document, token: In the vectors of a document, and of each of its tokens, or words.
-        held: Of each token that are computed, and so held in memory.
-        step: Tokens of a text for each of its vectors; 0: a document has one.
-    """
-
-    document: int
-    token: int
-    held: int = 0
-    step: int = 0
+    document: int  # in the vectors of a document
+    token: int  # in those of each of its tokens, or words
+    held: int = 0  # of each token that are computed, and so held in memory
+    step: int = 0  # tokens of a text for each of its vectors; 0: a document has one
 
     @classmethod
     def of(cls, text_spec: TextSpec, vector_spec: VectorSpec, bundle: Bundle) -> "Widths":
@@ -104,27 +98,22 @@ def _stored_bytes(files: list[InputFile]) -> int:
     return sum(file.stop * (_COMPRESSION if file.compression else 1) for file in files)
 
 
-def estimated_sizes(
+def estimated_size(
     documents: int,
     text_bytes: int,
     options: Options,
     widths: Widths,
     tokens: int | None = None,
-) -> tuple[int, int]:
-    """Estimates the bytes of the output, and of the examples that `--tfrecord_output` keeps.
-
-    Where nobody counted the `tokens`, they follow from the bytes of the texts.
-    """
+) -> int:
+    """Estimates the bytes of the output; of `tokens` that nobody counted, by those of the texts."""
     if tokens is None:
         tokens = text_bytes // _TEXT_BYTES_A_TOKEN
-    kept = text_bytes if options.keep_text else 0
-    examples = documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES
+    text_size = text_bytes if options.keep_text else 0
     if options.output_format == EXAMPLES:
-        return examples + kept, 0
+        return documents * _EXAMPLE_OVERHEAD + tokens * _TOKEN_BYTES + text_size
     kinds = _JSON_BYTES_A_NUMBER if options.output_format == "jsonl" else _BYTES_A_NUMBER
     numbers = documents * widths.document + tokens * widths.token
-    vectors = documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype])
-    return vectors + kept, examples + kept
+    return documents * _ROW_OVERHEAD + math.ceil(numbers * kinds[options.output_dtype]) + text_size
 
 
 def part_docs(widths: Widths) -> int:

@@ -1,28 +1,35 @@
-"""Resolves the BigQuery table or query that a run reads, and which of its columns are what."""
+"""Resolves the BigQuery tables of a run: what it reads, by a query or not, and what it loads."""
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bert_embed.bundle.cache import cache_folder
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.outputs.run_record import record_of_output
 from bert_embed.pipeline.resolve.columns import check_extra_name, named_columns
-from bert_embed.pipeline.resolve.queries import query_rows
+from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
 from bert_embed.run_record import QueryRows
-from bert_embed.storage.files import FileInfo
+from bert_embed.storage.files import FileInfo, join
+from bert_embed.transforms.bigquery import load as loading
 from bert_embed.transforms.bigquery.client import (
     PATIENCE,
     TableName,
     bigquery_client,
     check_column,
+    check_jobs,
     get_table,
     table_name,
     translate_errors,
 )
 from bert_embed.transforms.bigquery.read import TableRequest
+from bert_embed.transforms.bigquery.tables import KindTable, TableLoad
 from bert_embed.transforms.read.columns import SPANS, Columns, no_column
 from bert_embed.transforms.read.extra import CAN_BE
 from bert_embed.transforms.records.spec import InputFile
@@ -30,6 +37,8 @@ from bert_embed.transforms.records.spec import InputFile
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
 
+_DATASET = "_bert_embed"  # the underscore keeps it out of the console's lists
+_KEPT_DAYS = 7
 _INTEGERS = ("INTEGER", "INT64")
 _KINDS: dict[str, tuple[str, ...]] = {
     "id_column": ("STRING", *_INTEGERS),
@@ -58,17 +67,11 @@ _TYPES = _LISTED | {
 
 @dataclass(frozen=True)
 class TableInput:
-    """A table that can be read.
-
-    Attributes:
-        request: What to read of it, not yet divided into blocks.
-        query_rows: The facts that `run.json` keeps of the rows of a query, which expire; else None.
-        file: The table as an entry of a listing: name, size and time identify its state.
-    """
+    """A table that can be read, its request not yet divided into blocks."""
 
     request: TableRequest
-    query_rows: QueryRows | None
-    file: InputFile
+    query_rows: QueryRows | None  # of the rows of a query, which expire; else None
+    file: InputFile  # as an entry of a listing: name, size and time identify its state
 
 
 def job_project(options: Options, table: TableName | None) -> str:
@@ -95,7 +98,7 @@ def find_input(options: Options, output: str) -> TableInput | None:
         if options.limit is not None:
             query = _first_rows(options, name)
         if query is not None:
-            name, expired = query_rows(client, query, options, output)
+            name, expired = _query_rows(client, query, options, output)
         with translate_errors(f"{shown} cannot be read"):
             assert name is not None
             facts = expired or _facts(client, name, shown)
@@ -111,11 +114,7 @@ def find_input(options: Options, output: str) -> TableInput | None:
 
 
 def _first_rows(options: Options, name: TableName | None) -> str:
-    """A query for as many rows of the table, or of the query, as `--limit` says.
-
-    Which rows these are is up to BigQuery. They are kept like those of any query, so that the same
-    command continues with the same rows.
-    """
+    """A query for `--limit` rows, kept as any query's, so that a run goes on with the same."""
     # The query may end with a comment, which only the end of its line ends.
     source = f"`{name.path}`" if name else f"(\n{(options.query or '').rstrip().rstrip(';')}\n)"
     return f"SELECT * FROM {source} LIMIT {options.limit}"
@@ -136,10 +135,7 @@ def _facts(client: "Client", name: TableName, shown: str) -> QueryRows:
 
 
 def _count(client: "Client", name: TableName) -> tuple[float, int]:
-    """A moment by the service's own clock, and how many rows the table had then.
-
-    The count is a query of its own: the rows that are read later are compared with it.
-    """
+    """A moment by the service's own clock, and how many rows the table had then."""
     now = _one(client, "SELECT CURRENT_TIMESTAMP() AS found")
     moment = now if isinstance(now, datetime) else datetime.now(UTC)
     at = moment.astimezone(UTC).isoformat(sep=" ")
@@ -152,10 +148,7 @@ def _one(client: "Client", sql: str) -> Any:
 
 
 def _table_columns(options: Options, schema: tuple[dict[str, Any], ...], shown: str) -> Columns:
-    """The columns that the options name; each exists in the table's schema with a usable type.
-
-    Messages show the table as `shown`.
-    """
+    """The columns that the options name, of usable types; `shown` names the table."""
     columns = replace(named_columns(options), id=options.id_column or "id")
     present = {field["name"]: _type_and_mode(field) for field in schema}
     required = {name: flag for flag, name in reversed(columns.requested)}
@@ -192,3 +185,116 @@ def _present(
     if name not in present:
         raise no_column(flag, name, f"no column of {shown}", present)
     return present[name]
+
+
+def _query_rows(
+    client: "Client", query: str, options: Options, output: str
+) -> tuple[TableName, QueryRows | None]:
+    """The table with the rows of a query, which runs unless an earlier attempt of this run did it.
+
+    The table's name follows from the query and the output folder. While the folder holds an
+    unfinished run, the same command reads the same rows again; our own dataset keeps them for
+    seven days. Of a complete run that has outlived its rows, the second value is what run.json
+    says of them; else it is None.
+    """
+    with translate_errors("--query"):
+        location = _checked_location(client, query)
+    name = _query_table(client, query, output, location)
+    with translate_errors("--query"):
+        exists = get_table(client, name) is not None
+    record = record_of_output(options, output)
+    expired = record.query_rows if record and not exists and not options.overwrite else None
+    if record is not None and expired is not None and expired.name == name.path:
+        if record.is_done:
+            return name, expired
+        raise UsageError(
+            f"--output {options.output} holds an unfinished run whose rows have expired: BigQuery "
+            f"keeps them for {_KEPT_DAYS} days; --overwrite starts again with the query"
+        )
+    if not exists or record is None or (record.is_done and options.overwrite):
+        if options.dry_run:
+            what = "the --query" if options.limit is None else "a query for --limit"
+            raise UsageError(f"--dry_run would have to run {what} to plan; leave --dry_run out")
+        with translate_errors("--query"):
+            _make_dataset(client, name, location)
+            _run_query(client, query, name, location)
+    return name, None
+
+
+def _checked_location(client: "Client", query: str) -> str:
+    """The location of the query's tables; checks the query before it costs anything."""
+    from google.cloud import bigquery
+
+    config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+    job = client.query(query, job_config=config, timeout=PATIENCE)
+    if job.statement_type not in (None, "SELECT"):
+        raise UsageError(f"--query must be one SELECT, this is {job.statement_type}")
+    return job.location or "US"
+
+
+def _query_table(client: "Client", query: str, output: str, location: str) -> TableName:
+    dataset = f"{client.project}.{_DATASET}_{location.lower().replace('-', '_')}"
+    digest = hashlib.sha256(f"{query}\n{output}".encode()).hexdigest()[:24]
+    return table_name(f"{dataset}.query_{digest}", "--query")
+
+
+def _make_dataset(client: "Client", name: TableName, location: str) -> None:
+    """Creates our own dataset, whose tables expire."""
+    from google.cloud import bigquery
+
+    dataset = bigquery.Dataset(f"{name.project}.{name.dataset}")
+    dataset.location = location
+    dataset.default_table_expiration_ms = _KEPT_DAYS * 24 * 3600 * 1000
+    client.create_dataset(dataset, exists_ok=True, timeout=PATIENCE)
+
+
+def _run_query(client: "Client", query: str, name: TableName, location: str) -> None:
+    from google.cloud import bigquery
+
+    config = bigquery.QueryJobConfig(
+        destination=name.path, write_disposition="WRITE_TRUNCATE", use_query_cache=False
+    )
+    client.query(query, job_config=config, location=location, timeout=PATIENCE).result()
+
+
+def with_folder(options: Options) -> Options:
+    """Fills in where the files that a table is loaded from are kept, if `--output` does not say.
+
+    Its name depends on the input and the table, so the same command continues its run.
+    """
+    if options.output or not options.loads_table:
+        return options
+    decisive = [options.input, options.query, options.output_table]
+    name = "loads/" + hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+    place = BeamFlags.of(options.beam_args)["temp_location"] or str(cache_folder())
+    return replace(options, output=join(place, name))
+
+
+def find_load(run: EmbedRun) -> TableLoad | None:
+    """The checked table that takes the vectors of a run; None if they stay in files."""
+    options, extra = run.options, run.columns.extra
+    if options.output_table is None:
+        return None
+    name = table_name(options.output_table, "--output_table")
+    for column in extra or ():
+        check_column(column.name, "extra_columns")
+    load = TableLoad(
+        output=run.output,
+        run=run.fingerprint,
+        table=name,
+        disposition=options.write_disposition or "append",
+        project=job_project(options, name),
+        granularities=tuple(run.metadata["granularity"]),
+        pieces=run.text_spec.pieces,
+        texts=run.text_spec.keep_text,
+        most_uris=loading.MOST_URIS,
+        vectors=run.metadata,
+        again=options.overwrite,
+    )
+    with bigquery_client(load.project) as client:
+        with translate_errors(f"--output_table: jobs of project {load.project} cannot be run"):
+            check_jobs(client)
+        for kind in load.granularities:
+            with translate_errors(f"--output_table {load.table_of(kind)}"):
+                KindTable(client, load, kind).check(extra)
+    return load

@@ -26,18 +26,13 @@ _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 
 
 def for_dataflow(job: RunnerOptions, places: Places) -> RunnerOptions:
-    """Checks the flags of a Dataflow job, and adds the `--device` of its accelerator.
-
-    Args:
-        job: Where it runs.
-        places: What it reads and writes.
-    """
+    """The job with the `--device` of its accelerator, its flags checked if it is Dataflow's."""
     if not job.is_dataflow:
         return job
-    given = BeamFlags.of(job.beam_args)
-    check_dataflow(job, given, places)
+    flags = BeamFlags.of(job.beam_args)
+    check_dataflow(job, flags, places)
     chosen = ACCELERATORS.get(job.accelerator or "")
-    device = chosen.device if chosen else given.device
+    device = chosen.device if chosen else flags.device
     return replace(job, device=device) if device else job
 
 
@@ -50,7 +45,7 @@ def model_threads(job: RunnerOptions) -> int | None:
 
 
 def job_flags(run: EmbedRun) -> list[str]:
-    """Beam's flags of a run's job: as given, followed by our defaults for the others."""
+    """Beam's flags of a run's job: as flags, followed by our defaults for the others."""
     model = run.bundle.fingerprint[:32]
     return completed_flags(run.job, run.options.command, run.output, run.fingerprint, model)
 
@@ -58,20 +53,12 @@ def job_flags(run: EmbedRun) -> list[str]:
 def completed_flags(
     job: RunnerOptions, command: str, output: str, fingerprint: str, model: str
 ) -> list[str]:
-    """Beam's flags of a command's job, likewise.
-
-    Args:
-        job: The runner, and Beam's flags as given.
-        command: Its name, which the job's name holds.
-        output: Folder that the job writes to.
-        fingerprint: Of what it writes.
-        model: Beginning of the model's fingerprint.
-    """
+    """Beam's flags of a command's job; fingerprints are of what it writes, and of the model."""
     words = list(job.beam_args)
     if job.runs_here:
         return words
-    given = BeamFlags.of(words)
-    if not given["job_name"]:
+    flags = BeamFlags.of(words)
+    if not flags["job_name"]:
         # The service refuses a second job of this name for the same output.
         place = hashlib.sha256(output.encode()).hexdigest()
         words.append(f"--job_name=bert-{command}-{fingerprint[:12]}-{place[:6]}")
@@ -83,36 +70,29 @@ def completed_flags(
         "run": fingerprint,
         "model": model,
     }
-    own = [f"--labels={name}={value}" for name, value in labels.items() if name not in given.labels]
-    return [*words, *own, *_workers(job, given)]
+    own = [f"--labels={name}={value}" for name, value in labels.items() if name not in flags.labels]
+    return [*words, *own, *_workers(job, flags)]
 
 
-def _workers(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
-    if given.image and given["sdk_location"] in (None, "default"):
+def _workers(job: RunnerOptions, flags: BeamFlags) -> Iterator[str]:
+    if flags.image and flags["sdk_location"] in (None, "default"):
         yield "--sdk_location=container"
     chosen = ACCELERATORS.get(job.accelerator or "")
     if chosen:
         yield f"--dataflow_service_options={chosen.service_option}"
-    if not given["machine_type"] and not given.accelerator_type and not given.prime:
+    if not flags["machine_type"] and not flags.accelerator_type and not flags.prime:
         machine = chosen.machine_type if chosen else CPU_MACHINE_TYPE
         yield f"--machine_type={machine}"
-    accelerated = chosen is not None or given.accelerator_type is not None
-    if not given["disk_size_gb"]:
+    accelerated = chosen is not None or flags.accelerator_type is not None
+    if not flags["disk_size_gb"]:
         yield f"--disk_size_gb={ACCELERATOR_DISK_GB if accelerated else CPU_DISK_GB}"
-    several = given.shares_gpu or "use_multiple_sdk_containers" in given.experiments
-    if accelerated and not given.one_process and not several:
+    several = flags.shares_gpu or "use_multiple_sdk_containers" in flags.experiments
+    if accelerated and not flags.one_process and not several:
         yield f"--experiments={ONE_PROCESS}"
 
 
-def run_on_dataflow(pipeline: beam.Pipeline, given: BeamFlags) -> None:
-    """Submits a pipeline that was built with the flags that `job_flags` returned.
-
-    Waits for the job's end unless --no_wait_until_finish is given.
-
-    Raises:
-        JobGoesOn: The job still runs, or another one of its name does.
-        JobFailed: The service did not accept the job, or it failed.
-    """
+def run_on_dataflow(pipeline: beam.Pipeline, flags: BeamFlags) -> None:
+    """Submits a pipeline with the flags of `job_flags`; waits unless told otherwise."""
     # The service's clients, which other runs do not need.
     from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
     from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
@@ -124,22 +104,22 @@ def run_on_dataflow(pipeline: beam.Pipeline, given: BeamFlags) -> None:
     except (Conflict, DataflowJobAlreadyExistsError) as error:
         raise JobGoesOn(
             "running",
-            f"a job named {given['job_name']} is already running in {given.region} of project "
-            f"{given['project']}: wait for its end, cancel it, or give another --job_name",
+            f"a job named {flags['job_name']} is already running in {flags.region} of project "
+            f"{flags['project']}: wait for its end, cancel it, or give another --job_name",
         ) from error
     except (GoogleAPICallError, GoogleAuthError) as error:
         raise JobFailed(f"Dataflow does not accept the job: {error}") from error
     if not result.has_job:  # a template, whose launcher starts the job
-        raise JobGoesOn("requested", f"the job to start is in {given['template_location']}")
-    place = f"{_CONSOLE}/{given.region}/{result.job_id()}?project={given['project']}"
-    job = f"Dataflow job {result.job_id()} ({given['job_name']})"
-    if given["no_wait_until_finish"]:
+        raise JobGoesOn("requested", f"the job to start is in {flags['template_location']}")
+    place = f"{_CONSOLE}/{flags.region}/{result.job_id()}?project={flags['project']}"
+    job = f"Dataflow job {result.job_id()} ({flags['job_name']})"
+    if flags["no_wait_until_finish"]:
         raise JobGoesOn("requested", f"{job} continues: {place}")
     try:
         _LOG.warning("%s was submitted: %s", job, place)
         result.wait_until_finish()
     except KeyboardInterrupt as error:
-        stop = f"gcloud dataflow jobs cancel {result.job_id()} --region {given.region}"
+        stop = f"gcloud dataflow jobs cancel {result.job_id()} --region {flags.region}"
         raise JobGoesOn("interrupted", f"{job} continues: {place}\nto stop it: {stop}") from error
     except DataflowRuntimeException as error:
         lines = [line for line in str(error).splitlines()[1:] if line.strip() not in ("", "None")]

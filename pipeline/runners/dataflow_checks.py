@@ -7,7 +7,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert_embed.pipeline.accelerators import ACCELERATORS, LEAST_ACCELERATOR_DISK_GB, device_of
+from bert_embed.pipeline.accelerators import (
+    ACCELERATORS,
+    LEAST_ACCELERATOR_DISK_GB,
+    Accelerator,
+    device_of,
+)
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.runner_options import RunnerOptions
 from bert_embed.pipeline.runners.beam_flags import BeamFlags
@@ -19,50 +24,39 @@ _NOT_ON = {"gpu": ("int8",), "tpu": ("int8", "float16")}
 
 @dataclass(frozen=True)
 class Places:
-    """The files and folders that a job reads and writes, each with the setting that names it.
-
-    Attributes:
-        read: What its workers read.
-        written: Where they write.
-    """
+    """The places that a job's workers read and write, each with the setting that names it."""
 
     read: tuple[tuple[str, str], ...]
     written: tuple[tuple[str, str], ...]
 
 
-def check_dataflow(job: RunnerOptions, given: BeamFlags, places: Places) -> None:
+def check_dataflow(job: RunnerOptions, flags: BeamFlags, places: Places) -> None:
     """Refuses flags that conflict or are missing, and a machine without Dataflow's client."""
-    if problems := [*_service(given), *_local_places(places)]:
+    chosen = ACCELERATORS.get(job.accelerator or "")
+    type_name = chosen.type if chosen else flags.accelerator_type
+    if problems := [*_service(flags), *_local_places(places)]:
         # Most lack several at first.
-        raise UsageError("; ".join([*problems, *_packaging(job, given)]))
-    for check in (_accelerators, _devices, _machines, _packaging):
-        for problem in check(job, given):
-            raise UsageError(problem)
+        raise UsageError("; ".join([*problems, *_packaging(flags, type_name)]))
+    for problem in (
+        *_accelerators(job, flags, type_name),
+        *_devices(job, flags, type_name),
+        *_machines(flags, chosen),
+        *_packaging(flags, type_name),
+    ):
+        raise UsageError(problem)
     with requires("--runner DataflowRunner", "apache-beam[gcp]"):
         import google.cloud.dataflow  # noqa: F401
 
 
-def _type_name(job: RunnerOptions, given: BeamFlags) -> str | None:
-    """The service's name of the requested accelerator."""
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    return chosen.type if chosen else given.accelerator_type
-
-
-def _device(job: RunnerOptions, given: BeamFlags) -> str | None:
-    """The `--device` that computes on it."""
-    type_name = _type_name(job, given)
-    return device_of(type_name) if type_name else None
-
-
-def _service(given: BeamFlags) -> Iterator[str]:
-    if not is_remote(given["temp_location"] or ""):
+def _service(flags: BeamFlags) -> Iterator[str]:
+    if not is_remote(flags["temp_location"] or ""):
         yield (
             "--temp_location is missing: --runner DataflowRunner requires a folder in Cloud "
             "Storage, such as gs://my-bucket/tmp, from which workers fetch the model"
         )
-    if not given["project"]:
+    if not flags["project"]:
         yield "--project is missing: give the project that pays for the Dataflow job"
-    if not given.region:
+    if not flags.region:
         yield "--region is missing: give the one where the buckets are, such as us-central1"
 
 
@@ -81,27 +75,27 @@ def _local_places(places: Places) -> Iterator[str]:
             )
 
 
-def _accelerators(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
-    by_job, hinted = given.worker_accelerator, given.hinted_accelerator
+def _accelerators(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
+    by_job, hinted = flags.worker_accelerator, flags.hinted_accelerator
     for flag, value in (
         ("--dataflow_service_options worker_accelerator", by_job),
         ("--resource_hints accelerator", hinted),
     ):
         if job.accelerator and value:
             yield f"--accelerator {job.accelerator} conflicts with {flag}, give only one"
-    device = _device(job, given)
+    device = type_name and device_of(type_name)
     if device == "tpu" and hinted:
         yield "a TPU is for every worker of a job: leave resource hints out"
-    if device == "tpu" and "use_multiple_sdk_containers" in given.experiments:
+    if device == "tpu" and "use_multiple_sdk_containers" in flags.experiments:
         yield (
             "--experiments use_multiple_sdk_containers conflicts with a TPU, which one process "
             "holds; leave it out"
         )
 
 
-def _devices(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
-    device, flag = _device(job, given), f"--accelerator {job.accelerator}"
-    named = flag if job.accelerator else given.accelerator_type
+def _devices(job: RunnerOptions, flags: BeamFlags, type_name: str | None) -> Iterator[str]:
+    device = type_name and device_of(type_name)
+    named = f"--accelerator {job.accelerator}" if job.accelerator else flags.accelerator_type
     if device is None and job.device in _NOT_ON:
         yield (
             f"--device {job.device} requires workers with one: give --accelerator, such as "
@@ -119,17 +113,16 @@ def _devices(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
         )
 
 
-def _machines(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
-    chosen = ACCELERATORS.get(job.accelerator or "")
-    if _type_name(job, given) is None:
+def _machines(flags: BeamFlags, chosen: Accelerator | None) -> Iterator[str]:
+    if chosen is None and flags.accelerator_type is None:
         return
-    disk = given["disk_size_gb"]
+    disk = flags["disk_size_gb"]
     if disk and disk < LEAST_ACCELERATOR_DISK_GB:
         yield (
             f"--disk_size_gb {disk} is too small for the image and the driver; give "
             f"{LEAST_ACCELERATOR_DISK_GB} or more"
         )
-    machine = given["machine_type"]
+    machine = flags["machine_type"]
     if chosen and chosen.topology and machine and machine != chosen.machine_type:
         yield (
             f"--machine_type {machine} has more chips than the one that a process computes on; "
@@ -137,19 +130,18 @@ def _machines(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
         )
 
 
-def _packaging(job: RunnerOptions, given: BeamFlags) -> Iterator[str]:
-    if given["setup_file"] and not os.path.isfile(given["setup_file"]):
-        yield f"--setup_file {given['setup_file']} does not exist"
-    if given.image:
+def _packaging(flags: BeamFlags, type_name: str | None) -> Iterator[str]:
+    if flags["setup_file"] and not os.path.isfile(flags["setup_file"]):
+        yield f"--setup_file {flags['setup_file']} does not exist"
+    if flags.image:
         return
-    type_name = _type_name(job, given)
     if type_name:
         libraries = "a TPU's" if device_of(type_name) == "tpu" else "CUDA's"
         yield (
             f"--sdk_container_image is missing: {type_name} requires an image with {libraries} "
             "libraries, which `make dataflow` builds"
         )
-    elif not given["setup_file"] and not given["extra_packages"]:
+    elif not flags["setup_file"] and not flags["extra_packages"]:
         yield (
             "--sdk_container_image is missing: give the image that `make dataflow` builds, or, to "
             "try it, --setup_file ./setup.py, with which each worker installs the packages itself"

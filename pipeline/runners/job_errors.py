@@ -71,9 +71,7 @@ def lost_connection(error: BaseException) -> Literal["job server", "JobManager"]
 def root_message(error: BaseException) -> str:
     """The message of the original error, without what a runner adds to it.
 
-    Beam's local runner puts the worker's whole traceback into the message of another error; its
-    last line is the original error, followed by the step's name. A runner in Java nests
-    exceptions, the original one last.
+    Beam's local runner nests tracebacks, whose last line is it; a runner in Java exceptions.
     """
     if isinstance(error, InputError):
         return flag_message(error)

@@ -37,21 +37,17 @@ _ENDED_WORKER = "Worker subprocess exited with return code"
 def check_local_runner(job: RunnerOptions) -> None:
     """Checks that a local runner can run."""
     name = job.name
-    if name == "bundlebaseddirectrunner":
-        raise UsageError(
-            f"--runner {job.runner} does not wait for side inputs; use {DEFAULT_RUNNER}"
-        )
     if name == "prismrunner":
-        given = BeamFlags.of(job.beam_args)
-        if given["job_endpoint"] is None:
-            _check_prism(given["prism_location"])
+        flags = BeamFlags.of(job.beam_args)
+        if flags["job_endpoint"] is None:
+            _check_prism(flags["prism_location"])
     if name not in (DEFAULT_RUNNER.lower(), *SWITCHING):
         return
-    given = BeamFlags.of(job.beam_args)
+    flags = BeamFlags.of(job.beam_args)
     for flag in ("--num_workers", "--max_num_workers"):
-        if given.names(flag):
+        if flags.names(flag):
             raise UsageError(f"{flag} is for Dataflow and has no effect here; set --threads")
-    workers, mode = given["direct_num_workers"], given["direct_running_mode"]
+    workers, mode = flags["direct_num_workers"], flags["direct_running_mode"]
     if mode == "in_memory" and workers != 1:
         raise UsageError(
             f"--direct_num_workers {workers} has no effect in one process: add "
@@ -76,10 +72,6 @@ def run_pipeline(options: PipelineOptions, work: Callable[[beam.Pipeline], None]
 
     Beam would wait for everything its worker processes have received, and each of them would
     answer Ctrl-C with a traceback. Here they ignore it, and this thread ends them.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; no worker is left.
-        ChildProcessError: A worker process died.
     """
     with quiet_channels():
         if not has_worker_processes(options):
@@ -135,8 +127,7 @@ def _end_workers() -> None:
 def quiet_channels() -> Iterator[None]:
     """Suppresses the tracebacks of threads that lost their connection.
 
-    They stay suppressed after an interruption, while such threads end; the run's own error is
-    raised, not printed by a thread.
+    They stay suppressed after an interruption; the run's own error is raised.
     """
     previous = threading.excepthook
 

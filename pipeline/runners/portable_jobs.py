@@ -35,20 +35,15 @@ _ENDED = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "FINISHED")
 
 
 def check_job_server(job: RunnerOptions, connects: bool) -> None:
-    """Checks that a flag names the job server, and, if it `connects`, that it answers.
-
-    Raises:
-        UsageError: No flag does, or its value is no address.
-        NoAnswer: It is silent.
-    """
+    """UsageError if no flag names the job server; NoAnswer if it is to connect and is silent."""
     if not job.is_portable:
         return
-    given = BeamFlags.of(job.beam_args)
-    endpoint = given["job_endpoint"]
+    flags = BeamFlags.of(job.beam_args)
+    endpoint = flags["job_endpoint"]
     if endpoint is not None:
         address = "--job_endpoint", endpoint, "start the job server first"
-    elif job.name == "flinkrunner" and given.names("--flink_master"):
-        address = "--flink_master", given["flink_master"], "start the JobManager first"
+    elif job.name == "flinkrunner" and flags.names("--flink_master"):
+        address = "--flink_master", flags["flink_master"], "start the JobManager first"
     else:
         other = ", or --flink_master that of a JobManager"
         raise UsageError(
@@ -85,21 +80,13 @@ def _check(flag: str, address: str, what_to_do: str) -> None:
 
 @dataclass(frozen=True)
 class PortableJob:
-    """A job that was submitted to a runner; `run.json` keeps it.
+    """A job that was submitted to a runner; `run.json` keeps it."""
 
-    Attributes:
-        runner: As `--runner` names it.
-        name: The job's name, under which the runner's own pages list it.
-        endpoint: Address of the job server, "" if Beam started one for this job.
-        flink_master: Address of the JobManager, "" if no flag names it.
-        id: The job server's id of it.
-    """
-
-    runner: str
-    name: str
-    endpoint: str
-    flink_master: str
-    id: str = ""
+    runner: str  # as `--runner` names it
+    name: str  # under which the runner's own pages list it
+    endpoint: str  # of the job server, "" if Beam started one for this job
+    flink_master: str  # address of the JobManager, "" if no flag names it
+    id: str = ""  # the job server's
 
     @classmethod
     def of(cls, job: RunnerOptions, flags: BeamFlags) -> "PortableJob":
@@ -150,11 +137,7 @@ class PortableJob:
 
 
 def earlier_job_lines(record: JobRecord | None) -> list[str]:
-    """A note on a job of this `run.json` that an earlier command submitted without seeing its end.
-
-    Raises:
-        JobGoesOn: The job still runs.
-    """
+    """A note on a job whose end an earlier command did not see; JobGoesOn if it still runs."""
     if record is None or record.status != "running" or record.job is None:
         return []
     noted = {name: getattr(record.job, name) for name in PortableJob.__annotations__}
@@ -182,12 +165,8 @@ def run_on_job_server(
 ) -> None:
     """Submits a pipeline with the graph that `work` adds, and waits for its end if requested.
 
-    `submitted` gets the job as JSON-able values once the runner has it.
-
-    Raises:
-        JobGoesOn: The job still runs, or its state is not available.
-        JobFailed: The job server did not accept it.
-        RuntimeError: The job failed.
+    `submitted` gets the job as JSON-able values once the runner has it. JobGoesOn if the job still
+    runs, or its state is not available.
     """
     pipeline = beam.Pipeline(options=options)
     work(pipeline)

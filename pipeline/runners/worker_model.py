@@ -48,8 +48,7 @@ def precision_lines(job: RunnerOptions) -> list[str]:
 def bundle_for_workers(bundle: Bundle, model: str, job: RunnerOptions) -> Bundle:
     """The bundle as workers load it: copied to `--temp_location`, once, if they are elsewhere.
 
-    Local runners use the local folder. So do others without a `--temp_location`, whose workers
-    share this machine's files, unless `--model` is a bundle in Cloud Storage.
+    Without it, workers share this machine's files, unless `--model` is a bundle in Cloud Storage.
     """
     if job.runs_here:
         return bundle

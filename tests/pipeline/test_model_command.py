@@ -32,8 +32,8 @@ def test_an_import_says_what_it_made(tmp_path, capsys):
     assert main(["model", "import", str(tmp_path / "source"), str(tmp_path / "bundle")]) == 0
     bundle = read_bundle(tmp_path / "bundle")
     assert capsys.readouterr().out == (
-        f"{bundle.path}: 2 layers of 32, gelu, lower case, 211 entries, "
-        f"fingerprint {bundle.fingerprint}\n"
+        f"{bundle.path}: 2 layers of 32, gelu, WordPiece, lower case, words of up to 100 "
+        f"characters, 211 entries, fingerprint {bundle.fingerprint}\n"
     )
 
 
@@ -126,9 +126,10 @@ def test_verify_ends_with_1_where_a_file_differs(tiny_bundle, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "the following arguments are required: ACTION"),
-        (["look", "minilm"], "invalid choice: 'look'"),
-        (["inspect"], "the following arguments are required: model"),
+        ([], "unknown command model; use one of "),
+        (["look", "minilm"], "unknown command model look; did you mean model "),
+        (["import", "a", "b", "--cased", "--lower_case"], "--lower_case conflicts with --cased"),
+        (["inspect"], "the following arguments are required: MODEL"),
         (["inspect", "nowhere"], "--model must be minilm"),
         (["verify", "nowhere"], "--model must be minilm"),
         (["import", "nowhere", "bundle"], "nowhere: no such folder"),
@@ -148,10 +149,7 @@ def test_a_wrong_command_is_one_sentence(tmp_path, monkeypatch, capsys, words, m
 
 
 def test_help_names_the_actions(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["model", "--help"])
-    assert ended.value.code == 0
-    assert (
-        "import SOURCE DEST | export MODEL DEST | inspect MODEL | verify MODEL"
-        in capsys.readouterr().out
-    )
+    assert main(["model", "--help"]) == 0
+    page = capsys.readouterr().out
+    for action in ("import SOURCE DEST", "export MODEL DEST", "inspect MODEL", "verify MODEL"):
+        assert action in page

@@ -216,7 +216,6 @@ _FURTHER = {
         {"skip_existing": "old"},
     ),
     "skip blocks": ("bert_embed.transforms.records.skip", "take", {"skip_blocks": 0}),
-    "keep": ("bert_embed.transforms.examples.write", "example_bytes", {"tfrecord_output": "kept"}),
 }
 
 

@@ -145,8 +145,8 @@ def test_blocks_that_were_left_out_of_a_day_stay_out(corpus, run_day):
 
 
 def test_flags_may_hold_the_date(corpus, run_day):
-    assert run_day(DAYS[0], f"--tfrecord_output={corpus}/examples/{{day}}") == 0
-    assert list((corpus / "examples" / DAYS[0]).glob("examples/part-*"))
+    assert run_day(DAYS[0], "--prompt=of {day}: ") == 0
+    assert record(corpus / "vectors" / DAYS[0])["options"]["prompt"] == f"of {DAYS[0]}: "
 
 
 def test_days_lie_in_cloud_storage(corpus, run_day, gcs):

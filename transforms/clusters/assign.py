@@ -1,6 +1,5 @@
 """Assigns the vectors of a run to clusters and writes which cluster each document is in."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from bert_embed.clusters.assign import Assigned, Assigner
+from bert_embed.clusters.assign import Assigner
 from bert_embed.clusters.keep import rank_keys
-from bert_embed.transforms.clusters.copies import Copies, sorted_copies
+from bert_embed.transforms.clusters.copies import CopyWriter
 from bert_embed.transforms.clusters.job import (
+    AssignedFile,
     ClusterJob,
-    FileReport,
     VectorFile,
     VectorRows,
     vector_rows,
@@ -21,40 +20,57 @@ from bert_embed.transforms.clusters.job import (
 from bert_embed.vectors import FINE, NOT_FINITE, ZERO
 
 
-def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> FileReport:
+def assign_file(job: ClusterJob, file: VectorFile, assigner: Assigner) -> AssignedFile:
     """Writes the clusters of a file's vectors, then copies if duplicates are searched."""
-    clusters = assigner.clusters
-    columns, copies = _Columns(), _CopyWriter(job, file, clusters)
-    inertia, beyond = 0.0, 0
+    copies = CopyWriter(job, file.number, assigner.clusters)
+    id_type = pa.type_for_alias(job.vectors.get("id_type", "string"))
+    tables = [_cluster_table([], np.empty(0, np.int32), np.empty(0, np.float32), id_type)]
+    inertia, beyond, conditions = 0.0, 0, np.zeros(3, int)
     for batch in vector_rows(job, file):
         fine = np.flatnonzero(batch.conditions == FINE)
         assigned = assigner(batch.vectors[fine])
-        columns.add(batch, fine, assigned)
+        # -1 and NaN for a vector without a direction
+        cluster = np.full(len(batch.ids), -1, np.int32)
+        distance = np.full(len(batch.ids), np.nan, np.float32)
+        cluster[fine], distance[fine] = assigned.cluster, assigned.distance
+        tables.append(_cluster_table(batch.ids, cluster, distance, id_type))
+        conditions += np.bincount(batch.conditions, minlength=3)
         inertia += float(assigned.distance.sum(dtype=np.float64))
         beyond += int(assigned.beyond.sum())
         if job.threshold is not None:
-            copies.add(_copies(job, batch, fine, assigned))
-    table = columns.table(job.vectors.get("id_type", "string"))
+            places = np.column_stack([assigned.cluster, assigned.visits])
+            copies.add(_members(job, batch, fine, assigned.distance), places)
+    table = pa.concat_tables(tables).combine_chunks()
     path = job.folder.clusters(file.name)
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["cluster"]}
     job.folder.write(path, lambda out: pq.write_table(table, out, **options))
     cluster = table["cluster"].to_numpy()
-    report = FileReport(
+    assigned_file = AssignedFile(
         number=file.number,
         name=file.name,
         rows=len(cluster),
-        zero=columns.zero,
-        not_finite=columns.not_finite,
+        zero=int(conditions[ZERO]),
+        not_finite=int(conditions[NOT_FINITE]),
         inertia=inertia,
         beyond=beyond,
-        sizes=np.bincount(cluster[cluster >= 0], minlength=clusters),
+        sizes=np.bincount(cluster[cluster >= 0], minlength=assigner.clusters),
         copies=copies.finish(),
     )
-    report.save(job.folder)
-    return report
+    assigned_file.save(job.folder)
+    return assigned_file
 
 
-def _copies(job: ClusterJob, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> Copies:
+def _cluster_table(
+    ids: list[Any], cluster: np.ndarray, distance: np.ndarray, id_type: pa.DataType
+) -> pa.Table:
+    columns = {"id": pa.array(ids, id_type), "cluster": cluster, "distance": distance}
+    return pa.table(columns)
+
+
+def _members(
+    job: ClusterJob, batch: VectorRows, fine: np.ndarray, distances: np.ndarray
+) -> np.ndarray:
+    """`job.copy_type` `[fine]`: the vectors that have a direction, as they are compared."""
     chances = np.empty(0)
     if job.which_to_keep == "random":
         hashes = [
@@ -62,73 +78,7 @@ def _copies(job: ClusterJob, batch: VectorRows, fine: np.ndarray, assigned: Assi
             for row in fine.tolist()
         ]
         chances = np.array(hashes, np.uint64) / 2.0**64
-    keys = rank_keys(job.which_to_keep, assigned.distance, chances)
-    places = np.column_stack([assigned.cluster, assigned.visits])
-    return Copies(batch.rows[fine], keys, batch.vectors[fine], places)
-
-
-@dataclass
-class _Columns:
-    """The columns of a file of `clusters/`, from its batches."""
-
-    zero: int = 0
-    not_finite: int = 0
-    ids: list[Any] = field(default_factory=list)
-    clusters: list[np.ndarray] = field(default_factory=list)
-    distances: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, batch: VectorRows, fine: np.ndarray, assigned: Assigned) -> None:
-        """Adds a batch, with the clusters of its vectors that have a direction."""
-        cluster = np.full(len(batch.ids), -1, np.int32)
-        distance = np.full(len(batch.ids), np.nan, np.float32)
-        cluster[fine], distance[fine] = assigned.cluster, assigned.distance
-        self.zero += int((batch.conditions == ZERO).sum())
-        self.not_finite += int((batch.conditions == NOT_FINITE).sum())
-        self.ids += batch.ids
-        self.clusters.append(cluster)
-        self.distances.append(distance)
-
-    def table(self, id_type: str) -> pa.Table:
-        """id, cluster, distance: -1 and NaN for a vector without a direction."""
-        none = np.empty(0, np.int32), np.empty(0, np.float32)
-        return pa.table(
-            {
-                "id": pa.array(self.ids, pa.type_for_alias(id_type)),
-                "cluster": np.concatenate([none[0], *self.clusters]),
-                "distance": np.concatenate([none[1], *self.distances]),
-            }
-        )
-
-
-class _CopyWriter:
-    """Writes copies whenever as many are there as a step may hold."""
-
-    def __init__(self, job: ClusterJob, file: VectorFile, clusters: int) -> None:
-        self._job, self._file, self._clusters = job, file, clusters
-        self._held: list[Copies] = []
-        self._count = 0
-        self._counts: list[np.ndarray] = []
-
-    def add(self, copies: Copies) -> None:
-        self._held.append(copies)
-        self._count += len(copies.rows)
-        if self._count >= self._job.copy_rows:
-            self._write()
-
-    def finish(self) -> np.ndarray:
-        """Writes the last; returns int64 `[segments, clusters]`, the copies of each segment."""
-        if self._count:
-            self._write()
-        counts = np.array(self._counts, np.int64)
-        return counts.reshape(len(self._counts), self._clusters)
-
-    def _write(self) -> None:
-        names = ("rows", "keys", "vectors", "clusters")
-        columns = [np.concatenate([getattr(batch, name) for batch in self._held]) for name in names]
-        copies = Copies(*columns)
-        folder = self._job.folder
-        path = folder.copies(self._file.number, len(self._counts))
-        folder.write(path, sorted_copies(copies, self._job.copy_type))
-        placed = copies.clusters[copies.clusters >= 0]
-        self._counts.append(np.bincount(placed, minlength=self._clusters))
-        self._held, self._count = [], 0
+    members = np.empty(len(fine), job.copy_type)
+    members["row"], members["vector"] = batch.rows[fine], batch.vectors[fine]
+    members["key"] = rank_keys(job.which_to_keep, distances, chances)
+    return members

@@ -11,45 +11,57 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bert_embed.clusters.neighbours import Members
 from bert_embed.storage.files import open_raw
 from bert_embed.transforms.clusters.job import ClusterJob
 
 _WRITTEN = 4096  # copies that are put together at a time
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Vectors, each with the clusters that it is compared in."""
+class CopyWriter:
+    """Writes copies of a file's vectors whenever as many are there as a step may hold."""
 
-    rows: np.ndarray  # int64 `[rows]`, numbers of rows
-    keys: np.ndarray  # float64 `[rows]`, by which they rank
-    vectors: np.ndarray  # float32 `[rows, width]`
-    clusters: np.ndarray  # int32 `[rows, places]`, -1 for none
+    def __init__(self, job: ClusterJob, file: int, clusters: int) -> None:
+        self._job, self._file, self._clusters = job, file, clusters
+        self._members: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+        self._counts: list[np.ndarray] = []
 
+    def add(self, members: np.ndarray, places: np.ndarray) -> None:
+        """Adds `job.copy_type` `[rows]`, and int32 `[rows, places]`: their clusters, or -1."""
+        self._members.append(members)
+        self._places.append(places)
+        if sum(map(len, self._members)) >= self._job.copy_rows:
+            self._write()
 
-def sorted_copies(copies: Copies, kind: np.dtype) -> Callable[[BinaryIO], None]:
-    """Returns what writes copies to a file, by cluster and in each by rank."""
-    places = copies.clusters.shape[1]
-    clusters = copies.clusters.ravel()
-    source = np.repeat(np.arange(len(copies.rows)), places)
-    order = np.lexsort((copies.rows[source], copies.keys[source], clusters))
-    order = source[order[np.searchsorted(clusters[order], 0) :]]
+    def finish(self) -> np.ndarray:
+        """Writes the last; returns int64 `[segments, clusters]`, the copies of each segment."""
+        if any(map(len, self._members)):
+            self._write()
+        counts = np.array(self._counts, np.int64)
+        return counts.reshape(len(self._counts), self._clusters)
 
-    def write(file: BinaryIO) -> None:
-        for at in range(0, len(order), _WRITTEN):
-            some = order[at : at + _WRITTEN]
-            records = np.empty(len(some), kind)
-            records["row"], records["key"] = copies.rows[some], copies.keys[some]
-            records["vector"] = copies.vectors[some]
-            file.write(records.tobytes())
+    def _write(self) -> None:
+        """Writes copies by cluster and in each by rank."""
+        members, places = np.concatenate(self._members), np.concatenate(self._places)
+        self._members, self._places = [], []
+        clusters = places.ravel()
+        source = np.repeat(np.arange(len(members)), places.shape[1])
+        order = np.lexsort((members["row"][source], members["key"][source], clusters))
+        order = order[np.searchsorted(clusters[order], 0) :]
+        by_cluster = source[order]
 
-    return write
+        def write(file: BinaryIO) -> None:
+            for at in range(0, len(by_cluster), _WRITTEN):
+                file.write(members[by_cluster[at : at + _WRITTEN]].tobytes())
+
+        folder = self._job.folder
+        folder.write(folder.copies(self._file, len(self._counts)), write)
+        self._counts.append(np.bincount(clusters[order], minlength=self._clusters))
 
 
 @dataclass(frozen=True)
 class ClusterRange:
-    """Some clusters, whose members are compared with each other."""
+    """Clusters that follow each other, whose members are read together."""
 
     number: int  # of the range
     # The files of copies, each as the numbers of its file of vectors and segment
@@ -61,11 +73,7 @@ class ClusterRange:
 def cluster_ranges(
     files: Sequence[tuple[int, int]], counts: np.ndarray, most: int
 ) -> Iterator[ClusterRange]:
-    """Divides clusters into ranges of at most so many copies; a larger cluster is alone.
-
-    Args:
-        counts: int64 `[files, clusters]`.
-    """
+    """Divides copies, int64 `[files, clusters]`, into ranges of `most` or of one cluster."""
     totals = counts.sum(axis=0)
     starts = np.cumsum(counts, axis=1) - counts
     cuts, held = [0], 0
@@ -76,9 +84,9 @@ def cluster_ranges(
         held += total
     cuts.append(len(totals))
     for number, (first, stop) in enumerate(pairwise(cuts)):
-        there = np.flatnonzero(counts[:, first:stop].any(axis=1))
-        some = tuple(files[file] for file in there.tolist())
-        yield ClusterRange(number, some, starts[there, first], counts[there, first:stop])
+        holding = np.flatnonzero(counts[:, first:stop].any(axis=1))
+        held_in = tuple(files[file] for file in holding.tolist())
+        yield ClusterRange(number, held_in, starts[holding, first], counts[holding, first:stop])
 
 
 @dataclass(frozen=True)
@@ -86,52 +94,45 @@ class Tiles:
     """The members of a cluster, in the order of ranks."""
 
     count: int  # number of tiles
-    tile: Callable[[int], Members]  # returns one by its number
+    tile: Callable[[int], np.ndarray]  # returns one by its number, `job.copy_type` `[members]`
 
 
-def cluster_tiles(job: ClusterJob, some: ClusterRange) -> Iterator[Tiles]:
+def cluster_tiles(job: ClusterJob, clusters: ClusterRange) -> Iterator[Tiles]:
     """Yields the members of each cluster of a range."""
-    if some.counts.sum() > job.copy_rows:
-        yield _large_cluster(job, some)
+    if clusters.counts.sum() > job.copy_rows:
+        yield _large_cluster(job, clusters)
         return
-    stops = some.starts + some.counts.sum(axis=1)
-    spans = zip(some.files, some.starts.tolist(), stops.tolist(), strict=True)
-    held = [_records(job, file, start, stop) for file, start, stop in spans]
-    offsets = np.cumsum(some.counts, axis=1) - some.counts
-    for cluster in range(some.counts.shape[1]):
-        begins, sizes = offsets[:, cluster].tolist(), some.counts[:, cluster].tolist()
-        parts = [
-            records[begin : begin + size]
-            for records, begin, size in zip(held, begins, sizes, strict=True)
-        ]
-        yield _small_cluster(job, parts)
+    stops = clusters.starts + clusters.counts.sum(axis=1)
+    spans = zip(clusters.files, clusters.starts.tolist(), stops.tolist(), strict=True)
+    of_files = [_records(job, file, start, stop) for file, start, stop in spans]
+    ends = np.cumsum(clusters.counts, axis=1)
+    for cluster in range(clusters.counts.shape[1]):
+        stops, starts = ends[:, cluster], ends[:, cluster] - clusters.counts[:, cluster]
+        parts = zip(of_files, starts.tolist(), stops.tolist(), strict=True)
+        yield _small_cluster(job, [records[start:stop] for records, start, stop in parts])
 
 
 def _small_cluster(job: ClusterJob, parts: list[np.ndarray]) -> Tiles:
-    members, rows = _by_rank(job, parts), job.tile_rows
-
-    def tile(number: int) -> Members:
-        return members.take(np.arange(number * rows, min((number + 1) * rows, len(members))))
-
-    return Tiles(-(-len(members) // rows), tile)
+    members, rows = _by_rank(parts), job.tile_rows
+    return Tiles(-(-len(members) // rows), lambda tile: members[tile * rows : (tile + 1) * rows])
 
 
-def _large_cluster(job: ClusterJob, some: ClusterRange) -> Tiles:
+def _large_cluster(job: ClusterJob, cluster: ClusterRange) -> Tiles:
     """A cluster that is not held: of each file, a tile is one range, as copies are in order."""
-    sizes = some.counts.sum(axis=1).tolist()
-    spans = list(zip(some.files, some.starts.tolist(), sizes, strict=True))
+    sizes = cluster.counts.sum(axis=1).tolist()
+    spans = list(zip(cluster.files, cluster.starts.tolist(), sizes, strict=True))
     keys, rows = _ranks(job, spans)
     order = np.lexsort((rows, keys))
     file_of = np.repeat(np.arange(len(spans)), sizes)[order]
     cuts = [*range(0, len(order), job.tile_rows), len(order)]
     taken = np.array([np.bincount(file_of[:cut], minlength=len(spans)) for cut in cuts])
 
-    def tile(number: int) -> Members:
+    def tile(number: int) -> np.ndarray:
         parts = []
         for place, (file, start, _) in enumerate(spans):
             begin, end = taken[number : number + 2, place].tolist()
             parts.append(_records(job, file, start + begin, start + end))
-        return _by_rank(job, parts)
+        return _by_rank(parts)
 
     return Tiles(len(cuts) - 1, tile)
 
@@ -149,11 +150,9 @@ def _ranks(
     return np.concatenate(keys), np.concatenate(rows)
 
 
-def _by_rank(job: ClusterJob, parts: list[np.ndarray]) -> Members:
-    records = np.concatenate([np.empty(0, job.copy_type), *parts])
-    order = np.lexsort((records["row"], records["key"]))
-    rows, keys = records["row"][order], records["key"][order]
-    return Members(rows, keys, records["vector"][order])
+def _by_rank(parts: list[np.ndarray]) -> np.ndarray:
+    records = np.concatenate(parts)
+    return records[np.lexsort((records["row"], records["key"]))]
 
 
 def _records(job: ClusterJob, file: tuple[int, int], start: int, stop: int) -> np.ndarray:

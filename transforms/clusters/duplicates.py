@@ -1,4 +1,4 @@
-"""Decides which documents are removed, and writes for each which one is kept instead."""
+"""Finds near vectors, decides which documents are removed, and writes what is kept instead."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,56 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_embed.clusters.keep import Decided, decide
-from bert_embed.clusters.neighbours import join_pairs
-from bert_embed.storage.files import open_raw
-from bert_embed.transforms.clusters.job import ClusterJob, FileReport, place_of
-from bert_embed.transforms.clusters.pairs import load_found, range_pairs, ranges_of
+from bert_embed.clusters.neighbours import PAIR, NearPairs, find_pairs
+from bert_embed.storage.files import open_raw, size_of
+from bert_embed.transforms.clusters.copies import ClusterRange, cluster_ranges, cluster_tiles
+from bert_embed.transforms.clusters.folder import ClusterFolder
+from bert_embed.transforms.clusters.job import AssignedFile, ClusterJob, place_of
+
+
+def ranges_of(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> list[ClusterRange]:
+    """The ranges of clusters to search, whatever the order of the files."""
+    ordered = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
+    files = [
+        (assigned_file.number, segment)
+        for assigned_file in ordered
+        for segment in range(len(assigned_file.copies))
+    ]
+    if not files:
+        return []
+    counts = np.concatenate([assigned_file.copies for assigned_file in ordered])
+    return list(cluster_ranges(files, counts, job.copy_rows))
+
+
+def write_pairs(job: ClusterJob, clusters: ClusterRange) -> int:
+    """Writes the pairs of a range, unless an earlier attempt did; returns the range's number."""
+    path = job.folder.pairs(clusters.number)
+    if size_of(path) is None:
+        near = _near_pairs(job, clusters)
+        job.folder.write(path, lambda out: np.savez(out, pairs=near.pairs, full=near.full))
+    return clusters.number
+
+
+def _near_pairs(
+    job: ClusterJob,
+    clusters: ClusterRange,
+    wanted: np.ndarray | None = None,
+    removed: np.ndarray | None = None,
+) -> NearPairs:
+    """The pairs of each cluster of a range."""
+    assert job.threshold is not None
+    of_clusters = [
+        find_pairs(tiles.count, tiles.tile, job.threshold, wanted, removed)
+        for tiles in cluster_tiles(job, clusters)
+    ]
+    pairs = np.concatenate([np.empty(0, PAIR), *(near.pairs for near in of_clusters)])
+    full = np.concatenate([np.empty(0, np.int64), *(near.full for near in of_clusters)])
+    return NearPairs(pairs, np.unique(full))
+
+
+def _written_pairs(folder: ClusterFolder, number: int) -> NearPairs:
+    with open_raw(folder.pairs(number)) as file, np.load(file) as arrays:
+        return NearPairs(arrays["pairs"], arrays["full"])
 
 
 @dataclass(frozen=True)
@@ -25,50 +71,49 @@ class Removal:
     searches: int  # how often pairs were searched
 
 
-def remove_duplicates(job: ClusterJob, reports: Sequence[FileReport]) -> Removal:
-    """Decides, from the pairs that `FindPairs` wrote, which rows are removed.
+def remove_duplicates(job: ClusterJob, assigned_files: Sequence[AssignedFile]) -> Removal:
+    """Decides, from the pairs that `write_pairs` wrote, which rows are removed.
 
     Where a vector has more neighbours than were listed, and none of the listed is kept, the next
     ones are searched, among those that are not removed.
     """
-    ranges = {some.number: some for some in ranges_of(job, reports)}
-    found_in = {number: load_found(job.folder, number) for number in ranges}
-    pairs = join_pairs([pairs_found.pairs for pairs_found in found_in.values()])
-    full = {number: pairs_found.full for number, pairs_found in found_in.items()}
+    ranges = {clusters.number: clusters for clusters in ranges_of(job, assigned_files)}
+    written = {number: _written_pairs(job.folder, number) for number in ranges}
+    pairs = np.concatenate([np.empty(0, PAIR), *(near.pairs for near in written.values())])
+    full = {number: near.full for number, near in written.items()}
     searches = 1
     while True:
         decided = decide(pairs, np.concatenate([np.empty(0, np.int64), *full.values()]))
         if not len(decided.undecided):
             return Removal(decided, len(pairs), searches)
         searches += 1
-        more = [pairs]
         for number, rows in full.items():
             wanted = np.intersect1d(rows, decided.undecided)
             if len(wanted):
-                again = range_pairs(job, ranges[number], wanted, decided.removed)
-                more.append(again.pairs)
-                full[number] = again.full
-        pairs = join_pairs(more)
+                near = _near_pairs(job, ranges[number], wanted, decided.removed)
+                pairs = np.concatenate([pairs, near.pairs])
+                full[number] = near.full
 
 
-def write_duplicates(job: ClusterJob, reports: Sequence[FileReport], decided: Decided) -> int:
-    """Writes id, kept_id and score of each removed document; a file for each one of vectors.
+def write_duplicates(
+    job: ClusterJob, assigned_files: Sequence[AssignedFile], decided: Decided
+) -> int:
+    """Writes id, kept_id and score of each removed document, a file for each one of vectors.
 
-    Returns:
-        How many of them have the id of the one that is kept.
+    Returns how many of them have the id of the one that is kept.
     """
     same = 0
-    names = {report.number: report.name for report in reports}
+    names = {assigned_file.number: assigned_file.name for assigned_file in assigned_files}
     shown, at = np.unique(decided.kept, return_inverse=True)
     kept_ids = _ids_of(job, names, shown)
     files, _ = place_of(decided.removed)
     for number in names:
-        some = np.flatnonzero(files == number)
+        in_file = np.flatnonzero(files == number)
         table = pa.table(
             {
-                "id": _ids_of(job, names, decided.removed[some]),
-                "kept_id": kept_ids.take(pa.array(at[some])),
-                "score": decided.scores[some],
+                "id": _ids_of(job, names, decided.removed[in_file]),
+                "kept_id": kept_ids.take(pa.array(at[in_file])),
+                "score": decided.scores[in_file],
             }
         )
         same += pc.sum(pc.equal(table["id"], table["kept_id"])).as_py() or 0

@@ -9,16 +9,22 @@ import apache_beam as beam
 import numpy as np
 
 from bert_embed.clusters.assign import Assigner
+from bert_embed.run_record import now
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.clusters.assign import assign_file
 from bert_embed.transforms.clusters.centroids import load_centroids, write_centroids, write_sample
-from bert_embed.transforms.clusters.duplicates import Removal, remove_duplicates, write_duplicates
-from bert_embed.transforms.clusters.job import ClusterJob, FileReport, VectorFile
-from bert_embed.transforms.clusters.pairs import ranges_of, write_pairs
+from bert_embed.transforms.clusters.duplicates import (
+    ranges_of,
+    remove_duplicates,
+    write_duplicates,
+    write_pairs,
+)
+from bert_embed.transforms.clusters.job import AssignedFile, ClusterJob, VectorFile
 from bert_embed.transforms.clusters.record import (
     ClusterCounts,
     ClusterRecord,
     read_cluster_record,
+    written_files,
 )
 from bert_embed.transforms.records.block_record import ReconcileError
 from bert_embed.transforms.records.step import Step
@@ -45,15 +51,15 @@ class ClusterVectors(Step):
             | "Train" >> beam.ParDo(_Do("train", partial(write_centroids, job)))
         )
         trained = beam.pvalue.AsSingleton(centroids)
-        reports = (
+        assigned_files = (
             files
             | "Assign" >> beam.ParDo(_Assign(job), trained)
-            | "Reports" >> beam.combiners.ToList()
+            | "Assigned" >> beam.combiners.ToList()
         )
         searched = []
         if job.threshold is not None:
             pairs = (
-                reports
+                assigned_files
                 | "Ranges" >> beam.ParDo(_Do("pairs", partial(ranges_of, job)))
                 | "Each" >> beam.FlatMap(iter)
                 | "SpreadRanges" >> beam.Reshuffle()
@@ -61,7 +67,7 @@ class ClusterVectors(Step):
             )
             searched = [beam.pvalue.AsList(pairs)]
         last = _Do("finish", partial(finish, job, self.record))
-        return reports | "Finish" >> beam.ParDo(last, *searched)
+        return assigned_files | "Finish" >> beam.ParDo(last, *searched)
 
 
 class _Do(beam.DoFn):
@@ -82,45 +88,69 @@ class _Assign(beam.DoFn):
         self._job = job
         self._assigner: Assigner | None = None
 
-    def process(self, file: VectorFile, centroids: str) -> Iterator[FileReport]:
+    def process(self, file: VectorFile, centroids: str) -> Iterator[AssignedFile]:
         with RedactErrors("assign"):
             file, folder = VectorFile(*file), self._job.folder
-            report = FileReport.load(folder, file.number)
-            if report is None:
+            assigned_file = AssignedFile.load(folder, file.number)
+            if assigned_file is None:
                 if self._assigner is None:
                     job = self._job
                     self._assigner = Assigner(load_centroids(folder), job.reach, job.n_nearest)
-                report = assign_file(self._job, file, self._assigner)
-            yield report
+                assigned_file = assign_file(self._job, file, self._assigner)
+            yield assigned_file
 
 
-def finish(job: ClusterJob, record: ClusterRecord, reports: list[FileReport]) -> ClusterRecord:
+def finish(
+    job: ClusterJob, record: ClusterRecord, assigned_files: list[AssignedFile]
+) -> ClusterRecord:
     """Writes the duplicates and the record; removes what only an unfinished job needs."""
     before = read_cluster_record(job.folder)
     if before is not None and before.run == record.run and before.is_done:
         return before  # this step is repeated
-    reports = sorted(reports, key=lambda report: report.number)
-    several = [report.sizes for report in reports]
-    sizes = np.sum(several, axis=0) if several else np.empty(0, np.int64)
-    counts = _counts(reports, sizes)
+    assigned_files = sorted(assigned_files, key=lambda assigned_file: assigned_file.number)
+    sizes = (
+        np.sum([assigned_file.sizes for assigned_file in assigned_files], axis=0)
+        if assigned_files
+        else np.empty(0, int)
+    )
+    counts = _counts(job, assigned_files, sizes)
     if job.threshold is not None:
-        removal = remove_duplicates(job, reports)
-        same_id = write_duplicates(job, reports, removal.decided)
-        counts = _with_removed(counts, reports, removal, same_id)
-    _check(job, counts, sizes)
-    record = record.finished(counts, tuple(sizes.tolist()), job.folder.written())
+        counts = _with_duplicates(job, counts, assigned_files)
+    record = replace(
+        record,
+        status="done",
+        ended=now(),
+        counts=counts,
+        sizes=tuple(sizes.tolist()),
+        written=written_files(job.folder),
+    )
     data = record.to_json()
     job.folder.write(job.folder.record, lambda out: out.write(data))
     job.folder.remove_work()
     return record
 
 
-def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
+def _counts(
+    job: ClusterJob, assigned_files: list[AssignedFile], sizes: np.ndarray
+) -> ClusterCounts:
+    """What came out of the clusters; ReconcileError if a vector is missing."""
     summed = ("rows", "clustered", "zero", "not_finite", "inertia")
-    totals = {name: sum(getattr(report, name) for report in reports) for name in summed}
-    clustered, inertia = totals["clustered"], round(totals["inertia"], 6)
+    totals = {
+        name: sum(getattr(assigned_file, name) for assigned_file in assigned_files)
+        for name in summed
+    }
+    rows, clustered, inertia = totals["rows"], totals["clustered"], round(totals["inertia"], 6)
+    if rows != job.rows:
+        raise ReconcileError(
+            f"{job.source} holds {counted(job.rows, 'vector')}, but {rows:,} were read"
+        )
+    if int(sizes.sum()) != clustered:
+        raise ReconcileError(
+            f"{counted(clustered, 'vector has', 'vectors have')} a direction, but "
+            f"{int(sizes.sum()):,} are in a cluster"
+        )
     return ClusterCounts(
-        vectors=totals["rows"],
+        vectors=rows,
         clustered=clustered,
         zero=totals["zero"],
         not_finite=totals["not_finite"],
@@ -132,29 +162,19 @@ def _counts(reports: list[FileReport], sizes: np.ndarray) -> ClusterCounts:
     )
 
 
-def _with_removed(
-    counts: ClusterCounts, reports: list[FileReport], removal: Removal, same_id: int
+def _with_duplicates(
+    job: ClusterJob, counts: ClusterCounts, assigned_files: list[AssignedFile]
 ) -> ClusterCounts:
+    """Decides and writes which documents are removed; returns the counts with theirs."""
+    removal = remove_duplicates(job, assigned_files)
     removed = len(removal.decided.removed)
     return replace(
         counts,
         removed=removed,
         kept=counts.vectors - removed,
         pairs=removal.pairs,
-        compared=int(sum(report.copies.sum() for report in reports)),
-        beyond=sum(report.beyond for report in reports),
+        compared=int(sum(assigned_file.copies.sum() for assigned_file in assigned_files)),
+        beyond=sum(assigned_file.beyond for assigned_file in assigned_files),
         searches=removal.searches,
-        same_id=same_id,
+        same_id=write_duplicates(job, assigned_files, removal.decided),
     )
-
-
-def _check(job: ClusterJob, counts: ClusterCounts, sizes: np.ndarray) -> None:
-    if counts.vectors != job.rows:
-        raise ReconcileError(
-            f"{job.source} holds {counted(job.rows, 'vector')}, but {counts.vectors:,} were read"
-        )
-    if int(sizes.sum()) != counts.clustered:
-        raise ReconcileError(
-            f"{counted(counts.clustered, 'vector has', 'vectors have')} a direction, but "
-            f"{int(sizes.sum()):,} are in a cluster"
-        )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from bert_embed.formats.output_files import RUN_FILE, file_name, parse_name
-from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import (
     is_remote,
     join,
@@ -20,6 +19,7 @@ from bert_embed.storage.files import (
     sweep_temporary,
     write_whole,
 )
+from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import STATE
 
 CENTROIDS, CLUSTERS, DUPLICATES = "centroids.npy", "clusters", "duplicates"
@@ -33,8 +33,14 @@ class Progress(NamedTuple):
     """What an unfinished job has done: files sampled and assigned, ranges of clusters searched."""
 
     sampled: int
-    assigned: int
+    clustered: int
     searched: int
+
+    def __str__(self) -> str:
+        return (
+            f"sampled {self.sampled:,}, clustered {counted(self.clustered, 'file')}; "
+            f"{counted(self.searched, 'range')} of clusters searched"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class ClusterFolder:
 
     def pairs(self, task: int) -> str:
         """Path of the pairs of some clusters."""
-        return join(self.path, f"{_PAIRS}/{task:07d}.npz")
+        return join(self.path, f"{_PAIRS}/pairs-{task:07d}.npz")
 
     def write(self, path: str, write: Callable[[BinaryIO], object]) -> int:
         """Writes a file of the folder, whole or not at all; returns its bytes."""
@@ -88,14 +94,12 @@ class ClusterFolder:
         make_folder(join(self.path, STATE))
         return write_whole(path, write, join(self.path, STATE)).size
 
-    def written(self) -> dict[str, dict[str, int]]:
-        """Files and bytes of each kind of result."""
-        kinds = {}
-        for kind in (CLUSTERS, DUPLICATES):
-            sizes = sizes_in(join(self.path, kind))
-            kinds[kind] = {"files": len(sizes), "bytes": sum(sizes.values())}
+    def written(self) -> dict[str, tuple[int, int]]:
+        """How many files there are of each kind of result, and their bytes."""
+        sizes = {kind: sizes_in(join(self.path, kind)) for kind in (CLUSTERS, DUPLICATES)}
+        counts = {kind: (len(files), sum(files.values())) for kind, files in sizes.items()}
         size = size_of(self.centroids)
-        return kinds | {CENTROIDS: {"files": int(size is not None), "bytes": size or 0}}
+        return counts | {CENTROIDS: (int(size is not None), size or 0)}
 
     def progress(self) -> "Progress":
         """How much an unfinished job has done."""
@@ -115,8 +119,7 @@ class ClusterFolder:
         sweep_temporary(join(self.path, STATE))
 
     def remove_work(self) -> None:
-        """Removes samples, copies, pairs and reports, which only an unfinished job needs."""
-        self._check_links()
+        """Removes what only an unfinished job needs: samples, copies, pairs, counts of files."""
         for kind in _WORK:
             folder = join(self.path, kind)
             remove([join(folder, name) for name in names_in(folder)])
@@ -131,12 +134,6 @@ class ClusterFolder:
         self._remove_empty((CLUSTERS, DUPLICATES))
         remove([self.centroids])
         remove([self.record])
-
-    def _check_links(self) -> None:
-        for kind in (STATE, *_WORK, CLUSTERS, DUPLICATES):
-            path = join(self.path, kind)
-            if not is_remote(path) and os.path.islink(path):
-                raise InputError(f"{path} is a link that leads out of the output; remove the link")
 
     def _remove_empty(self, folders: tuple[str, ...]) -> None:
         for folder in folders:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_embed.clusters.keep import WHICH_TO_KEEP
-from bert_embed.clusters.neighbours import TILE
+from bert_embed.clusters.neighbours import TILE, member_type
 from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.result_files import row_batches
 from bert_embed.results import has_block_records, open_vectors
@@ -61,8 +61,7 @@ class ClusterJob:
     @property
     def copy_type(self) -> np.dtype:
         """A vector as it is copied, with its row and the key by which it ranks."""
-        number = _COPIED.get(output_dtype(self.vectors), "<f4")
-        return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", number, (self.width,))])
+        return member_type(_COPIED.get(output_dtype(self.vectors), "<f4"), self.width)
 
     @property
     def copy_rows(self) -> int:
@@ -76,7 +75,7 @@ class ClusterJob:
 
 
 @dataclass(frozen=True)
-class FileReport:
+class AssignedFile:
     """What became of a file of vectors."""
 
     number: int  # of the file
@@ -102,7 +101,7 @@ class FileReport:
         folder.write(folder.assigned(self.number), lambda file: np.savez(file, **values))
 
     @classmethod
-    def load(cls, folder: ClusterFolder, number: int) -> "FileReport | None":
+    def load(cls, folder: ClusterFolder, number: int) -> "AssignedFile | None":
         """What `save` wrote; None if the file is not assigned yet."""
         if size_of(folder.assigned(number)) is None:
             return None

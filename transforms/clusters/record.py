@@ -1,10 +1,9 @@
 """Defines ClusterRecord, run.json of `cluster` and `dedup`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from bert_embed.run_record import JobRecord, now
+from bert_embed.run_record import JobRecord
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import read_bytes
 from bert_embed.transforms.clusters.folder import ClusterFolder
@@ -69,15 +68,10 @@ class ClusterRecord(JobRecord):
         assert self.counts is not None
         return self.counts
 
-    def finished(
-        self,
-        counts: ClusterCounts,
-        sizes: tuple[int, ...],
-        written: Mapping[str, Mapping[str, int]],
-    ) -> "ClusterRecord":
-        """The record of a complete job."""
-        files = {kind: WrittenFiles(**numbers) for kind, numbers in written.items()}
-        return replace(self, status="done", ended=now(), counts=counts, sizes=sizes, written=files)
+
+def written_files(folder: ClusterFolder) -> dict[str, WrittenFiles]:
+    """The files that a folder has, by the kind of result."""
+    return {kind: WrittenFiles(*numbers) for kind, numbers in folder.written().items()}
 
 
 def read_cluster_record(folder: ClusterFolder) -> ClusterRecord | None:

@@ -5,10 +5,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from bert_embed.formats.number_types import output_dtype
-from bert_embed.formats.tf_example import Bytes, Feature, Floats, each, encode_records
+from bert_embed.formats.tf_example import Bytes, Feature, Floats, encode_records, one_int
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.columns import sentence_table
+from bert_embed.transforms.write.vector_tables import sentence_table
 
 
 def write_tfrecord(
@@ -25,7 +25,7 @@ def write_tfrecord(
     table = sentence_table(block, dtype).combine_chunks()
     columns = {name: table[name].chunk(0) for name in table.column_names}
     features = {name: _feature(name, column, dtype) for name, column in columns.items()}
-    file.write(encode_records(features).tobytes())
+    file.write(encode_records(features))
 
 
 def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
@@ -34,7 +34,7 @@ def _feature(name: str, column: pa.Array, dtype: str) -> Feature:
     if name == "scale":
         return Floats(column.to_numpy()[:, None])
     if name != "embedding":
-        return each(column.to_numpy(zero_copy_only=False))
+        return one_int(column.to_numpy(zero_copy_only=False))
     numbers = column.values.to_numpy().reshape(len(column), column.type.list_size)
     if dtype == "float32":
         return Floats(numbers)

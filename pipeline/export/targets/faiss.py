@@ -6,7 +6,7 @@ Few vectors get a flat index, more an inverted file whose centroids are trained 
 import importlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import pyarrow as pa
 from bert_embed.clusters.kmeans import in_sample
 from bert_embed.formats.result_files import Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.journal import JOURNAL, write_files, write_parquet
+from bert_embed.pipeline.export.journal import write_files, write_parquet
 from bert_embed.pipeline.export.source import Source
-from bert_embed.storage.files import join, write_whole
+from bert_embed.storage.files import write_whole
 from bert_embed.storage.packages import requires
 
 _FLAT_ROWS = 100_000  # up to which `auto` compares a query with all vectors: some milliseconds
@@ -27,23 +27,16 @@ _SAMPLE_MEGABYTES = 512
 _SEED = 20
 
 
-class FaissTarget:
+class _Index:
     """An index that is filled in one pass, after one that samples the vectors to train it on."""
 
     def __init__(self, source: Source) -> None:
         with requires("--to faiss", "faiss-cpu"):
             self._faiss: Any = importlib.import_module("faiss")
-        self.rows = source.rows
-        self.journal = join(source.options.dest, JOURNAL)
-        self._source, self._dest = source, source.options.dest
+        self._source = source
         self._binary = source.dtype == "ubinary"
-        _check_memory(source)
 
-    def names(self, number: int, count: int) -> tuple[str, ...]:
-        """Both files."""
-        return "knn.index", "ids.parquet"
-
-    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
+    def write(self, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
         """Writes both files."""
         index = self._trained()
 
@@ -52,7 +45,7 @@ class FaissTarget:
                 index.add(self._vectors(batch))
                 yield batch.columns
 
-        path, ids = (join(self._dest, name) for name in self.names(number, count))
+        path, ids = paths
         write_whole(ids, lambda out: write_parquet(out, tables(), self._source.schema))
         write = self._faiss.write_index_binary if self._binary else self._faiss.write_index
         write_whole(path, lambda out: write(index, self._faiss.PyCallbackIOWriter(out.write)))
@@ -74,7 +67,7 @@ class FaissTarget:
 
     def _sample(self, share: float) -> np.ndarray:
         first, sample = 0, []
-        for batch, _ in self._source.batches():
+        for batch in self._source.batches():
             rows = np.arange(first, first + len(batch))
             sample.append(self._vectors(batch)[in_sample(rows, share, _SEED)])
             first += len(batch)
@@ -103,7 +96,7 @@ def _check_memory(source: Source) -> None:
 
 def _number_of_lists(source: Source) -> int:
     """How many lists an inverted file has; 0 for a flat index."""
-    asked = source.options.index
+    asked = source.options.kind_of_index
     if asked == "flat" or (asked == "auto" and source.rows <= _FLAT_ROWS):
         return 0
     most = (_SAMPLE_MEGABYTES << 20) // (4 * source.width * _PER_LIST)
@@ -111,10 +104,11 @@ def _number_of_lists(source: Source) -> int:
 
 
 def export(source: Source) -> bool:
-    """Exports to a faiss index; False if it was there already.
+    """Exports to a faiss index; False if it was there already."""
+    index = _Index(source)
+    _check_memory(source)
+    return write_files(source, source.rows, _names, index.write)
 
-    Raises:
-        InputError: faiss is not installed.
-        UsageError: The index does not fit into memory, or the folder holds something else.
-    """
-    return write_files(FaissTarget(source), source)
+
+def _names(number: int, count: int) -> tuple[str, ...]:
+    return "knn.index", "ids.parquet"

@@ -1,7 +1,7 @@
 """Copies rows into a table of PostgreSQL with the extension pgvector.
 
-Each transaction copies some rows and notes in a table of progress how far the export is, so that a
-killed export continues where it stopped and no row is there twice.
+One transaction makes the table, its rows and its index, so a killed export leaves nothing. The
+table's comment says of which export it is.
 """
 
 import importlib
@@ -16,14 +16,12 @@ import pyarrow as pa
 from bert_embed.formats.output_files import PIECES
 from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.errors import UsageError
-from bert_embed.pipeline.export.journal import rows_of_files
-from bert_embed.pipeline.export.source import Cutter, Position, Source
+from bert_embed.pipeline.export.source import Cutter, Source
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.packages import requires
 
-_MEGABYTES = 32  # of the vectors of a transaction
-_PROGRESS = "bert_embed_exports"
+_COMMENT = "bert-embed export "  # begins the comment of a table
 _PATIENCE = 30  # seconds to connect
 _VERSION = (0, 7)  # of the extension: halfvec, and indexes of bits
 # Of each number type: the column's type, the class of its values in Python, most numbers in a
@@ -48,73 +46,46 @@ _TYPES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 class _Export:
-    """Fills one table through one connection."""
+    """Fills one table through one connection, in one transaction."""
 
     def __init__(self, source: Source, connection: Any) -> None:
         self._source, self._connection = source, connection
-        self._name, self._index = source.options.table, source.options.index
-        self._identity = source.identity | {"index": self._index}
+        self._name, self._index = source.options.table, source.options.kind_of_index
         self._sql = _package("psycopg.sql")
         self._table = self._sql.Identifier(*self._name.split("."))
         kind, wrapper, *_ = _KINDS[source.dtype]
-        self._kind = f"{kind}({source.width})"
+        types = [(field.name, column_type(field.type)) for field in source.schema]
+        self._columns = [types[0], ("embedding", f"{kind}({source.width})"), *types[1:]]
         self._wrap: Callable[[Any], Any] = getattr(_package("pgvector"), wrapper)
 
     def run(self) -> bool:
-        """Copies what is missing and makes the index; False if all was there."""
-        rows, position, done = self._claimed()
-        if done:
+        """Makes the table and its index; False if all was there."""
+        identity = self._source.identity | {"index": self._index}
+        comment = _COMMENT + json.dumps(identity, sort_keys=True)
+        if self._is_there(comment):
             return False
-        cutter = Cutter(self._source, position)
-        most = rows_of_files(self._source.width, _MEGABYTES)
-        while rows < self._source.rows:
-            count = min(most, self._source.rows - rows)
-            with self._connection.transaction():
-                self._lock(rows)
-                self._copy(cutter, count)
-                rows += count
-                self._note(rows, cutter.position)
-        finish = "UPDATE {} SET done = true WHERE table_name = %s AND NOT done"
-        with self._connection.transaction():  # of two commands one makes the index
-            if self._execute(finish, self._name).rowcount:
-                self._make_index()
+        self._create(comment)
+        self._copy()
+        self._make_index()
         return True
 
-    def _claimed(self) -> tuple[int, Position, bool]:
-        """How many rows are there, the place after them, and whether all is done."""
-        with self._connection.transaction():
-            self._execute(
-                "CREATE TABLE IF NOT EXISTS {} (table_name text PRIMARY KEY, source jsonb NOT "
-                "NULL, row_count bigint NOT NULL, file text NOT NULL, file_row bigint NOT NULL, "
-                "done boolean NOT NULL)"
-            )
-            noted = self._execute(
-                "SELECT source, row_count, file, file_row, done FROM {} WHERE table_name = %s",
-                self._name,
-            ).fetchone()
-            exists = self._connection.execute(
-                "SELECT to_regclass(%s)", [self._table.as_string(self._connection)]
-            ).fetchone()[0]
-            if noted is None or exists is None:
-                self._create(exists)
-                return 0, Position(), False
-            identity, rows, file, file_row, done = noted
-            if identity != self._identity:
-                raise UsageError(
-                    f"--table {self._name} holds another export; choose another name, "
-                    f"or drop it and its row in {_PROGRESS}"
-                )
-            return rows, Position(file, file_row), done
+    def _is_there(self, comment: str) -> bool:
+        """Whether the table is of this export; UsageError if it is another one."""
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._name])
+        name = self._table.as_string(self._connection)
+        exists, present = self._connection.execute(
+            "SELECT to_regclass(%s), obj_description(to_regclass(%s), 'pg_class')", [name, name]
+        ).fetchone()
+        if exists is None or present == comment:
+            return exists is not None
+        is_export = (present or "").startswith(_COMMENT)
+        what = "holds another export" if is_export else "exists and is not of an export"
+        raise UsageError(f"--table {self._name} {what}; choose another name, or drop it")
 
-    def _create(self, exists: Any) -> None:
-        if exists is not None:
-            raise UsageError(
-                f"--table {self._name} exists and is not of an export; choose another name, or "
-                "drop it"
-            )
+    def _create(self, comment: str) -> None:
         columns = [
             self._sql.SQL("{} {}").format(self._sql.Identifier(column), self._sql.SQL(kind))
-            for column, kind in self._columns()
+            for column, kind in self._columns
         ]
         keys = ["id", *(name for name in (*PIECES, POSITION) if name in self._source.schema.names)]
         self._connection.execute(
@@ -124,28 +95,14 @@ class _Export:
                 self._sql.SQL(", ").join(map(self._sql.Identifier, keys)),
             )
         )
-        self._execute("DELETE FROM {} WHERE table_name = %s", self._name)
-        values = "INSERT INTO {} VALUES (%s, %s, 0, '', 0, false)"
-        self._execute(values, self._name, json.dumps(self._identity))
+        statement = self._sql.SQL("COMMENT ON TABLE {} IS {}")
+        self._connection.execute(statement.format(self._table, self._sql.Literal(comment)))
 
-    def _columns(self) -> list[tuple[str, str]]:
-        kinds = [(field.name, column_type(field.type)) for field in self._source.schema]
-        return [kinds[0], ("embedding", self._kind), *kinds[1:]]
-
-    def _lock(self, rows: int) -> None:
-        """Holds the progress for a transaction, and checks that nobody else went on."""
-        statement = "SELECT row_count FROM {} WHERE table_name = %s FOR UPDATE"
-        if self._execute(statement, self._name).fetchone() != (rows,):
-            raise UsageError(
-                f"another command writes to --table {self._name} at this moment: wait for it, or "
-                "stop it"
-            )
-
-    def _copy(self, cutter: Cutter, rows: int) -> None:
+    def _copy(self) -> None:
         statement = self._sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._table)
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.set_types([kind.split("(")[0] for _, kind in self._columns()])
-            for batch in cutter.take(rows):
+            copy.set_types([kind.split("(")[0] for _, kind in self._columns])
+            for batch in Cutter(self._source).take(self._source.rows):
                 for row in self._rows(batch):
                     copy.write_row(row)
 
@@ -156,14 +113,6 @@ class _Export:
         else:
             vectors = self._source.numbers(batch)
         return zip(columns[0], map(self._wrap, vectors), *columns[1:], strict=True)
-
-    def _note(self, rows: int, position: Position) -> None:
-        self._execute(
-            "UPDATE {} SET row_count = %s, file = %s, file_row = %s WHERE table_name = %s",
-            rows,
-            *position,
-            self._name,
-        )
 
     def _make_index(self) -> None:
         if self._index == "none":
@@ -176,29 +125,15 @@ class _Export:
         statement = f"CREATE INDEX ON {{}} USING {self._index} (embedding {operators}){settings}"
         self._connection.execute(self._sql.SQL(statement).format(self._table))
 
-    def _execute(self, statement: str, *values: Any) -> Any:
-        """Runs a statement on the table of progress."""
-        query = self._sql.SQL(statement).format(self._sql.Identifier(_PROGRESS))
-        return self._connection.execute(query, values)
-
 
 def export(source: Source) -> bool:
-    """Exports to a table; False if it was there already.
-
-    Raises:
-        UsageError: psycopg is not installed, the server refuses, or the table is another one.
-        InputError: An id is there twice, or a text cannot be stored.
-        StorageError: The server does not answer, or fails.
-    """
+    """Exports to a table; False if it was there already."""
     options = source.options
     _check_size(source)
     _check_address(source)
     with _server_errors(source) as psycopg:
         connection = psycopg.connect(
-            options.dest,
-            autocommit=True,
-            connect_timeout=_PATIENCE,
-            fallback_application_name="bert-embed",
+            options.dest, connect_timeout=_PATIENCE, fallback_application_name="bert-embed"
         )
         with connection:
             _check_extension(connection)
@@ -228,10 +163,10 @@ def _check_address(source: Source) -> None:
 
 def _check_size(source: Source) -> None:
     kind, _, most, most_indexed, _ = _KINDS[source.dtype]
-    if source.options.index != "none":
+    if source.options.kind_of_index != "none":
         most = most_indexed
     if source.width > most:
-        what = "an index" if source.options.index != "none" else "a column"
+        what = "an index" if source.options.kind_of_index != "none" else "a column"
         raise UsageError(
             f"{what} of {kind} takes {most:,} numbers, the vectors have {source.width:,}: "
             "leave --index out, or embed with --dim"

@@ -3,7 +3,7 @@
 https://cloud.google.com/vertex-ai/docs/vector-search/setup/format-structure has the rules.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -14,7 +14,7 @@ from bert_embed.formats.result_files import POSITION, Rows
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.journal import rows_of_files, write_files
 from bert_embed.pipeline.export.source import Source
-from bert_embed.storage.files import join, write_whole
+from bert_embed.storage.files import write_whole
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.write.jsonl import json_values
 
@@ -26,29 +26,20 @@ _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 _PARTS = (*PIECES, POSITION)  # columns that number the rows of a document
 
 
-class VertexTarget:
-    """Files of JSON lines."""
+class _Datapoints:
+    """Turns rows into lines of JSON."""
 
     def __init__(self, source: Source) -> None:
-        dest = source.options.dest
-        self.rows = max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
-        self.journal = dest + _JOURNAL
-        self._dest = dest
         options = source.options
         self._restricts = _columns(source, "restricts", options.restricts, _is_token)
         self._numeric = _columns(source, "numeric_restricts", options.numeric_restricts, _is_number)
         self._metadata = _columns(source, "embedding_metadata", options.embedding_metadata)
         self._part = next((name for name in _PARTS if name in source.schema.names), None)
 
-    def names(self, number: int, count: int) -> tuple[str, ...]:
-        """The one file."""
-        return (f"vectors_{number:04d}.json",)
-
-    def write(self, number: int, count: int, rows: int, batches: Iterator[Rows]) -> None:
+    def write(self, paths: Sequence[str], rows: int, batches: Iterator[Rows]) -> None:
         """Writes one file."""
-        (name,) = self.names(number, count)
         lines = (line for batch in batches for line in self._lines(batch))
-        write_whole(join(self._dest, name), lambda file: file.writelines(lines))
+        write_whole(paths[0], lambda file: file.writelines(lines))
 
     def _lines(self, batch: Rows) -> Iterator[bytes]:
         parts = () if self._part is None else (self._part,)
@@ -80,21 +71,23 @@ class VertexTarget:
 
 
 def export(source: Source) -> bool:
-    """Exports to a batch root; False if it was there already.
-
-    Raises:
-        UsageError: A column is missing or has a type that the field cannot hold, or ids are there
-            twice.
-    """
+    """Exports to a batch root; False if it was there already."""
     _refuse_equal_ids(source)
-    return write_files(VertexTarget(source), source)
+    journal = source.options.dest + _JOURNAL
+    return write_files(source, rows_per_file(source), _names, _Datapoints(source).write, journal)
+
+
+def rows_per_file(source: Source) -> int:
+    """How many rows a file gets, such that there are not too many files."""
+    return max(rows_of_files(source.width, _MEGABYTES), -(-source.rows // _MOST_OBJECTS))
+
+
+def _names(number: int, count: int) -> tuple[str, ...]:
+    return (f"vectors_{number:04d}.json",)
 
 
 def _refuse_equal_ids(source: Source) -> None:
-    """Refuses an output in which an id stands twice; Vector Search would keep one of the two.
-
-    Every run counts its equal ids. A count that was estimated may be of none.
-    """
+    """Refuses an output in which an id stands twice: Vector Search would keep one of the two."""
     equal = source.record.numbers.equal_ids
     if equal is None or not equal.exact or not equal.surplus:
         return
@@ -144,5 +137,9 @@ def _tokens(value: Any) -> list[str]:
     >>> _tokens(["a", None]), _tokens(True), _tokens(None)
     (['a'], ['true'], [])
     """
-    values = [one for one in (value if isinstance(value, list) else [value]) if one is not None]
-    return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
+    tokens = value if isinstance(value, list) else [value]
+    return [
+        str(token).lower() if isinstance(token, bool) else str(token)
+        for token in tokens
+        if token is not None
+    ]

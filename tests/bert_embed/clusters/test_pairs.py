@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bert_embed.clusters.keep import decide, rank_keys
-from bert_embed.clusters.neighbours import MOST_NEIGHBOURS, Members, Pairs, find_pairs
+from bert_embed.clusters.neighbours import MOST_NEIGHBOURS, PAIR, find_pairs, member_type
 from tests.support.clustered import clustered_vectors
 
 THRESHOLD = 0.9
@@ -13,32 +13,33 @@ def members():
     vectors = clustered_vectors(900, width=12, groups=30, seed=3)
     keys = np.random.default_rng(0).random(len(vectors))
     rows = np.argsort(keys)
-    return Members(rows, keys[rows], vectors[rows])
+    members = np.empty(len(rows), member_type("<f4", 12))
+    members["row"], members["key"], members["vector"] = rows, keys[rows], vectors[rows]
+    return members
 
 
 @pytest.fixture(scope="module")
 def every_pair(members):
     """The neighbours that rank before each row, in the order of ranks."""
-    wide = members.vectors.astype(float)
+    wide = members["vector"].astype(float)
     wide /= np.linalg.norm(wide, axis=1, keepdims=True)
     near = np.tril(wide @ wide.T >= THRESHOLD - 1e-12, -1)
     return {
-        row: members.rows[np.flatnonzero(some)].tolist()
-        for row, some in zip(members.rows.tolist(), near, strict=True)
+        row: members["row"][np.flatnonzero(some)].tolist()
+        for row, some in zip(members["row"].tolist(), near, strict=True)
     }
 
 
 def found(members, tile_rows, **more):
     def tile(number):
-        start = number * tile_rows
-        return members.take(np.arange(start, min(start + tile_rows, len(members))))
+        return members[number * tile_rows : (number + 1) * tile_rows]
 
     return find_pairs(-(-len(members) // tile_rows), tile, THRESHOLD, **more)
 
 
 def listed(pairs):
     lists = {}
-    for row, other in zip(pairs.rows.tolist(), pairs.others.tolist(), strict=True):
+    for row, other in zip(pairs["row"].tolist(), pairs["other"].tolist(), strict=True):
         lists.setdefault(row, []).append(other)
     return lists
 
@@ -56,8 +57,8 @@ def test_each_row_has_its_first_neighbours_whatever_the_tiles(members, every_pai
 
 def test_scores_are_cosines(members):
     pairs = found(members, 100).pairs
-    vectors = dict(zip(members.rows.tolist(), members.vectors.astype(float), strict=True))
-    for row, other, score in zip(pairs.rows, pairs.others, pairs.scores, strict=True):
+    vectors = dict(zip(members["row"].tolist(), members["vector"].astype(float), strict=True))
+    for row, _, other, _, score in pairs:
         left, right = vectors[int(row)], vectors[int(other)]
         cosine = left @ right / np.linalg.norm(left) / np.linalg.norm(right)
         assert score == pytest.approx(cosine, abs=1e-12)
@@ -65,13 +66,8 @@ def test_scores_are_cosines(members):
 
 
 def test_a_search_can_want_some_and_leave_others_out(members, every_pair):
-    wanted, removed = members.rows[500:600], members.rows[::2]
-    result = found(
-        members,
-        64,
-        wanted=lambda rows: np.isin(rows, wanted),
-        left_out=lambda rows: np.isin(rows, removed),
-    )
+    wanted, removed = members["row"][500:600], members["row"][::2]
+    result = found(members, 64, wanted=wanted, removed=removed)
     gone = set(removed.tolist())
     kept = {row: [each for each in every_pair[row] if each not in gone] for row in wanted.tolist()}
     assert listed(result.pairs) == {
@@ -81,8 +77,7 @@ def test_a_search_can_want_some_and_leave_others_out(members, every_pair):
 
 def pairs_of(*several):
     """Pairs of rows whose keys are their numbers."""
-    left, right = np.array(several, np.int64).reshape(-1, 2).T
-    return Pairs(left, left.astype(float), right, right.astype(float), np.full(len(left), 0.95))
+    return np.array([(left, left, right, right, 0.95) for left, right in several], PAIR)
 
 
 NONE = np.empty(0, np.int64)
@@ -108,9 +103,7 @@ def test_a_row_with_more_neighbours_waits_for_them():
 
 
 def test_equal_keys_rank_by_row():
-    same = np.full(1, 0.5)
-    pairs = Pairs(np.array([9]), same, np.array([4]), same, same)
-    assert decide(pairs, NONE).removed.tolist() == [9]
+    assert decide(np.array([(9, 0.5, 4, 0.5, 0.5)], PAIR), NONE).removed.tolist() == [9]
 
 
 def test_hard_keeps_what_is_far_from_its_centroid():

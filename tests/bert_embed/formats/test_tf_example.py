@@ -9,7 +9,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_embed.formats.tf_example import Bytes, Floats, Ints, decode_records, each, encode_records
+from bert_embed.formats.tf_example import (
+    Bytes,
+    Floats,
+    Ints,
+    decode_records,
+    encode_records,
+    one_int,
+)
 from bert_embed.formats.tfrecord import masked_crc, unframed
 from bert_embed.ragged import splits_of
 from tests.support.tfrecords import framed
@@ -62,7 +69,7 @@ def test_the_bytes_are_those_of_tf_train_example(found):
             "a": Bytes(
                 [b for row in some for b in row], splits_of(np.array([*map(len, some)], int))
             ),
-            "one": each(np.array(one, np.int64)),
+            "one": one_int(np.array(one, np.int64)),
             "name of over a few bytes": Floats(np.array(three, np.float32).reshape(-1, 3)),
         }
     )
@@ -82,7 +89,7 @@ def test_tensorflow_reads_the_files(tmp_path):
 
 @given(st.lists(st.lists(INT64, max_size=30), max_size=20), st.integers(1, 50))
 def test_what_was_written_is_read_whatever_the_pieces(rows, size):
-    data = bytes(encode_records({"a": ints(rows)}))
+    data = encode_records({"a": ints(rows)})
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     found = [record.data for some in unframed(pieces) for record in some]
     columns, readable = decode_records(found, {"a": int, "b": bytes})

@@ -256,7 +256,6 @@ def test_a_failed_load_is_told_and_continued(
     [
         ({**INTO, "output_dtype": "int8"}, "int8 conflicts with --output_format bigquery"),
         ({"output_format": "bigquery"}, "requires --output_table"),
-        ({**INTO, "tfrecord_output": "x"}, "--tfrecord_output conflicts with --output_format"),
         ({"output_table": "test-project:d.t"}, "--output_table requires --output_format bigquery"),
         ({"write_disposition": "fail"}, "--write_disposition requires --output_format bigquery"),
         (

@@ -192,7 +192,6 @@ def test_another_tokenizer_is_refused_by_name(tmp_path, other_model, plain_examp
         ({"granularity": "word"}, "--granularity word is not available for these examples"),
         ({"granularity": "span"}, "--granularity span is not available for these examples"),
         ({"text_column": "a"}, "--text_column is for texts"),
-        ({"tfrecord_output": "x"}, "--tfrecord_output is for texts"),
         ({"output_format": "tfrecord", "granularity": "token"}, "--output_format tfrecord is for"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -277,33 +276,6 @@ def test_a_killed_tokenize_continues_and_a_finished_one_is_a_no_op(
     assert "holds another run (--max_seq_length changed since)" in capsys.readouterr().err
     assert tokenize(output, tiny_bundle, corpus, max_seq_length=9, overwrite=True) == 0
     assert len(example_files(output)) == 1
-
-
-def test_examples_kept_on_the_way_are_those_of_tokenize(tmp_path, corpus, tiny_bundle, capsys):
-    small, kept = {"block_bytes": 8000}, tmp_path / "kept"
-    flags = small | {"tfrecord_output": kept}
-    assert tokenize(tmp_path / "made", tiny_bundle, corpus, **small) == 0
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
-    wanted = example_files(tmp_path / "made")
-    assert len(wanted) > 3
-    assert example_files(kept) == wanted
-    assert embed(tmp_path / "plain", tiny_bundle, corpus, **small) == 0
-    assert all_files(tmp_path / "out") == all_files(tmp_path / "plain")
-    capsys.readouterr()
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    gone, cut = list(wanted)[:2]
-    (kept / gone).unlink()
-    (kept / cut).write_bytes(b"half")
-    assert embed(tmp_path / "out", tiny_bundle, corpus, **flags) == 0
-    assert example_files(kept) == wanted
-    counts = record(tmp_path / "out")["counts"]
-    assert counts["parts_reused"] == counts["parts"] - 2
-    assert embed(tmp_path / "again", tiny_bundle, kept, **small) == 0
-    assert all_files(tmp_path / "again") == all_files(tmp_path / "plain")
-    assert embed(tmp_path / "other", tiny_bundle, corpus, **flags, max_seq_length=9) == 2
-    assert f"--tfrecord_output {kept} holds examples of another run" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
 
 
 def test_examples_of_a_cluster_of_files_resume_by_their_reports(tmp_path, corpus, tiny_bundle):

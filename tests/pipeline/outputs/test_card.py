@@ -44,16 +44,6 @@ def test_the_card_leads_readers_to_each_kind_of_vectors(output, tmp_path, capsys
     assert main(["verify", str(output)]) == 0
 
 
-def test_examples_of_another_folder_are_not_in_the_card(tmp_path, tiny_bundle):
-    (tmp_path / "in.txt").write_text("one\n")
-    flags = {"tfrecord_output": tmp_path / "examples"}
-    assert embed(tmp_path / "out", tiny_bundle, tmp_path / "in.txt", **flags) == 0
-    assert main(["card", str(tmp_path / "out")]) == 0
-    _, front, _ = (tmp_path / "out" / "README.md").read_text("utf-8").split("---\n", 2)
-    kinds = [each["config_name"] for each in yaml.safe_load(front)["configs"]]
-    assert kinds == ["embeddings"]
-
-
 def test_only_a_complete_run_is_described(output, tmp_path, capsys):
     record = json.loads((output / "run.json").read_text())
     (output / "run.json").write_text(json.dumps(record | {"status": "failed"}))

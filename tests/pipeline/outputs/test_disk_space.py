@@ -1,7 +1,6 @@
 """The guess of the output's size warns of runs that may not fit, and of no others."""
 
 import collections
-import os
 import shutil
 
 import pytest
@@ -72,23 +71,6 @@ def test_the_output_type_counts(tmp_path, tiny_bundle, text, disk, capsys, dtype
     disk["/"] = int(LINES * (32 * number + 60) * 0.95)
     assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
     assert WARNED in "".join(capsys.readouterr())
-
-
-def test_examples_have_a_size_of_their_own(tmp_path, tiny_bundle, text, disk, capsys):
-    """On a disk of their own less than the vectors of every token take; on one disk both count."""
-    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
-        pytest.skip("needs two file systems")
-    vectors = {"granularity": "token", "layers": "1,2", "layer_combine": "concat"}
-    disk["/dev/shm"] = LINES * 500
-    disk["/"] = 1 << 40
-    flags = vectors | {"tfrecord_output": "/dev/shm/bert-embed-examples", "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
-    assert WARNED not in "".join(capsys.readouterr())
-    del disk["/"]
-    disk[str(tmp_path)] = LINES * (32 * 4 + 60) + 1000
-    flags = {"tfrecord_output": tmp_path / "examples", "dry_run": True}
-    assert embed(tmp_path / "out", tiny_bundle, text, **flags) == 0
-    assert f"--tfrecord_output {tmp_path}/examples has" in "".join(capsys.readouterr())
 
 
 def test_an_estimate_that_is_far_off_only_warns(tmp_path, tiny_bundle, disk, capsys):

@@ -1,16 +1,12 @@
 """A run that embedded nothing does not pass for a good one, and does not keep its folder."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from bert_embed.pipeline.cli import main
-from bert_embed.pipeline.outputs.outcome import with_faster_speed
-from bert_embed.run_record import parse_record
 from bert_embed.transforms.output_folder import OutputFolder
 from tests.support.command import embed, record, rows
-from tests.support.records import whole_record
 
 
 @pytest.fixture
@@ -48,12 +44,11 @@ def test_a_share_is_exact(tmp_path, tiny_bundle, allowed, code):
 
 
 def test_the_corrected_command_takes_the_folder(tmp_path, tiny_bundle, text):
-    examples = {"tfrecord_output": tmp_path / "examples"}
-    assert embed(tmp_path / "out", tiny_bundle, text, **examples) == 3
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body", **examples) == 0
+    assert embed(tmp_path / "out", tiny_bundle, text) == 3
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="body") == 0
     assert len(rows(tmp_path / "out")["id"]) == 30
     # That one is another matter.
-    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id", **examples) == 2
+    assert embed(tmp_path / "out", tiny_bundle, text, text_column="id") == 2
 
 
 def test_what_another_command_may_write_is_not_removed(tmp_path, tiny_bundle, text, capsys):
@@ -128,18 +123,3 @@ def test_blank_lines_and_skipped_records_are_not_held_against_it(tmp_path, tiny_
     assert embed(tmp_path / "bad", tiny_bundle, tmp_path / "in.txt") == 3
     wanted = "1 of 1 record (beside 2 blank lines) was rejected, most for: invalid UTF-8"
     assert wanted in capsys.readouterr().err
-
-
-def speeds(documents, seconds):
-    rate = None if documents == 0 else documents / seconds
-    keys = {"documents_per_second": rate, "elapsed_seconds": seconds}
-    return parse_record(json.dumps(whole_record({}, **keys)).encode(), "run.json")
-
-
-def test_a_second_identical_job_keeps_the_speed_of_the_first():
-    first, late = speeds(1000, 10), speeds(0, 3)
-    kept = with_faster_speed(first, late.numbers)
-    assert (kept.documents_per_second, kept.elapsed_seconds) == (100, 10)
-    assert with_faster_speed(late, first.numbers) == first.numbers
-    running = replace(first, status="running")
-    assert with_faster_speed(running, late.numbers) == late.numbers

@@ -11,7 +11,17 @@ import pytest
 
 from bert_embed.pipeline.cli import main
 from bert_embed.transforms.output_folder import OutputFolder
-from tests.support.command import embed, files, finish, flags_of, record, rows, start, stray
+from tests.support.command import (
+    embed,
+    files,
+    finish,
+    flags_of,
+    record,
+    rejected,
+    rows,
+    start,
+    stray,
+)
 from tests.support.held import Hold
 
 pytestmark = pytest.mark.slow
@@ -216,6 +226,20 @@ def test_damaged_compressed_input_fails_by_name_and_keeps_what_is_done(
     assert f"{tmp_path}/in.txt.gz is damaged gzip data" in message
     assert "Traceback" not in message
     assert record(tmp_path / "out")["status"] == "failed"
+
+
+def test_skipped_blocks_of_a_run_that_is_written_stay(tmp_path, tiny_bundle, capsys):
+    text, output = tmp_path / "in.txt", tmp_path / "out"
+    text.write_text("the bank of the river\n" * 100)
+    small = {"block_bytes": 1000}
+    assert embed(output, tiny_bundle, text, **small, skip_blocks="1") == 0
+    before = files(output)
+    with OutputFolder(str(output)).held():
+        assert embed(output, tiny_bundle, text, **small) == 2
+    assert "another command writes to" in capsys.readouterr().err
+    assert files(output) == before
+    assert embed(output, tiny_bundle, text, **small) == 0
+    assert rejected(output) == []
 
 
 def test_overwrite_waits_for_no_run_that_writes_there(tmp_path, tiny_bundle, capsys):

@@ -11,7 +11,15 @@ import pytest
 
 import bert_embed
 from bert_embed.pipeline.cli import main
-from tests.support.command import block_records, data_files, embed, files, record, rejected
+from tests.support.command import (
+    block_records,
+    data_files,
+    embed,
+    files,
+    flags_of,
+    record,
+    rejected,
+)
 
 LINES = 40
 
@@ -210,19 +218,26 @@ def test_rejected_records_are_for_their_owner_only(output):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_examples_elsewhere_are_checked_and_recognised_by_the_plan(
+def test_examples_that_an_earlier_version_kept_elsewhere_are_checked(
     tmp_path, corpus, tiny_bundle, capsys
 ):
+    """That had a flag which wrote the examples of `tokenize` beside the vectors."""
     output, kept = tmp_path / "out", tmp_path / "kept"
-    flags = {**SMALL, "tfrecord_output": str(kept)}
-    assert embed(output, tiny_bundle, corpus, **flags) == 0
-    assert len(data_files(kept, "examples")) == len(data_files(output))
+    assert embed(output, tiny_bundle, corpus, **SMALL) == 0
+    assert main(["tokenize", *flags_of(kept, tiny_bundle, corpus, **SMALL)]) == 0
+    for path in output.glob("_state/blocks/*"):
+        block = json.loads(path.read_text())
+        tokenized = json.loads((kept / path.relative_to(output)).read_text())
+        path.write_text(json.dumps(block | {"files": block["files"] | tokenized["files"]}))
+    run = record(output)
+    run["files"]["examples"] = str(kept)
+    run["written"]["examples"] = record(kept)["written"]["examples"]
+    (output / "run.json").write_text(json.dumps(run))
     assert main(["verify", str(output)]) == 0
     flip(data_files(kept, "examples")[0])
     capsys.readouterr()
     assert main(["verify", str(output)]) == 1
     assert "examples/part-0000000-00000.tfrecord: has crc32c" in capsys.readouterr().out
-    assert main(["verify", str(output), "--repair"]) == 0
 
 
 def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny_bundle, capsys):

@@ -189,9 +189,9 @@ def test_a_store_is_asked_for_each_report_once(unfinished, gcs, monkeypatch):
         first = run.snapshot()
         proxy.forget()
         run.look()
-        assert run.snapshot().progress.documents == first.progress.documents
+        assert run.snapshot().numbers["documents"] == first.numbers["documents"]
         counts = proxy.counts()
-    assert first.progress.documents == sums(unfinished)["embedded"]
+    assert first.numbers["documents"] == sums(unfinished)["embedded"]
     assert first.state == "running"
     assert counts["read"] == 1  # run.json
     assert counts["list"] <= 2

@@ -49,7 +49,6 @@ def test_all_that_is_missing_is_named_at_once(corpus, tiny_bundle, capsys):
         ({"output": "build/out"}, "--output build/out is on this machine"),
         ({"input": "texts/*.txt"}, "--input texts/*.txt is on this machine"),
         ({"skip_existing": "build/old"}, "--skip_existing build/old is on this machine"),
-        ({"tfrecord_output": "build/x"}, "--tfrecord_output build/x is on this machine"),
         ({"setup_file": "./nosetup.py"}, "--setup_file ./nosetup.py does not exist"),
         (
             {"accelerator": "l4", "dataflow_service_options": L4},

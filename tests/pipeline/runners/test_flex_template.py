@@ -12,15 +12,17 @@ import hcl2
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_embed.pipeline.commands.flex_template import template_options
 from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.parser import command_parser, parse_embed
 from deploy.dataflow.metadata import metadata_text
+from deploy.dataflow.template import template_options
 from tests.support.command import ROOT
 from tests.support.deploy import DATAFLOW, printed
 
 DEFAULTS_PARSED = parse_embed(["--input=a", "--output=b"])
 METADATA = json.loads((DATAFLOW / "metadata.json").read_text("utf-8"))
+PROGRAMS = "/usr/bin:/bin"
+GCLOUD = shutil.which("gcloud", path=PROGRAMS)
 
 
 @pytest.fixture(scope="module")
@@ -248,14 +250,14 @@ def test_parameters_that_cannot_work_are_refused_by_the_template(name, right, wr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
+@pytest.mark.skipif(not GCLOUD, reason="gcloud is not installed")
 def test_gcloud_takes_the_template(tmp_path):
-    command = ["gcloud", "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]
+    command = [GCLOUD, "dataflow", "flex-template", "build", "gs://my-bucket/template.json"]
     command += ["--image=us-docker.pkg.dev/p/r/bert-embed:1", "--sdk-language=PYTHON"]
     command += [f"--metadata-file={DATAFLOW / 'metadata.json'}", "--print-only", "--project=p"]
     made = subprocess.run(
         command,
-        env={"PATH": "/usr/bin:/bin", "CLOUDSDK_CONFIG": str(tmp_path), "HOME": str(tmp_path)},
+        env={"PATH": PROGRAMS, "CLOUDSDK_CONFIG": str(tmp_path), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,

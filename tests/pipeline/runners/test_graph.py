@@ -66,8 +66,8 @@ def many_files(tmp_path):
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"granularity": ("sentence", "token")}, {"tfrecord_output": "examples"}],
-    ids=["sentences", "tokens", "examples"],
+    [{}, {"granularity": ("sentence", "token")}],
+    ids=["sentences", "tokens"],
 )
 def test_only_plan_and_account_gather(tmp_path, one_file, tiny_bundle, asked, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_embed
-from tests.support.command import embed, record, rows, vectors
+from bert_embed.pipeline.cli import main
+from tests.support.command import embed, flags_of, record, rows, vectors
 from tests.support.models.architectures import write_architecture
 
 TEXTS = ("The bank, of the river!", "北京大学", "</s> Straße \U0001f389", "two  spaces. Is it?")
@@ -62,8 +63,8 @@ def test_chunks_are_sentences_of_the_text(tmp_path, model, source):
 
 
 def test_kept_examples_give_the_same_vectors(tmp_path, model, source):
-    kept = {"tfrecord_output": tmp_path / "examples"}
-    assert embed(tmp_path / "out", model, source, **kept) == 0
+    assert embed(tmp_path / "out", model, source) == 0
+    assert main(["tokenize", *flags_of(tmp_path / "examples", model, source)]) == 0
     again = {"input_format": "tfrecord"}
     assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
     assert np.array_equal(vectors(tmp_path / "out"), vectors(tmp_path / "again"))

@@ -10,12 +10,14 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
-from bert_embed.transforms.adapters.documents import document, placed
+from bert_embed.transforms.adapters.embed_documents import document, placed
 from bert_embed.transforms.adapters.text_model import Document, batch_weight
 from bert_embed.transforms.adapters.text_settings import text_model_settings
 from tests.support.beam_runs import collect
@@ -47,6 +49,17 @@ def test_records_come_back_with_the_vectors_that_the_encoder_gives(minilm, tmp_p
     wanted = bert_embed.load("minilm").encode([record["text"] for record in records])
     assert_near(vectors(embedded), wanted, MINILM)
     assert all(type(number) is float for number in embedded[0]["embedding"])
+
+
+def test_an_array_owns_its_numbers_not_those_of_its_batch(tiny_bundle):
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        embedded, _ = (
+            pipeline
+            | beam.Create(["one", "two"], reshuffle=False)
+            | EmbedDocuments(tiny_bundle, as_numpy=True)
+        )
+        owned = embedded | beam.Map(lambda record: record["embedding"].flags.owndata)
+        assert_that(owned, equal_to([True, True]))
 
 
 def test_strings_rows_and_named_tuples_become_records(tiny_bundle, tmp_path):

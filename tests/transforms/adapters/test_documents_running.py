@@ -11,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
+from apache_beam.utils.windowed_value import PaneInfoTiming
 
 import bert_embed
 from bert_embed.transforms import EmbedDocuments
@@ -74,6 +75,74 @@ def test_a_merged_session_stays_merged(tiny_bundle):
         )
         places = embedded | beam.Map(_placed_in_time) | beam.Map(lambda each: (each[0], each[2:]))
         assert_that(places, equal_to([("one", (1, 18)), ("two", (1, 18)), ("three", (30, 40))]))
+
+
+def _number_of_calls(bundle, windowing):
+    """How often the model is called for 20 texts of 20 seconds that have come together."""
+    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
+    times = [(f"text {second}", second) for second in range(20)]
+    _ = (
+        pipeline
+        | beam.Create(times, reshuffle=False)
+        | beam.MapTuple(window.TimestampedValue)
+        | beam.WindowInto(windowing)
+        | EmbedDocuments(bundle)
+    )
+    result = pipeline.run()
+    result.wait_until_finish()
+    [batches] = [
+        metric.committed
+        for metric in result.metrics().query()["distributions"]
+        if metric.key.metric.name == "inference_request_batch_byte_size"
+    ]
+    return batches.count
+
+
+@pytest.mark.parametrize(
+    "windowing",
+    [window.FixedWindows(1), window.SlidingWindows(60, 5), window.Sessions(0.5)],
+    ids=["fixed", "sliding", "sessions"],
+)
+def test_windows_do_not_multiply_the_calls_of_the_model(tiny_bundle, windowing):
+    assert _number_of_calls(tiny_bundle, windowing) == 1
+
+
+def _text_and_pane(record, pane=beam.DoFn.PaneInfoParam):
+    return record["text"], (pane.is_first, pane.is_last, pane.timing, pane.index)
+
+
+def _with_pane(text, pane=beam.DoFn.PaneInfoParam):
+    return {"text": text, "pane": (pane.is_first, pane.is_last, pane.timing, pane.index)}
+
+
+def test_elements_keep_their_pane(tiny_bundle):
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        records = (
+            pipeline
+            | beam.Create([("one", 1), ("two", 2), ("three", 11)], reshuffle=False)
+            | beam.MapTuple(window.TimestampedValue)
+            | beam.WindowInto(window.FixedWindows(10))
+            | beam.GroupBy(lambda text: 0)
+            | beam.FlatMap(lambda group: group[1])
+            | "Before" >> beam.Map(_with_pane)
+        )
+        embedded, _ = records | EmbedDocuments(tiny_bundle)
+        behind = embedded | "Behind" >> beam.Map(_text_and_pane)
+        before = records | beam.Map(lambda record: (record["text"], record["pane"]))
+        assert_that(before, _panes_that_a_group_gave, label="Given")
+        pairs = (before, behind) | beam.CoGroupByKey()
+        assert_that(pairs, _equal_panes, label="Kept")
+
+
+def _panes_that_a_group_gave(panes):
+    assert len(panes) == 3
+    assert {timing for _, (_, _, timing, _) in panes} == {PaneInfoTiming.ON_TIME}
+
+
+def _equal_panes(pairs):
+    assert len(pairs) == 3
+    for _, (before, behind) in pairs:
+        assert list(before) == list(behind)
 
 
 def test_a_stream_is_embedded_as_it_comes(tiny_bundle):

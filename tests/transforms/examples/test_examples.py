@@ -16,7 +16,6 @@ from bert_embed.storage.files import stat
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.examples.check import ExampleReading
 from bert_embed.transforms.examples.decode import document_begins, example_block
-from bert_embed.transforms.examples.encode import example_bytes
 from bert_embed.transforms.examples.read import (
     example_blocks,
     limit_examples,
@@ -24,6 +23,7 @@ from bert_embed.transforms.examples.read import (
     whole_file,
 )
 from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
+from bert_embed.transforms.examples.write import example_bytes
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.spec import BlockSpec, InputFile
@@ -172,7 +172,7 @@ def test_windows_that_are_missing_cost_their_document_alone(tokenizer):
     spec = TextSpec(8, long_text="window", stride=2)
     texts = ["bank", "the bank of the river and the bank of the money", "river"]
     whole = token_block(blocks(texts), tokenizer, dataclasses.replace(spec, granularity=EVERY[:2]))
-    records = [r for some in unframed([bytes(example_bytes(whole, TOKENIZER))]) for r in some]
+    records = [r for some in unframed([example_bytes(whole, TOKENIZER)]) for r in some]
     assert len(records) == 5
     damaged = [*records[:2], records[2]._replace(data=None), *records[3:]]
     for left, reasons, documents in (

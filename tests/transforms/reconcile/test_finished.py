@@ -2,17 +2,11 @@
 
 import dataclasses
 
-import apache_beam as beam
-import pytest
-from apache_beam.testing.test_pipeline import TestPipeline
-from apache_beam.testing.util import assert_that, equal_to
-
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
 from bert_embed.transforms.records.finished import begun_blocks, finished_blocks
 from bert_embed.transforms.records.spec import BlockSpec, Slice
-from tests.support.plans import plan_of
 
 RUN = "a" * 32
 
@@ -57,22 +51,3 @@ def test_many_begun_blocks_are_spread_over_workers(tmp_path):
     found = [spec for some in begun for spec, _ in finished_blocks(output, RUN, some)]
     assert [spec.number for spec in found] == list(range(2500))
     assert all(spec.complete for spec in found)
-
-
-@pytest.mark.slow
-def test_a_part_whose_examples_lie_in_another_folder_is_finished(tmp_path):
-    """Else every rerun with --tfrecord_output would hand all blocks to the workers again."""
-    output, kept = tmp_path / "out", str(tmp_path / "kept")
-    source = tmp_path / "in.txt"
-    source.write_text("one\ntwo\n")
-    folder = OutputFolder(str(output), kept)
-    written = folder.write("examples", 0, 0, ".tfrecord", lambda file: file.write(b"data"), 2)
-    record = BlockRecord(0, 0, True, 2, {0: 8}, None, embedded=2, files=written)
-    folder.write_block_record(0, 0, block_record_bytes(record, RUN))
-    assert (tmp_path / "kept" / "examples" / "part-0000000-00000.tfrecord").exists()
-    for examples, count in ((kept, 1), (None, 0)):
-        planned = plan_of(output, source, 1 << 20, run=RUN, examples=examples)
-        with TestPipeline(runner="FnApiRunner") as pipeline:
-            plan = pipeline | planned
-            found = plan["finished"] | beam.combiners.Count.Globally()
-            assert_that(found, equal_to([count]))

@@ -1,0 +1,139 @@
+"""Declares the options of `search`, `verify`, `card`, `report`, `watch` and `model`."""
+
+import math
+from dataclasses import dataclass
+
+from bert_embed.pipeline.errors import UsageError
+from bert_embed.pipeline.flags import PLACES, POSITIVE, Decimal, flag, positional, switch
+from bert_embed.pipeline.parser import CommandOptions
+from bert_embed.pipeline.report import PCA, PROJECTIONS
+
+
+@dataclass(frozen=True)
+class SearchOptions(CommandOptions):
+    """Prints the documents whose vectors are nearest to a query's."""
+
+    words: tuple[str, ...] = positional(
+        "DIR... QUERY",
+        "runs' outputs, folders of outputs or globs; then the query, in quotes",
+        (),
+        kind=PLACES,
+    )
+    queries: str | None = flag("with one query a line, instead of QUERY", "FILE")
+    k: int = flag("number of hits", "N", 10, kind=POSITIVE)
+    model: str | None = flag("where the model is, if it was moved")
+    prompt: str | None = flag("before the query (default: as the output records)")
+    json: bool = switch("print JSON, a line for each query")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.words:
+            raise UsageError("DIR is missing: give the output of a run")
+        if not self.folders:
+            raise UsageError("QUERY is missing: give it behind the output, in quotes")
+        if self.queries is None and not self.query.strip():
+            raise UsageError("QUERY must not be blank")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The outputs to search."""
+        return self.words[:-1] if self.queries is None else self.words
+
+    @property
+    def query(self) -> str:
+        """The one query, unless a file holds queries."""
+        return self.words[-1]
+
+
+@dataclass(frozen=True)
+class VerifyOptions(CommandOptions):
+    """Compares every file of an output with the block record of its part."""
+
+    output: str = positional("DIR", "a run's output")
+    repair: bool = switch("compute missing and damaged parts again")
+
+
+@dataclass(frozen=True)
+class CardOptions(CommandOptions):
+    """Writes README.md, which describes a run's vectors."""
+
+    output: str = positional("DIR", "a run's output")
+
+
+@dataclass(frozen=True)
+class ReportOptions(CommandOptions):
+    """Writes report.html, which shows a finished run and its vectors."""
+
+    folder: str = positional("DIR", "a run's output, local or gs://")
+    output: str | None = flag("where to write (default: report.html in DIR)", "FILE")
+    texts: bool = switch(
+        "show the texts of documents and rejected records, read from the run's input"
+    )
+    projection: str = flag(
+        "the map: pca, or also tsne, which needs openTSNE", default=PCA, choices=PROJECTIONS
+    )
+
+
+@dataclass(frozen=True)
+class WatchOptions(CommandOptions):
+    """Shows how far a job is, on any runner, from what it has written."""
+
+    output: str = positional("DIR", "output of embed, tokenize, cluster or dedup")
+    once: bool = switch("show it once, do not wait for the end")
+    json: bool = switch("print JSON, a line each time")
+    interval: float = flag(
+        "between looks",
+        "SECONDS",
+        5.0,
+        kind=Decimal("more than 0 seconds", lambda number: 0 < number < math.inf),
+    )
+
+
+@dataclass(frozen=True)
+class ModelImportOptions(CommandOptions):
+    """Converts a model to a bundle."""
+
+    source: str = positional(
+        "SOURCE",
+        "folder or .tar.gz of a Hugging Face, sentence-transformers, google-research or TF Hub "
+        "BERT, local or gs://; hf://ORG/NAME@REVISION of the Hugging Face hub; ORG/NAME in its "
+        "local cache; or a handle of TF Hub",
+    )
+    dest: str = positional("DEST", "folder for the bundle, which must not exist")
+    checkpoint: str | None = flag("of a google-research folder, such as model.ckpt-2345", "NAME")
+    lower_case: bool = switch("uncased model, where the source does not say")
+    cased: bool = switch("cased model, likewise")
+    activation: str | None = flag(
+        "of a google-research model", choices=("gelu", "gelu_new", "relu")
+    )
+
+    @property
+    def casing(self) -> bool | None:
+        """Whether the model is uncased; None where the source says."""
+        if self.lower_case and self.cased:
+            raise UsageError("--lower_case conflicts with --cased, give only one")
+        return True if self.lower_case else False if self.cased else None
+
+
+@dataclass(frozen=True)
+class ModelExportOptions(CommandOptions):
+    """Writes a model as a SavedModel for hub.KerasLayer and tf.saved_model.load, as on TF Hub."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    dest: str = positional("DEST", "folder for the SavedModel, which must not exist")
+
+
+@dataclass(frozen=True)
+class ModelInspectOptions(CommandOptions):
+    """Prints facts about a model."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    json: bool = switch("print one JSON object")
+
+
+@dataclass(frozen=True)
+class ModelVerifyOptions(CommandOptions):
+    """Compares a model's files and vectors with those of its import."""
+
+    model: str = positional("MODEL", "as --model of embed")
+    json: bool = switch("print one JSON object")
