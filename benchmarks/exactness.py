@@ -54,6 +54,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results[family] = found = _compare(Path(folder), family, theirs)
         row = [found["layers"], found["tokenizer"], found["longest"], f"{found['difference']:.1e}"]
+        row += [f"{found['largest_value']:.3g}"]
         row += ["yes" if found["ids_equal"] else "NO", f"{found['int8']:.4f}"]
         table.append([family, *map(str, row)])
         print(" ".join(table[-1]), flush=True)
@@ -64,30 +65,34 @@ def main() -> None:
         "results": results,
         "peers": peer_versions("transformers", "tokenizers", "torch"),
     }
-    header = ["family", "layers", "tokenizer", "longest row", "largest difference", "ids equal"]
+    header = ["family", "layers", "tokenizer", "longest row", "largest difference"]
+    header += ["of values up to", "ids equal"]
     measure.report(record, [*header, "int8"], table)
 
 
 def _compare(folder: Path, family: str, theirs: measure.Child) -> dict[str, object]:
+    source = folder / "source"  # for transformers, which knows no names of the hub's own code
     if family == "bert":
-        write_tiny_huggingface(folder / "source", positions=_POSITIONS, hidden_act="gelu")
+        write_tiny_huggingface(source, positions=_POSITIONS)
     else:
-        write_architecture(folder / "source", family)
-    bundle = import_model(str(folder / "source"), str(folder / "bundle"))
+        write_architecture(source, family, hub=False)
+        write_architecture(folder / "ours", family)
+    ours = folder / "ours" if family != "bert" else source
+    bundle = import_model(str(ours), str(folder / "bundle"))
     rows = [[text] for text in _TEXTS] + [list(pair) for pair in PAIRS]
     reference = str(folder / "reference.npz")
-    theirs.ask([str(folder / "source"), rows, bundle.max_seq_length, reference])
+    theirs.ask([family, str(source), rows, bundle.max_seq_length, reference])
     arrays = np.load(reference)
     encoder = Encoder(bundle, threads=1)
     layers = list(range(bundle.config.num_hidden_layers + 1))
     settings = {"layers": layers, "layer_combine": "stack", "long_text": "truncate"}
     first, second = zip(*PAIRS, strict=True)
-    ours = encoder.encode_tokens(_TEXTS, **settings)
-    ours += encoder.encode_tokens(first, second, **settings)
-    difference, equal, longest = 0.0, True, 0
-    for number, tokens in enumerate(ours):
+    vectors = encoder.encode_tokens(_TEXTS, **settings)
+    vectors += encoder.encode_tokens(first, second, **settings)
+    difference, largest, equal, longest = 0.0, 0.0, True, 0
+    for number, tokens in enumerate(vectors):
         ids, states = arrays[f"ids/{number}"], arrays[f"states/{number}"]
-        longest = max(longest, len(ids))
+        longest, largest = max(longest, len(ids)), max(largest, float(np.abs(states).max()))
         equal &= tokens.texts == encoder.tokenizer.tokens(ids)
         if states.shape == tokens.vectors.shape:
             difference = max(difference, float(np.abs(tokens.vectors - states).max()))
@@ -101,6 +106,7 @@ def _compare(folder: Path, family: str, theirs: measure.Child) -> dict[str, obje
         "tokenizer": encoder.tokenizer.settings.get("kind", "BERT's WordPiece"),
         "longest": longest,
         "difference": difference,
+        "largest_value": largest,
         "ids_equal": equal,
         "int8": float(np.diag(encoder.similarity(float32, int8)).min()),
     }

@@ -263,7 +263,7 @@ def main() -> None:
             model, loaded = AutoModel.from_pretrained(folder, output_loading_info=True)
             assert not any(loaded.values()), loaded
             if kind == "new":
-                _stretch(model)
+                stretch(model)
             tokenizer = AutoTokenizer.from_pretrained(folder)
             rows = [(text,) for text in TEXTS] + list(PAIRS)
             rows += [(text,) for text in EDGES] if kind in gated.GATED else []
@@ -283,12 +283,12 @@ def main() -> None:
                     golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
             reference = SentenceTransformer(folder, device="cpu")
             if kind == "new":
-                _stretch(reference[0].auto_model)
+                stretch(reference[0].auto_model)
             golden[f"{kind}/vectors"] = reference.encode(list(TEXTS))
     np.savez_compressed(GOLDEN, **golden)
 
 
-def _stretch(model: Any) -> None:
+def stretch(model: Any) -> None:
     """Scales the rotary positions of a GteModel as the hub's own code does by "ntk"."""
     import torch
 
