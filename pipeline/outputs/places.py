@@ -1,10 +1,32 @@
-"""Tells whether what a command writes would lie among the files of the run that it reads."""
+"""Checks the output that a command reads, and that what it writes lies elsewhere."""
 
 import os
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.results import read_run
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
+
+
+def complete_run(name: str, folder: str, advice: str | None = None) -> RunRecord:
+    """The record of the complete run in a folder; UsageError if there is none.
+
+    Args:
+        name: What the command line calls the folder.
+        folder: The folder.
+        advice: What else to do if the run is not complete.
+    """
+    record = read_run(folder)
+    if record is None:
+        raise UsageError(f"{name} is not the output of a run: it holds no run.json")
+    if not record.is_done:
+        alternative = "" if advice is None else f", or {advice}"
+        raise UsageError(
+            f"{name}: the run is not complete (status {record.status}); run its command again"
+            f"{alternative}"
+        )
+    return record
 
 
 def check_outside(name: str, place: str, run: str) -> None:
