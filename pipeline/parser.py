@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from bert_embed.pipeline.beam_words import UnknownFlags, check_beam_words, nearest_flag
-from bert_embed.pipeline.config_file import combined, read_config
+from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import (
     SWITCH,
@@ -237,13 +237,11 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Option
     namespace, words = parser.parse_known_args(plain_words(arguments))
     values = vars(namespace)
     values.pop("text", None)
-    path = values.pop("config", None)
+    config = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     flags = list(parser._option_string_actions)
-    config = None if path is None else read_config(path, flags)
-    options = combined(values, config, words, flags, parser.prog, fixed)
-    options.require("input", *(() if command == "estimate" else ("output",)))
-    return options, own
+    needed = ("input",) if command == "estimate" else ("input", "output")
+    return read_options(values, words, config, flags, parser.prog, needed, **fixed), own
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:
