@@ -122,14 +122,8 @@ def add_flag(
 ) -> None:
     """Adds a flag to an argparse parser or group.
 
-    What is not given stays out of the parser's result; the options check the values.
-
-    Args:
-        group: Where to add it.
-        name: Its name.
-        flag: What it is.
-        shown: Whether `--help` lists it.
-        bare_switches: Whether a switch takes no value: a word behind it stands alone.
+    What is not given stays out of the parser's result; the options check the values. `shown` says
+    whether `--help` lists it; with `bare_switches` a word behind a switch stands alone.
     """
     described: dict[str, Any] = {"help": flag.help if shown else argparse.SUPPRESS}
     described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar

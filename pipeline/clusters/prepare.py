@@ -7,16 +7,17 @@ import shutil
 from dataclasses import asdict, dataclass
 
 from bert_embed.clusters.kmeans import default_clusters
-from bert_embed.formats.output_files import KINDS, RUN_FILE
+from bert_embed.formats.output_files import KINDS
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
+from bert_embed.pipeline.outputs.places import record_of_run
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
 from bert_embed.pipeline.runners.local_runners import check_local_runner
 from bert_embed.pipeline.runners.portable_jobs import check_job_server
-from bert_embed.results import granular_settings, read_run, vector_names
+from bert_embed.results import granular_settings, vector_names
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
 from bert_embed.storage.plurals import counted
@@ -55,7 +56,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         check_local_runner(options.job)
         configure_storage(options.job)
         folder = absolute(options.embeddings)
-        source = _read_source(options.embeddings, folder)
+        source = record_of_run(options.embeddings)
         settings = granular_settings(folder, "sentence")
         names = vector_names(folder)
     kind = KINDS["sentence"]
@@ -83,17 +84,6 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
     )
     files = tuple(VectorFile(number, name) for number, name in enumerate(names))
     return ClusterRun(options, job, files, source, _fingerprint(job, source))
-
-
-def _read_source(embeddings: str, folder: str) -> RunRecord:
-    record = read_run(folder)
-    if record is None:
-        raise UsageError(f"{embeddings} is not the output of a run: it holds no {RUN_FILE}")
-    if not record.is_done:
-        raise UsageError(
-            f"{embeddings}: the run is not complete (status {record.status}); run its command again"
-        )
-    return record
 
 
 def _fingerprint(job: ClusterJob, source: RunRecord) -> str:

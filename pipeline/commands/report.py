@@ -9,12 +9,11 @@ from bert_embed.nearest import Hit
 from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.outputs.places import lies_in
+from bert_embed.pipeline.outputs.places import lies_in, record_of_run
 from bert_embed.pipeline.report.content import Shown
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
-from bert_embed.results import read_run
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote, open_raw
 from bert_embed.transforms.output_folder import OutputFolder
@@ -28,14 +27,7 @@ def run_report(options: ReportOptions) -> int:
     path = absolute(options.folder)
     _check_place(options.output, path)
     with usage_errors():
-        record = read_run(path)
-        if record is None:
-            raise UsageError(f"{options.folder} is not the output of a run: it holds no run.json")
-        if not record.is_done:
-            raise UsageError(
-                f"{options.folder}: the run is not complete (status {record.status}); run its "
-                "command again"
-            )
+        record = record_of_run(options.folder)
         folder = OutputFolder(path, record.files.examples)
         shown = Shown(
             options.projection, partial(_texts_from_input, path) if options.texts else None

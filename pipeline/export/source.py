@@ -15,7 +15,8 @@ from bert_embed.formats.output_files import vector_kinds
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import ExportOptions
-from bert_embed.results import granular_settings, read_run, vector_files
+from bert_embed.pipeline.outputs.places import record_of_run
+from bert_embed.results import granular_settings, vector_files
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 
@@ -88,15 +89,9 @@ class Cutter:
 def open_source(options: ExportOptions) -> Source:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     folder = options.source
-    record = read_run(folder)
-    if record is None:
-        raise UsageError(f"{folder} is not the output of a run: it holds no run.json")
+    advice = None if options.partial else ", or export what is finished with --partial"
+    record = record_of_run(folder, advice)
     settings = granular_settings(folder, options.granularity)
-    if not record.is_done and not options.partial:
-        raise UsageError(
-            f"{folder}: the run is not complete (status {record.status}); run its command "
-            "again, or export what is finished with --partial"
-        )
     dtype = output_dtype(settings)
     shape = settings["shape" if options.granularity == "sentence" else "token_shape"]
     if len(shape) > 1:

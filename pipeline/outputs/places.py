@@ -1,10 +1,29 @@
-"""Tells whether what a command writes would lie among the files of the run that it reads."""
+"""Finds the run that a command reads, and keeps what the command writes apart from it."""
 
 import os
 
+from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.secrets import hide_secrets
+from bert_embed.results import read_run
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
+
+
+def record_of_run(named: str, advice: str | None = "") -> RunRecord:
+    """The record of a run's output, as the command line names it; UsageError if there is none.
+
+    The run must be complete, or the message ends with advice; None takes any.
+    """
+    record = read_run(absolute(named))
+    if record is None:
+        raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
+    if advice is not None and not record.is_done:
+        raise UsageError(
+            f"{named}: the run is not complete (status {record.status}); run its command again"
+            f"{advice}"
+        )
+    return record
 
 
 def check_outside(name: str, place: str, run: str) -> None:
