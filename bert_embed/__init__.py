@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bert_embed.specs import VectorSpec
     from bert_embed.tokenization.protocol import TokenizedTexts
     from bert_embed.tokenization.tokenizer import Tokenizer
-    from bert_embed.transforms.adapters.documents import EmbedDocuments
+    from bert_embed.transforms.adapters.embed_documents import EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
 ]
 _IMPORTED_ON_USE = {
     "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
-    "EmbedDocuments": "bert_embed.transforms.adapters.documents",
+    "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
     "RunFailed": "bert_embed.pipeline",
     "embed": "bert_embed.pipeline",
     "Bundle": "bert_embed.bundle.bundle",

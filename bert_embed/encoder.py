@@ -337,18 +337,9 @@ class Encoder:
     ) -> tuple[NDArray[np.float32], dict[int, tuple[str, str]]]:
         """Embeds texts as the command line does, equal ones once; a bad one does not fail others.
 
-        Args:
-            text_spec: How texts become rows, as `fit_texts` returned it; for sentence vectors.
-            texts: The texts.
-            texts_b: The second texts of pairs, "" where there is none.
-            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-
-        Returns:
-            float32 `[texts, width]`, zeros for a text without a vector, and by the number of each
-            such text the stage that rejected it, "tokenize" or "infer", and the reason.
-
-        Raises:
-            RuntimeError: Every one of several texts failed: the model is broken, not a text.
+        Gives float32 `[texts, width]`, zeros for a text without a vector, and by the number of each
+        such text the stage that rejected it, "tokenize" or "infer", and the reason. RuntimeError:
+        every one of several texts failed, so the model is at fault.
         """
         tokenized = text_rows(self.tokenizer, text_spec, texts, texts_b=texts_b)
         layout, row = tokenized.layout, tokenized.row
@@ -371,19 +362,8 @@ class Encoder:
     ) -> EmbeddedRows:
         """Embeds rows that include [CLS] and [SEP], with the encoder's `spec`.
 
-        Args:
-            input_ids: int32 `[tokens]`, all rows end to end.
-            row_splits: int64 `[rows + 1]`, where each row begins and ends.
-            token_type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
-            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-
-        Returns:
-            float32 `[rows, width]` in `vectors`.
-
-        Raises:
-            InputError: A row has more tokens than the model has positions, or an id is not in its
-                vocabulary.
-            RuntimeError: All of several rows failed, so the model is at fault.
+        `input_ids` are int32 `[tokens]`, all rows end to end, `row_splits` int64 `[rows + 1]`; the
+        result has float32 `[rows, width]` in `vectors`. RuntimeError: all of several rows failed.
         """
         rows = input_ids, row_splits, token_type_ids
         return self._runner.run(self.spec, OutputSpec(), *rows, batch_tokens)
@@ -399,15 +379,8 @@ class Encoder:
     ) -> tuple[EmbeddedRows, GranularVectors]:
         """Embeds the rows of documents, all granularities in one pass of the model.
 
-        Args:
-            rows, row, layout: As in `bert_embed.rows.text_rows.TextRows`.
-            text_spec: What is requested of the documents.
-            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-            spec: How vectors are computed; None is the encoder's own.
-
-        Returns:
-            The result of the rows, and the vectors of the documents; those of documents with a
-            failed row are undefined. It raises as `embed_rows` does.
+        `row` and `layout` are those of `bert_embed.rows.text_rows.TextRows`. The vectors of
+        documents with a failed row are undefined. RuntimeError: all of several rows failed.
         """
         spec = spec or self.spec
         outputs = OutputSpec(
@@ -488,22 +461,22 @@ class Encoder:
         self._warn_of_cuts(int(layout.truncated.sum()), len(columns["texts"]), call, text_spec)
         return layout, vectors, shape
 
-    def _text_spec(self, texts: Mapping[str, Any], **more: Any) -> TextSpec:
+    def _text_spec(self, texts: Mapping[str, Any], **units: Any) -> TextSpec:
         length, prompt = texts.get("max_seq_length", self.max_seq_length), texts.get("prompt")
         prompt = self.prompt if prompt is None else self.bundle.prompt_text(prompt)
         changes = {name: texts[name] for name in ("long_text", "stride") if name in texts}
-        text_spec = TextSpec(length, prompt=prompt, **changes, **more)
+        text_spec = TextSpec(length, prompt=prompt, **changes, **units)
         return fit_texts(self.bundle, text_spec, self.tokenizer)
 
     def _warn_of_cuts(self, cut: int, total: int, call: CallSettings, text_spec: TextSpec) -> None:
         if cut == 0 or "long_text" in call.texts:
             return
         length, most = text_spec.max_seq_length, self.bundle.config.max_position_embeddings
-        more = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
+        longer = f"max_seq_length up to {most} keeps more of it, " if length < most else ""
         were_cut = counted_of(cut, total, "text", "was cut", "were cut")
         warnings.warn(
             f"{were_cut} at {length} tokens: long_text='window' takes all of a text, "
-            f"{more}long_text='truncate' cuts without this warning",
+            f"{longer}long_text='truncate' cuts without this warning",
             TruncationWarning,
             stacklevel=4,  # where `encode` or another method was called
         )

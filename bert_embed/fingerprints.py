@@ -39,9 +39,9 @@ class Keys:
         known = {*self.always, *self.present, *new, *self.free}
         unknown = sorted(values.keys() - known)
         assert not unknown, f"{', '.join(unknown)}: say in {__name__} whether it counts"
-        kept = {name: values[name] for name in self.always}
-        kept |= {name: values[name] for name in self.present if name in values}
-        return kept | {
+        counted = {name: values[name] for name in self.always}
+        counted |= {name: values[name] for name in self.present if name in values}
+        return counted | {
             name: values[name]
             for name, before in new.items()
             if name in values and values[name] != before
@@ -95,7 +95,12 @@ MODEL_CONFIG = Keys(
         *("intermediate_size", "max_position_embeddings", "hidden_act", "type_vocab_size"),
         "layer_norm_eps",
     ),
-    present=("embedding_size", "relative_buckets"),
+    present=(
+        *("embedding_size", "relative_buckets"),
+        # ModernBERT, NomicBERT and GTE
+        *("architecture", "rope_theta", "ntk_factor", "local_rope_theta", "local_attention"),
+        *("full_attention", "norm_bias", "attention_bias", "mlp_bias"),
+    ),
     new={},
 )
 # WordPiece has the first two; another tokenizer its kind and the hash of its file.

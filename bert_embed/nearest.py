@@ -10,7 +10,8 @@ import numpy as np
 
 from bert_embed.engines.cores import available_cores
 from bert_embed.formats.result_files import row_batches
-from bert_embed.results import has_block_records, is_remote, vector_files
+from bert_embed.results import has_block_records, vector_files
+from bert_embed.storage.files import is_remote
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.storage.plurals import counted
 from bert_embed.vectors import cosines, rounding
@@ -54,7 +55,7 @@ def nearest(folder: str, settings: dict[str, Any], queries: np.ndarray, k: int) 
     """
     scan = _Scan(folder, settings, queries, k, not has_block_records(folder))
     files = vector_files(folder, partial=True)
-    # A file of Cloud Storage exists until the next one is requested.
+    # A copy of a store's file exists until the next one is requested.
     scanned = map(scan, files) if is_remote(folder) else in_parallel(scan, files, available_cores())
     for hits in scanned:
         scan.keep(hits)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,14 +33,23 @@ from bert_embed.formats.result_files import (
 from bert_embed.run_record import RunRecord, Written, check_settings, read_record
 from bert_embed.storage.checksums import crc32c_of
 from bert_embed.storage.errors import InputError
-from bert_embed.storage.files import join, names_in, read_bytes
-from bert_embed.storage.gcs import SCHEME
-from bert_embed.storage.gcs_copies import RemoteFile, download, list_folder, store_errors
+from bert_embed.storage.file_info import FileInfo
+from bert_embed.storage.files import (
+    files_in,
+    is_remote,
+    join,
+    names_in,
+    open_listed,
+    read_bytes,
+    stat,
+)
+from bert_embed.storage.gcs_copies import store_errors
 from bert_embed.storage.plurals import counted
 from bert_embed.typed_json import json_object
 
 _Folder = str | os.PathLike[str]
-_Files = dict[str, RemoteFile | int]  # by name: as Cloud Storage describes them, or their size
+_Files = dict[str, FileInfo]  # by name
+_COPIED_BYTES = 16 << 20  # of a file in a store, at a time
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
@@ -47,7 +57,7 @@ def read(folder: _Folder, partial: bool = False) -> tuple[list[str | int], NDArr
     """Reads the vectors of whole texts that a run wrote, in the input's order.
 
     Args:
-        folder: Output folder of a run, local or gs://.
+        folder: Output folder of a run, local, gs:// or s3://.
         partial: Whether to read the finished parts of an incomplete run.
 
     Returns:
@@ -75,7 +85,7 @@ def read_batches(
     """Reads what `read` does, but piece by piece, for outputs larger than memory.
 
     Args:
-        folder: Output folder of a run, local or gs://.
+        folder: Output folder of a run, local, gs:// or s3://.
         rows: Maximum number of rows of a piece.
         partial: Whether to read the finished parts of an incomplete run.
 
@@ -128,13 +138,6 @@ def read_spans(folder: _Folder, partial: bool = False) -> Iterator[DocumentUnits
     return _read_units(folder, "span", partial)
 
 
-def is_remote(folder: _Folder) -> bool:
-    """Returns whether a run's folder is in Cloud Storage; InputError if in another store."""
-    if isinstance(folder, str) and "://" in folder and not folder.startswith(SCHEME):
-        raise InputError(f"{folder}: vectors are read from {SCHEME} and this machine; copy it here")
-    return isinstance(folder, str) and folder.startswith(SCHEME)
-
-
 def _read_units(folder: _Folder, granularity: str, partial: bool) -> Iterator[DocumentUnits]:
     folder, partial = path_text("folder", folder), switch("partial", partial)
     settings = granular_settings(folder, granularity)
@@ -147,8 +150,8 @@ def vector_files(
 ) -> Iterator[Path]:
     """Finds the files of one kind of vectors of a run, in the input's order; InputError as `read`.
 
-    Each file is compared with the block record of its part. A file of Cloud Storage is a local
-    copy that exists until the next one is requested. A folder without `run.json` is read unchecked.
+    Each file is compared with the block record of its part. A file of a store is a local copy
+    that exists until the next one is requested. A folder without `run.json` is read unchecked.
     """
     record, files = _run_and_files(folder, granularity, partial)
     return _checked_files(folder, record, files)
@@ -186,43 +189,39 @@ def _run_and_files(
 def open_vectors(folder: _Folder, name: str) -> Iterator[Path]:
     """Gives the path of a file; InputError if it is not the one that the run wrote."""
     record = read_run(folder)
-    file = _listed(folder, name.partition("/")[0])[name] if is_remote(folder) else 0
-    with _local_file(folder, name, file) as path:
+    with _local_file(folder, name) as path:
         if record is not None:
             _is_written(folder, record, name, path)
         yield path
 
 
-def _listed(folder: _Folder, kind: str) -> _Files:
-    """The files of a folder by name."""
-    place = join(os.fspath(folder), kind)
-    if is_remote(folder):
-        return {f"{kind}/{name}": file for name, file in list_folder(place).items()}
-    entries = Path(place).iterdir() if Path(place).is_dir() else ()
-    return {f"{kind}/{path.name}": path.stat().st_size for path in entries}
-
-
 @contextmanager
-def _local_file(folder: _Folder, name: str, file: RemoteFile | int) -> Iterator[Path]:
-    """The path of a file, of one in Cloud Storage that of a copy."""
-    if isinstance(file, int):
-        yield Path(folder, name)
+def _local_file(folder: _Folder, name: str, file: FileInfo | None = None) -> Iterator[Path]:
+    """The path of a file, of one in a store, listed or not, that of a copy."""
+    place = join(os.fspath(folder), name)
+    if not is_remote(place):
+        yield Path(place)
         return
     with tempfile.TemporaryDirectory(prefix="bert-embed-") as temporary:
         copy = Path(temporary, name)
-        download(file, copy)
+        copy.parent.mkdir()
+        with store_errors(), open_listed(file or stat(place)) as stored, copy.open("wb") as target:
+            shutil.copyfileobj(stored, target, _COPIED_BYTES)
         yield copy
 
 
 def _vectors_of_kind(folder: _Folder, kind: str, record: RunRecord | None) -> _Files:
     """The files of vectors in order; InputError if a complete run wrote others."""
-    files = {name: file for name, file in _listed(folder, kind).items() if holds_vectors(name)}
-    size = sum(file if isinstance(file, int) else file.size for file in files.values())
+    place = join(os.fspath(folder), kind)
+    with store_errors():
+        listed = files_in(place, lambda name: holds_vectors(f"{kind}/{name}"))
+    files = {f"{kind}/{file.path.rpartition('/')[2]}": file for file in listed}
+    size = sum(file.size for file in listed)
     if record is not None and record.is_done:
         written = record.numbers.written.get(kind, Written(files=0, bytes=0, rows=0))
         if (len(files), size) != (written.files, written.bytes):
             raise InputError(
-                f"{join(os.fspath(folder), kind)} holds {counted(len(files), 'file')} of "
+                f"{place} holds {counted(len(files), 'file')} of "
                 f"{counted(size, 'byte')}, its run wrote {written.files} of {written.bytes}: "
                 "`bert-embed verify` lists what is missing or extra"
             )
@@ -260,7 +259,7 @@ def has_block_records(folder: _Folder) -> bool:
     """Returns whether a run's folder has block records, with which its files are compared."""
     place = join(os.fspath(folder), BLOCK_RECORDS)
     with store_errors():
-        return bool(names_in(place)) if is_remote(folder) else os.path.isdir(place)
+        return bool(names_in(place)) if is_remote(place) else os.path.isdir(place)
 
 
 def _damage(path: Path, what: str) -> str:

@@ -48,8 +48,6 @@ class Verification:
         damaged: Files whose sha256 differs.
         same_tokens: Whether the sentences have the same token ids.
         same_model: Whether weights, vocabulary and settings give the fingerprint of the import.
-        max_difference: Largest absolute difference of any number.
-        least_cosine: Smallest cosine of a vector with the stored one.
         outputs: Names of the outputs that were compared; empty where none were computed.
     """
 

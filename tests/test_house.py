@@ -52,7 +52,7 @@ def test_names_of_outputs_have_one_owner():
 
 
 # These see no text: plans, names of streams, models, numbers of reports.
-NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_planned", "_keyed"}
+NO_TEXT = {"_Plan", "_Load", "_Batch", "_compare", "_opened", "_specs", "_keyed"}
 NO_TEXT |= {"with_listing", "verdict", "_attach_skips"}
 # These are steps of other people's pipelines, whose elements and errors are their own.
 ADAPTERS = {"_Place", "_picked", "_placed", "_checked", "_split"}

@@ -4,14 +4,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert_embed.transforms.adapters.documents import Embedded, EmbedDocuments
+    from bert_embed.transforms.adapters.embed_documents import Embedded, EmbedDocuments
     from bert_embed.transforms.adapters.mltransform import BertEmbeddings
 
 __all__ = ["BertEmbeddings", "EmbedDocuments", "Embedded"]
 _IMPORTED_ON_USE = {
     "BertEmbeddings": "bert_embed.transforms.adapters.mltransform",
-    "EmbedDocuments": "bert_embed.transforms.adapters.documents",
-    "Embedded": "bert_embed.transforms.adapters.documents",
+    "EmbedDocuments": "bert_embed.transforms.adapters.embed_documents",
+    "Embedded": "bert_embed.transforms.adapters.embed_documents",
 }
 
 

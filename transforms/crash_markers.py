@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import is_remote, make_folder, read_bytes, remove, write_bytes
 from bert_embed.storage.local import is_running, pid_namespace
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.records.block_record import read_block_record
 from bert_embed.transforms.records.spec import BlockSpec
+from bert_embed.typed_json import from_json, json_object, to_json
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1
@@ -36,14 +38,7 @@ _ended = False  # threads may begin a block while the process ends
 
 @dataclass(frozen=True)
 class Crash:
-    """A block that a process worked on when it crashed.
-
-    Attributes:
-        block: Its number.
-        times: In how many processes.
-        place: What it reads.
-        certain: Whether they crashed on this host; on other hosts they may still run.
-    """
+    """A block in work when so many processes crashed; `certain` on this host alone."""
 
     block: int
     times: int
@@ -53,15 +48,10 @@ class Crash:
 
 @dataclass(frozen=True)
 class Marker:
-    """What a crash marker says.
+    """What a crash marker says: which process of which host works on a block.
 
-    Attributes:
-        block: Number of the block that a process works on.
-        part: Of a file that was cut, number of the part; None: it works on the whole block.
-        place: What it reads.
-        host, process: Where it runs.
-        namespace: The one in which the number of the process counts.
-        since: When the marker was written, in seconds since 1970.
+    `part` is that of a file that was cut, None for the whole block; the number of the process
+    counts in its `namespace`; `since` is in seconds since 1970.
     """
 
     block: int
@@ -70,7 +60,7 @@ class Marker:
     host: str
     process: int
     namespace: str
-    since: float
+    since: float = 0.0
 
     @property
     def is_here(self) -> bool:
@@ -88,17 +78,9 @@ def crash_marker(output: str, run: str, spec: BlockSpec) -> Iterator[None]:
     """Marks a block of a run while a process works on it; only warns if it cannot be written."""
     part = None if spec.cut is None else spec.cut.part.number
     path = OutputFolder(output).marker(spec.number, part or 0, uuid.uuid4().hex[:12])
-    mark = {
-        "format": _FORMAT,
-        "run": run,
-        "block": spec.number,
-        "part": part,
-        "place": place_of(spec),
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "namespace": pid_namespace(),
-    }
-    _add(path, orjson.dumps(mark))
+    here = socket.gethostname(), os.getpid(), pid_namespace()
+    marker = Marker(spec.number, part, place_of(spec), *here)
+    _add(path, orjson.dumps({"format": _FORMAT, "run": run} | to_json(marker)))
     try:
         yield
     finally:
@@ -127,17 +109,17 @@ def place_of(spec: BlockSpec) -> str:
 
 def crashes(output: str, run: str) -> list[Crash]:
     """Blocks whose process crashed, if not done since; uncertain on other hosts."""
-    found: dict[int, Crash] = {}
+    by_block: dict[int, Crash] = {}
     for path in sorted(OutputFolder(output).markers()):
         marker = _parse(read_bytes(path) or b"", run)
         if marker is None or (marker.is_here and not marker.has_crashed):
             continue
         if not _is_done(output, run, marker):
             new = Crash(marker.block, 0, marker.place, marker.is_here)
-            before = found.get(marker.block, new)
+            before = by_block.get(marker.block, new)
             both = before.certain and marker.is_here
-            found[marker.block] = replace(new, times=before.times + 1, certain=both)
-    return sorted(found.values(), key=lambda crash: (-crash.times, crash.block))
+            by_block[marker.block] = replace(new, times=before.times + 1, certain=both)
+    return sorted(by_block.values(), key=lambda crash: (-crash.times, crash.block))
 
 
 def clear_crash_markers(output: str, but: frozenset[str] = frozenset()) -> None:
@@ -150,28 +132,19 @@ def read_markers(output: str, run: str, known: dict[str, Marker]) -> dict[str, M
     """A run's whole crash markers by name, of running processes too; reads what is not `known`."""
     names, new = OutputFolder(output).new_markers(known)
     read = {name: _parse(data, run, since) for name, (since, data) in new.items()}
-    found = {name: marker for name, marker in read.items() if marker is not None}
-    return {name: marker for name, marker in known.items() if name in names} | found
+    parsed = {name: marker for name, marker in read.items() if marker is not None}
+    return {name: marker for name, marker in known.items() if name in names} | parsed
 
 
 def _parse(data: bytes, run: str, since: float = 0.0) -> Marker | None:
     """What a crash marker says; None if it is incomplete since the crash, or not ours."""
     try:
-        mark = orjson.loads(data)
-        if mark["format"] != _FORMAT or mark["run"] != run:
-            return None
-        part = mark.get("part")
-        return Marker(
-            block=int(mark["block"]),
-            part=None if part is None else int(part),
-            place=str(mark["place"]),
-            host=str(mark["host"]),
-            process=int(mark["process"]),
-            namespace=str(mark["namespace"]),
-            since=since,
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
+        mark = json_object(data, "a crash marker")
+        marker = from_json(Marker, {"part": None} | mark | {"since": since}, "a crash marker")
+    except InputError:
         return None
+    ours = (mark.get("format"), mark.get("run")) == (_FORMAT, run)
+    return marker if ours else None
 
 
 def _is_done(output: str, run: str, marker: Marker) -> bool:

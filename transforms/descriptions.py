@@ -21,8 +21,8 @@ def is_ours(name: str, data: bytes) -> bool:
     >>> is_ours("README.md", CARD_BEGINS.encode()), is_ours("README.md", b"# My notes")
     (True, False)
     """
-    found = data.replace(b"\r\n", b"\n").find(_SIGNS[name])
-    return found == 0 if name == CARD else found >= 0
+    place = data.replace(b"\r\n", b"\n").find(_SIGNS[name])
+    return place == 0 if name == CARD else place >= 0
 
 
 def is_foreign(folder: str, name: str) -> bool:

@@ -58,13 +58,7 @@ _PRIVATE = {REJECTED: _PRIVATE_MODE}
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file that was written.
-
-    Attributes:
-        bytes: Its size.
-        crc32c: Its checksum, in base64 as Cloud Storage reports it.
-        rows: Vectors, documents, examples or records in it.
-    """
+    """A file that was written: bytes, CRC32C in base64, and rows of any kind."""
 
     bytes: int
     crc32c: str
@@ -73,12 +67,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The files of a run; names are relative to the folder, such as `embeddings/part-…`.
-
-    Attributes:
-        path: Folder of the run's output, local or remote.
-        examples: Folder that holds the files of examples, if that is another one.
-    """
+    """The files of a run by relative names, `embeddings/part-…`; `examples` may lie elsewhere."""
 
     path: str
     examples: str | None = None
@@ -204,8 +193,8 @@ class OutputFolder:
 
     def data_files(self) -> dict[str, int]:
         """Names and sizes of all files of this layout, by folder, block and part."""
-        found = {name: size for name, size in self._listed() if _is_ours(name)}
-        return {name: found[name] for name in sorted(found, key=by_number)}
+        sizes = {name: size for name, size in self._listed() if _is_ours(name)}
+        return {name: sizes[name] for name in sorted(sizes, key=by_number)}
 
     def other_files(self) -> list[str]:
         """Names of files that do not belong in their folders."""
@@ -221,8 +210,8 @@ class OutputFolder:
 
     def recorded_parts(self) -> list[tuple[int, int]]:
         """Block and part of every block record, sorted."""
-        found = map(_BLOCK_RECORD.fullmatch, names_in(self.block_records))
-        return sorted((int(each[1]), int(each[2])) for each in found if each is not None)
+        matches = map(_BLOCK_RECORD.fullmatch, names_in(self.block_records))
+        return sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
 
     def recorded_times(self) -> dict[tuple[int, int], float]:
         """When each block record was written, in seconds since 1970, by block and part."""
@@ -235,8 +224,8 @@ class OutputFolder:
         """Block, part, time (seconds since 1970) and content of records that are not known."""
 
         def is_new(name: str) -> bool:
-            found = _BLOCK_RECORD.fullmatch(name)
-            return found is not None and not is_known(int(found[1]), int(found[2]))
+            match = _BLOCK_RECORD.fullmatch(name)
+            return match is not None and not is_known(int(match[1]), int(match[2]))
 
         for file, data in _read_each(files_in(self.block_records, is_new)):
             yield *_part_of(file.path), file.modified, data
@@ -251,10 +240,10 @@ class OutputFolder:
             return name in names and name not in known
 
         files = files_in(self.working, is_new)
-        found = {
+        new = {
             file.path.rpartition("/")[2]: (file.modified, data) for file, data in _read_each(files)
         }
-        return names, found
+        return names, new
 
     def markers(self) -> frozenset[str]:
         """Paths of all crash markers."""
@@ -318,8 +307,8 @@ def _sizes_below(root: str) -> dict[str, int]:
     """Names and sizes in the folders of the layout; a store is listed once."""
     if is_remote(root):
         above = join(root, "")
-        found = {each.path.removeprefix(above): each.size for each in list_files(above)}
-        return {name: size for name, size in found.items() if name.partition("/")[0] in _KINDS}
+        sizes = {file.path.removeprefix(above): file.size for file in list_files(above)}
+        return {name: size for name, size in sizes.items() if name.partition("/")[0] in _KINDS}
     return {
         f"{kind}/{name}": size
         for kind in _KINDS
@@ -328,8 +317,8 @@ def _sizes_below(root: str) -> dict[str, int]:
 
 
 def _is_ours(name: str) -> bool:
-    found = parse_name(name)
-    return found is not None and found.ending in _ENDINGS.get(found.kind, ())
+    parsed = parse_name(name)
+    return parsed is not None and parsed.ending in _ENDINGS.get(parsed.kind, ())
 
 
 _ENDINGS: dict[str, tuple[str, ...]] = {

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+from bert_embed.storage.local import is_at
+
 _MOMENT = 0.1  # seconds
 
 
@@ -23,7 +25,7 @@ def lock_held(path: str, alone: bool) -> Iterator[bool]:
         if not taken:  # perhaps only `is_locked` of another process, for a moment
             time.sleep(_MOMENT)
             taken = _locked(file, how)
-        if not taken or _is_there(file, path):
+        if not taken or is_at(path, file):
             break
         file.close()  # the last holder removed it after it was opened here
     with file:
@@ -55,14 +57,6 @@ def _opened(path: str) -> BinaryIO | None:
         return open(path, "ab")
     except OSError:  # what writes there later says why it cannot
         return None
-
-
-def _is_there(file: BinaryIO, path: str) -> bool:
-    """Whether an open file is the one that has this path now."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _locked(file: BinaryIO, how: int) -> bool:

@@ -45,25 +45,23 @@ def has_own_words(error: BaseException) -> bool:
         return False
     frames = traceback.extract_tb(error.__traceback__)
     # An error of C code ends in our frame, too, but only our own errors at a line with "raise".
-    return not frames or (frames[-1].filename.startswith(_PACKAGE) and _raises(frames[-1]))
-
-
-def _raises(frame: traceback.FrameSummary) -> bool:
-    return (frame.line or "").startswith("raise ")
+    if not frames:
+        return True
+    is_ours = frames[-1].filename.startswith(_PACKAGE)
+    return is_ours and (frames[-1].line or "").startswith("raise ")
 
 
 def described(error: BaseException) -> str:
     """Kind and places of an error, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
-    places = [f"{_short(frame)}:{frame.lineno}" for frame in (ours[-1:] + frames[-1:])]
+    places = [
+        f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}"
+        for frame in (ours[-1:] + frames[-1:])
+    ]
     module = type(error).__module__
     name = type(error).__name__ if module == "builtins" else f"{module}.{type(error).__name__}"
     return f"{name} at {', '.join(dict.fromkeys(places))} (its message may hold a text: not shown)"
-
-
-def _short(frame: traceback.FrameSummary) -> str:
-    return "/".join(Path(frame.filename).parts[-2:])
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

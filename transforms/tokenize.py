@@ -30,12 +30,9 @@ _WORD_BORDER = "\x1f"  # the unit separator: keeps different lists of words diff
 
 @dataclass
 class TokenizeBlocks(Step):
-    """Tokenizes blocks of documents.
+    """Tokenizes blocks of documents with the tokenizer of a bundle, opened on workers only.
 
-    Attributes:
-        bundle: Folder of the model bundle, or where workers fetch it; opened on workers only.
-        spec: How texts become rows.
-        fingerprint: The model's; a bundle with another one is rejected. "" accepts any folder.
+    A bundle with another `fingerprint` is rejected; "" accepts any folder.
     """
 
     bundle: str
@@ -108,8 +105,8 @@ def hashed_texts(block: DocumentBlock) -> list[str]:
     texts = block.texts
     if block.words is not None:
         texts = [
-            text if own is None else _WORD_BORDER.join(own)
-            for text, own in zip(texts, block.words, strict=True)
+            text if words is None else _WORD_BORDER.join(words)
+            for text, words in zip(texts, block.words, strict=True)
         ]
     if block.texts_b is not None:
         texts = [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bert_embed.bundle.bundle import FORMAT, Bundle, is_weights, read_bundle
-from bert_embed.bundle.cache import cache_folder, made_once
+from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.bundle.files import METADATA
 from bert_embed.storage.errors import InputError
 from bert_embed.storage.files import copy_file, is_remote, join, list_files
@@ -23,9 +23,9 @@ _COPIES = 4  # at once: each is held in memory
 def publish_bundle(bundle: Bundle, temp_location: str) -> str:
     """Copies a bundle below `temp_location`, bundle.json last, unless all of it is there."""
     folder = join(temp_location, f"bundles/{bundle.fingerprint}-{FORMAT}")
-    there = {each.path for each in list_files(join(folder, ""))}
+    copied = {file.path for file in list_files(join(folder, ""))}
     names = sorted(bundle.files)
-    if not there.issuperset(join(folder, name) for name in [*names, METADATA]):
+    if not copied.issuperset(join(folder, name) for name in [*names, METADATA]):
         for _ in in_parallel(lambda name: _copy(bundle, name, folder), names, _COPIES):
             pass
         _copy(bundle, METADATA, folder)
@@ -70,36 +70,24 @@ def _fetched(url: str, fingerprint: str, weights: Sequence[str] | None) -> Path:
     """Returns the folder of a bundle with these weights, None for all; each has its own."""
     parts = sorted({name.partition("/")[0] for name in weights or ()}) or ["tokenizer"]
     name = fingerprint if weights is None else "-".join([fingerprint, *parts])
-    kept = cache_folder() / "bundles" / name
+    folder = cache_folder() / "bundles" / name
 
     def is_whole() -> bool:
-        return _is_whole(kept, fingerprint, weights)
+        try:
+            return read_bundle(folder, weights).fingerprint == fingerprint
+        except ValueError:
+            return False
 
-    try:
-        with activity("fetching the model"):
-            made_once(kept, is_whole, lambda: _fetch(url, kept, weights))
-    except OSError as error:
-        if error.errno is None:  # of the store
-            raise
-        raise InputError(
-            f"{kept}: models cannot be kept there ({error.strerror or error}), set "
-            "BERT_EMBED_CACHE to a folder that can be written and has enough space"
-        ) from error
-    return kept
+    with kept_in(folder), activity("fetching the model"):
+        made_once(folder, is_whole, lambda: _fetch(url, folder, weights))
+    return folder
 
 
-def _is_whole(folder: Path, fingerprint: str, weights: Sequence[str] | None) -> bool:
-    try:
-        return read_bundle(folder, weights).fingerprint == fingerprint
-    except ValueError:
-        return False
-
-
-def _fetch(url: str, kept: Path, weights: Sequence[str] | None) -> None:
+def _fetch(url: str, folder: Path, weights: Sequence[str] | None) -> None:
     """Fetches a bundle and checks every file before any process can use it."""
     for attempt in range(1, _ATTEMPTS + 1):
-        with tempfile.TemporaryDirectory(prefix=".fetch.", dir=kept.parent) as temporary:
-            whole = Path(temporary, kept.name)
+        with tempfile.TemporaryDirectory(prefix=".fetch.", dir=folder.parent) as temporary:
+            whole = Path(temporary, folder.name)
             _download(url, whole, weights)
             try:
                 read_bundle(whole, weights).verify_files(weights)
@@ -108,18 +96,18 @@ def _fetch(url: str, kept: Path, weights: Sequence[str] | None) -> None:
                     raise InputError(f"{url}: the model arrived damaged: {error}") from error
                 _LOG.warning("%s arrived damaged, it is fetched again", url)
                 continue
-            if kept.exists():  # a damaged one
-                shutil.rmtree(kept)
-            os.rename(whole, kept)
+            if folder.exists():  # a damaged one
+                shutil.rmtree(folder)
+            os.rename(whole, folder)
             return
 
 
 def _download(url: str, folder: Path, weights: Sequence[str] | None) -> None:
     root = join(url, "")
-    found = [each.path.removeprefix(root) for each in list_files(root)]
-    if METADATA not in found:
+    names = [file.path.removeprefix(root) for file in list_files(root)]
+    if METADATA not in names:
         raise InputError(f"{url}: the model's copy for workers was removed, start the job again")
-    for name in found:
+    for name in names:
         if weights is not None and is_weights(name) and name not in weights:
             continue
         if {"", ".", ".."} & set(name.split("/")):

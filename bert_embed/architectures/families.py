@@ -5,9 +5,17 @@ from typing import Any
 
 from bert_embed.architectures.bert import BertConfig
 from bert_embed.architectures.encoder import EncoderConfig
+from bert_embed.architectures.gte import GteConfig
+from bert_embed.architectures.modern_bert import ModernBertConfig
+from bert_embed.architectures.nomic_bert import NomicBertConfig
 from bert_embed.storage.errors import InputError
 
-_FAMILIES: tuple[type[EncoderConfig], ...] = (BertConfig,)
+_FAMILIES: tuple[type[EncoderConfig], ...] = (
+    BertConfig,
+    GteConfig,
+    ModernBertConfig,
+    NomicBertConfig,
+)
 _BY_MODEL_TYPE = {name: family for family in _FAMILIES for name in family.model_types}
 _BY_ARCHITECTURE = {family.architecture: family for family in _FAMILIES}
 _DECODER = "a decoder"
@@ -19,9 +27,6 @@ _REFUSED = {
     **dict.fromkeys(("deberta", "deberta-v2"), "disentangled attention"),
     "xlnet": "attention of another form",
     "albert": "layers that share weights",
-    "modernbert": "rotary positions and layers of another form",
-    "nomic_bert": "rotary positions and gated layers",
-    "new": "rotary positions and gated layers",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bert_embed.bundle.bundle import FORMAT, read_bundle
 from bert_embed.storage.errors import InputError
+from bert_embed.storage.local import is_at
 
 
 def cache_folder() -> Path:
@@ -32,7 +33,7 @@ def locked(path: Path) -> Iterator[None]:
     while True:
         with open(path, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_at(path, file.fileno()):
+            if not is_at(path, file):
                 continue
             try:
                 yield
@@ -51,30 +52,31 @@ def made_once(path: Path, is_whole: Callable[[], bool], make: Callable[[], objec
             make()
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file is still the one at this path."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
 def cached_import(source: str, make: Callable[[Path], None]) -> Path:
     """The folder of the bundle of `source`, written whole by `make`, perhaps by two processes."""
     key = hashlib.sha256(f"{FORMAT} {source}".encode()).hexdigest()[:32]
     dest = cache_folder() / key
-    try:
+    with kept_in(dest.parent):
         if dest.exists() and not _readable(dest):
             _remove(dest)
         if not dest.exists():
             dest.parent.mkdir(parents=True, exist_ok=True)
             make(dest)
-    except OSError as error:
-        raise InputError(
-            f"{dest.parent}: imported models cannot be kept there ({error.strerror}), "
-            "set BERT_EMBED_CACHE to a folder that can be written"
-        ) from error
     return dest
+
+
+@contextmanager
+def kept_in(folder: Path) -> Iterator[None]:
+    """Raises InputError where this machine cannot keep a model in a folder of the cache."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # of a store
+            raise
+        raise InputError(
+            f"{folder}: models cannot be kept there ({error.strerror or error}), set "
+            "BERT_EMBED_CACHE to a folder that can be written and has enough space"
+        ) from error
 
 
 def _readable(bundle: Path) -> bool:

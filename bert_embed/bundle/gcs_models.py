@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bert_embed.bundle.cache import cache_folder, made_once
+from bert_embed.bundle.cache import cache_folder, kept_in, made_once
 from bert_embed.bundle.files import ARCHIVES, MARKERS
 from bert_embed.storage import gcs
 from bert_embed.storage.errors import InputError, SettingError
@@ -23,15 +23,7 @@ _OTHER_WEIGHTS = (".bin", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """The files of a model in Cloud Storage.
-
-    Attributes:
-        url: The address, without a slash at its end.
-        files: The files, by their path below the folder; of an archive, the archive alone.
-
-    Raises:
-        InputError: A path leads out of the folder, or no local file can have it.
-    """
+    """A model's files in Cloud Storage, by path below `url`; or its archive alone."""
 
     url: str
     files: Mapping[str, RemoteFile]
@@ -85,13 +77,8 @@ def fetch(model: RemoteModel) -> Path:
         sizes = {root / name: file.size for name, file in model.files.items()}
         return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
-    try:
+    with kept_in(dest):
         made_once(dest.parent, is_complete, lambda: _fetch_whole(model, dest.parent, root))
-    except OSError as error:
-        raise InputError(
-            f"{dest}: models cannot be kept there ({error.strerror or error}), set "
-            "BERT_EMBED_CACHE to a folder that can be written and has enough space"
-        ) from error
     return dest
 
 

@@ -17,12 +17,7 @@ _USUAL_ORGANIZATION = "sentence-transformers"
 
 @dataclass(frozen=True)
 class HubName:
-    """A model of the hub.
-
-    Attributes:
-        repo: Such as "sentence-transformers/all-mpnet-base-v2"; old models have no organization.
-        revision: A branch, tag or commit.
-    """
+    """A model of the hub, old ones without organization, at a branch, tag or commit."""
 
     repo: str
     revision: str = "main"
@@ -35,12 +30,7 @@ class HubName:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The files of one commit of a model.
-
-    Attributes:
-        folder: Where they are.
-        source: The model with its commit, as bundles record it.
-    """
+    """The folder of one commit of a model, and `source`, the model with this commit."""
 
     folder: Path
     source: str

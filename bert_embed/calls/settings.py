@@ -84,13 +84,7 @@ class EncodeSettings(VectorSettings, TextSettings, total=False):
 
 @dataclass(frozen=True)
 class CallSettings:
-    """The settings of a call, sorted; those that are None are left out.
-
-    Attributes:
-        vectors: Those that change the encoder's VectorSpec.
-        texts: Those of `TextSettings`.
-        progress: Whether the call shows how far it is.
-    """
+    """The settings of a call: those of its VectorSpec, those of `TextSettings`, and its display."""
 
     vectors: dict[str, Any]
     texts: dict[str, Any]

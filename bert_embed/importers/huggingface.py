@@ -29,6 +29,9 @@ from bert_embed.importers.writer import write_bundle
 from bert_embed.storage.errors import InputError
 
 _CONVERT = "AutoModel.from_pretrained(folder).save_pretrained(new_folder) of transformers"
+# Longest rows of a model whose sentence-transformers files name no length: without a fused
+# attention, processors hold the scores of all pairs of tokens, 200 MB a row for 12 heads.
+_MOST_TOKENS = 2048
 # Heads for training and classification, and buffers that are not weights.
 _IGNORED = re.compile(
     r"cls\.|classifier\.|qa_outputs\.|embeddings\.(position_ids|token_type_ids)$"
@@ -62,7 +65,8 @@ def import_huggingface(
     if config.type_vocab_size and not tokenizer.has_segments:
         config = replace(config, type_vocab_size=1)  # no token has the other types
         tensors["embeddings/type"] = tensors["embeddings/type"][:1]
-    length = settings.max_seq_length or max_length or config.max_position_embeddings
+    usual = min(max_length or config.max_position_embeddings, _MOST_TOKENS)
+    length = settings.max_seq_length or usual
     bundle = Bundle(
         path=str(Path(dest).absolute()),
         fingerprint="",

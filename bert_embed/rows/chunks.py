@@ -130,7 +130,7 @@ def paragraph_starts(text: str) -> np.ndarray:
     >>> paragraph_starts("One.\\nTwo.\\n \\n\\nThree.").tolist()
     [0, 13]
     """
-    return np.array([0, *(found.end() for found in _PARAGRAPH.finditer(text))], np.int64)
+    return np.array([0, *(border.end() for border in _PARAGRAPH.finditer(text))], np.int64)
 
 
 def sentence_starts(text: str) -> np.ndarray:

@@ -137,7 +137,7 @@ def tokenize_documents(
     )
     if words is None or not offsets:
         return documents
-    has_own_words = np.array([own is not None for own in words])
+    has_own_words = np.array([listed_words is not None for listed_words in words])
     word_texts = _word_texts(words, documents)
     return replace(documents, words=word_texts, has_own_words=has_own_words)
 
@@ -156,13 +156,13 @@ def _word_texts(words: Sequence[Sequence[str] | None], documents: Documents) -> 
     """The spans of words: the caller's, in the words joined by spaces, or those of a text."""
     starts: list[np.ndarray] = [np.empty(0, np.int64)]
     stops, texts, counts = [*starts], [], []
-    for row, own in enumerate(words):
-        if own is None:
+    for row, of_text in enumerate(words):
+        if of_text is None:
             one = words_of_text(documents.take(np.array([row])))[0]
         else:
-            ends = np.cumsum([len(word) + 1 for word in own], dtype=np.int64) - 1
-            lengths = np.array([len(word) for word in own], np.int64)
-            one = UnitTexts(np.array([0, len(own)]), ends - lengths, ends, list(own))
+            ends = np.cumsum([len(word) + 1 for word in of_text], dtype=np.int64) - 1
+            lengths = np.array([len(word) for word in of_text], np.int64)
+            one = UnitTexts(np.array([0, len(of_text)]), ends - lengths, ends, list(of_text))
         starts.append(one.starts)
         stops.append(one.stops)
         texts += one.texts or []

@@ -177,13 +177,7 @@ def row_tokens(
     documents: Documents, rows: Rows, windows: Windows | None, separators: int
 ) -> RowTokens:
     """Returns all tokens of rows; with windows each token once, where its context is widest."""
-    if windows is None:
-        splits = rows.row_splits
-        lengths = np.diff(splits)
-        row = np.repeat(np.arange(len(lengths)), lengths)
-        place = places(np.zeros(len(lengths), np.int64), lengths)
-    else:
-        splits, row, place = widest_tokens(rows, windows, documents.head)
+    splits, row, place = widest_tokens(rows, windows, documents.head)
     at = rows.row_splits[row] + place
     segments = np.zeros(len(at), np.int32)
     if rows.token_type_ids is not None:
@@ -204,9 +198,13 @@ def row_tokens(
 
 
 def widest_tokens(
-    rows: Rows, windows: Windows, head: int
+    rows: Rows, windows: Windows | None, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Splits, row and place of tokens where context is widest; `head` of them precede a text."""
+    if windows is None:
+        lengths = np.diff(rows.row_splits)
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        return rows.row_splits, row, places(np.zeros(len(lengths), np.int64), lengths)
     last_window = windows.splits[1:] - 1
     lengths = windows.first[last_window] + windows.count[last_window]
     splits = splits_of(head + lengths + 1)

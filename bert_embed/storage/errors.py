@@ -29,9 +29,6 @@ class SettingError(InputError):
 
     >>> str(SettingError("stride", "requires long_text window", "long_text"))
     'stride requires long_text window'
-
-    Attributes:
-        setting: Its name.
     """
 
     def __init__(self, setting: str, problem: str, *others: str) -> None:

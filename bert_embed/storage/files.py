@@ -38,7 +38,7 @@ def _kind(address: str) -> str:
     """The name of the module for such addresses."""
     scheme = address.partition("://")[0]
     if scheme not in _STORES:
-        known = " and ".join(f"{each}://" for each in _STORES)
+        known = " and ".join(f"{prefix}://" for prefix in _STORES)
         raise InputError(
             f"{address}: files are read and written on this machine, {known}; "
             f"mount {scheme}:// as a folder, or copy"
@@ -155,7 +155,7 @@ def write_unsynced(
 
 def sweep_temporary(folder: str) -> int:
     """Removes temporary files a day old or of ended processes here; returns how many."""
-    abandoned = [each.path for each in _store(folder).list_folder(folder) if _is_abandoned(each)]
+    abandoned = [file.path for file in _store(folder).list_folder(folder) if _is_abandoned(file)]
     remove(abandoned)
     return len(abandoned)
 
@@ -176,7 +176,7 @@ def _is_abandoned(file: FileInfo) -> bool:
 def sizes_in(folder: str) -> dict[str, int]:
     """Names and bytes of the files, and of links themselves, directly in a folder."""
     listed = _store(folder).list_folder(folder)
-    return {each.path.rpartition("/")[2]: each.size for each in listed}
+    return {file.path.rpartition("/")[2]: file.size for file in listed}
 
 
 def names_in(folder: str) -> list[str]:
@@ -189,14 +189,14 @@ def files_in(folder: str, wanted: Callable[[str], bool]) -> list[FileInfo]:
     if is_remote(folder):
         listed = _store(folder).list_folder(folder)
         return sorted(
-            (each for each in listed if wanted(each.path.rpartition("/")[2])),
+            (file for file in listed if wanted(file.path.rpartition("/")[2])),
             key=lambda each: each.path,
         )
-    found = []
+    infos = []
     for name in sorted(filter(wanted, local.names_in(folder))):
         with suppress(FileNotFoundError):
-            found.append(stat(join(folder, name)))
-    return found
+            infos.append(stat(join(folder, name)))
+    return infos
 
 
 def checksum(path: str) -> str:

@@ -47,23 +47,23 @@ _answered: set[tuple[int, str]] = set()  # processes and the servers that answer
 def list_files(pattern: str) -> list[FileInfo]:
     """Objects that an address, a folder or a glob names, also literally, sorted; none hidden."""
     bucket, name = _split(pattern)
-    found = {}
+    files = {}
     if name and not name.endswith("/") and (info := _stat(pattern)) is not None:
-        found[info.path] = info
+        files[info.path] = info
     folder = fixed_folder(name) if is_glob(name) else name.rstrip("/")
     prefix = folder and folder + "/"
     matches = glob_matcher(name if is_glob(name) else prefix + "**")
-    matching = [each for each in _listed(pattern, bucket, prefix) if matches(each.name)]
-    found |= {each.path: each for each in (_info(blob, bucket) for blob in matching)}
-    return [found[path] for path in sorted(found) if not path.endswith("/")]
+    matching = [blob for blob in _listed(pattern, bucket, prefix) if matches(blob.name)]
+    files |= {file.path: file for file in (_info(blob, bucket) for blob in matching)}
+    return [files[path] for path in sorted(files) if not path.endswith("/")]
 
 
 def stat(path: str) -> FileInfo:
     """Size, time and generation of an object now; FileNotFoundError if it does not exist."""
-    found = _stat(path)
-    if found is None:
+    info = _stat(path)
+    if info is None:
         raise FileNotFoundError(f"{path} does not exist")
-    return found
+    return info
 
 
 def _stat(path: str) -> FileInfo | None:
@@ -127,7 +127,7 @@ def list_folder(folder: str) -> list[FileInfo]:
     bucket, name = _split(folder)
     prefix = name.rstrip("/") + "/" if name else ""
     listed = _listed(folder, bucket, prefix, delimiter="/")
-    return [_info(each, bucket) for each in listed if each.name != prefix]
+    return [_info(blob, bucket) for blob in listed if blob.name != prefix]
 
 
 def delete(paths: list[str]) -> None:
@@ -155,10 +155,10 @@ def download(url: str, target: str) -> None:
 
 def _listed(path: str, bucket: str, prefix: str, **which: Any) -> "list[Blob]":
     with translate_errors(path, "listed"):
-        found = _client().list_blobs(
+        blobs = _client().list_blobs(
             bucket, prefix=prefix, fields=_FIELDS, retry=_retry(), timeout=_TIMEOUT, **which
         )
-        listed = list(found)
+        listed = list(blobs)
     _answered.add(_server())
     return listed
 

@@ -14,14 +14,7 @@ _ATTEMPTS = 2  # for a file that arrives damaged
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """An object of Cloud Storage.
-
-    Attributes:
-        url: Its address.
-        size: Bytes.
-        crc32c: Its checksum in base64.
-        generation: Increases whenever the object is written.
-    """
+    """An object of Cloud Storage, its CRC32C in base64, and its generation."""
 
     url: str
     size: int

@@ -22,8 +22,8 @@ def fixed_folder(pattern: str) -> str:
     >>> fixed_folder("gs://bucket/a/b*/c.txt"), fixed_folder("/in/a.txt")
     ('gs://bucket/a', '/in')
     """
-    found = _MAGIC.search(pattern)
-    return pattern[: found.start() if found else len(pattern)].rpartition("/")[0]
+    wildcard = _MAGIC.search(pattern)
+    return pattern[: wildcard.start() if wildcard else len(pattern)].rpartition("/")[0]
 
 
 def glob_matcher(pattern: str) -> Callable[[str], object]:

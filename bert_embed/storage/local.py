@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from stat import S_ISREG
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from bert_embed.storage.checksums import crc32c_of as checksum
 from bert_embed.storage.errors import InputError, StorageError
@@ -34,10 +34,10 @@ def list_files(pattern: str) -> list[FileInfo]:
     elif "**" in path:  # glob would follow a link that leads back, again and again
         folder, matches = fixed_folder(path) or "/", glob_matcher(path)
         hidden = "/." in path.removeprefix(folder)
-        paths = [each for each in _walk(folder, hidden) if matches(each)]
+        paths = [file for file in _walk(folder, hidden) if matches(file)]
     else:
-        paths = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
-    return [_checked(each) for each in sorted(set(paths))]
+        paths = [file for file in glob.glob(path, recursive=True) if not os.path.isdir(file)]
+    return [_checked(file) for file in sorted(set(paths))]
 
 
 def _walk(folder: str, hidden: bool = False) -> Iterator[str]:
@@ -70,14 +70,14 @@ def _checked(path: str) -> FileInfo:
     except UnicodeEncodeError as error:
         raise InputError(f"{path!r} has a name that is not UTF-8, rename it") from error
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         if os.path.islink(path):
             raise InputError(f"{path} is a broken link") from error
         raise
-    if not S_ISREG(found.st_mode):
+    if not S_ISREG(status.st_mode):
         raise InputError(f"{path} is not a regular file; write its content to a file first")
-    return _info(path, found)
+    return _info(path, status)
 
 
 def stat(path: str) -> FileInfo:
@@ -202,22 +202,22 @@ def _open_exclusive(path: str, data: bytes) -> bool:
 
 def list_folder(folder: str) -> list[FileInfo]:
     """Files directly in a folder, none if it does not exist; a link counts as itself."""
-    found = []
-    for each in _entries(folder):
+    files = []
+    for entry in _entries(folder):
         with suppress(FileNotFoundError):  # another process renamed or removed it meanwhile
-            found.append(_info(each.path, each.stat(follow_symlinks=False)))
-    return found
+            files.append(_info(entry.path, entry.stat(follow_symlinks=False)))
+    return files
 
 
 def names_in(folder: str) -> list[str]:
     """Names of the files directly in a folder; asks for nothing else, so it is quick."""
-    return [each.name for each in _entries(folder)]
+    return [entry.name for entry in _entries(folder)]
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     if not os.path.isdir(folder):
         return []
-    return [each for each in os.scandir(folder) if each.is_symlink() or each.is_file()]
+    return [entry for entry in os.scandir(folder) if entry.is_symlink() or entry.is_file()]
 
 
 def delete(paths: list[str]) -> None:
@@ -227,12 +227,20 @@ def delete(paths: list[str]) -> None:
             os.remove(path)
 
 
+def is_at(path: str | os.PathLike[str], file: IO[bytes]) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
 def is_running(process: int) -> bool:
     """Whether a process of this host and its namespace is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # of another user
+        pass
     return True

@@ -27,22 +27,24 @@ def list_files(pattern: str) -> list[FileInfo]:
     folder = fixed_folder(pattern) if is_glob(pattern) else pattern.rstrip("/")
     matches = glob_matcher(pattern if is_glob(pattern) else folder + "/**")
     exact = [] if is_glob(pattern) or pattern.endswith("/") else [pattern]
-    found = {
-        each.path: each
-        for each in _matching([*exact, f"{folder}/**"])
-        if each.path == pattern or matches(each.path)
+    files = {
+        file.path: file
+        for file in _matching([*exact, f"{folder}/**"])
+        if file.path == pattern or matches(file.path)
     }
-    return [found[path] for path in sorted(found)]
+    return [files[path] for path in sorted(files)]
 
 
 def _matching(patterns: list[str]) -> Iterator[FileInfo]:
     try:
-        found = FileSystems.match(patterns)
+        matches = FileSystems.match(patterns)
     except BeamIOError as error:
         raise _failure(patterns[0], "listed", error) from error
-    for match in found:
-        for each in match.metadata_list:
-            yield FileInfo(each.path, each.size_in_bytes, each.last_updated_in_seconds or 0.0)
+    for match in matches:
+        for metadata in match.metadata_list:
+            yield FileInfo(
+                metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds or 0.0
+            )
 
 
 def _failure(path: str, done: str, error: Exception) -> Exception:
@@ -56,9 +58,9 @@ def _failure(path: str, done: str, error: Exception) -> Exception:
 
 def stat(path: str) -> FileInfo:
     """Size and time of a file now; FileNotFoundError if it does not exist."""
-    for each in list_files(path):
-        if each.path == path:
-            return each
+    for file in list_files(path):
+        if file.path == path:
+            return file
     raise FileNotFoundError(path)
 
 

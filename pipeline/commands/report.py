@@ -10,7 +10,6 @@ from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
 from bert_embed.pipeline.outputs.places import lies_in, record_of_run
-from bert_embed.pipeline.report.content import Shown
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
@@ -29,10 +28,9 @@ def run_report(options: ReportOptions) -> int:
     with usage_errors():
         record = record_of_run(options.folder)
         folder = OutputFolder(path, record.files.examples)
-        shown = Shown(
-            options.projection, partial(_texts_from_input, path) if options.texts else None
-        )
-        written = write_page(folder, record, shown, options.output and absolute(options.output))
+        texts_of = partial(_texts_from_input, path) if options.texts else None
+        place = options.output and absolute(options.output)
+        written = write_page(folder, record, place, options.projection, texts_of)
     say(f"wrote {written}")
     return ExitCode.DONE
 

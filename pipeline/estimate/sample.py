@@ -107,23 +107,21 @@ class _Reader:
         """As many parts of a file as it has places; all of it if it ends before."""
         file = piece.head
         assert file is not None
-        parts: list[tuple[int, Measured]] = []
-        ended = False
-        for size, block in islice(self._blocks(piece.specs[0]), piece.times + 1):
-            if block.part.last:
-                ended = True
-            if len(parts) < piece.times and size:
-                measured = Measured()
+        parts = list(islice(self._blocks(piece.specs[0]), piece.times + 1))
+        if any(block.part.last for _, block in parts):
+            measured = Measured(file.stop, piece.times)
+            for _, block in parts:
                 self._add(measured, block)
-                parts.append((size, measured))
-        if ended and len(parts) <= piece.times:
-            yield _sum([measured for _, measured in parts], float(file.stop), piece.times)
+            yield measured
             return
         ratio = 1.0
         if file.compression is not None and self._run.reading is None:
             ratio = _stored_share(piece.specs[0])
-        for size, measured in parts:
-            yield replace(measured, size=size * ratio)
+        for size, block in parts[: piece.times]:
+            if size:
+                measured = Measured(size * ratio)
+                self._add(measured, block)
+                yield measured
 
     def _add(self, measured: Measured, block: DocumentBlock | TokenBlock) -> None:
         if isinstance(block, DocumentBlock):
@@ -181,18 +179,6 @@ class _Reader:
         groups = np.split(order, np.flatnonzero(np.diff(sizes // step)) + 1)
         blocks = (take(whole, rows) for rows in groups)
         return [token_block(block, self._tokenizer, self._run.text_spec) for block in blocks]
-
-
-def _sum(parts: list[Measured], size: float, times: int) -> Measured:
-    total = Measured(size, times)
-    for part in parts:
-        total.counts += part.counts
-        total.text_bytes += part.text_bytes
-        total.lengths += part.lengths
-        total.hashes += part.hashes
-        total.text_tokens += part.text_tokens
-        total.unknown += part.unknown
-    return total
 
 
 class _Little(io.RawIOBase):

@@ -5,7 +5,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,23 +41,18 @@ _SETTINGS = (
 )
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What a report shows beside the facts that every report has."""
-
-    projection: str = PCA  # one of `PROJECTIONS`
-    # Finds the texts of a sample in the run's input, to be shown; None shows only those that the
-    # output holds
-    texts_of: Texts | None = None
-
-
-AFTER_A_RUN = Shown()
-
-
 def report_content(
-    folder: OutputFolder, record: RunRecord, shown: Shown = AFTER_A_RUN
+    folder: OutputFolder, record: RunRecord, projection: str = PCA, texts_of: Texts | None = None
 ) -> dict[str, Any]:
-    """Returns the content of a report; equal for equal runs, but for `timings`."""
+    """Returns the content of a report; equal for equal runs, but for `timings`.
+
+    Args:
+        folder: The output of the run.
+        record: What run.json says of it.
+        projection: One of `PROJECTIONS`.
+        texts_of: Finds the texts of a sample in the run's input, to be shown; None shows only those
+            that the output holds.
+    """
     block_records, result = read_block_records(folder, record.run), to_json(record.numbers)
     content: dict[str, Any] = {
         "run": _run(folder, record),
@@ -67,7 +61,7 @@ def report_content(
         "files": counts_by_file(block_records, record.input.paths),
         "skipped_files": record.input.skipped_files,
         "rejected": rejected_records(
-            folder, block_records, record.numbers.rejected, texts=shown.texts_of is not None
+            folder, block_records, record.numbers.rejected, texts=texts_of is not None
         ),
         "lengths": _lengths(record.numbers.lengths),
         "tokens": {
@@ -83,7 +77,10 @@ def report_content(
     }
     sample = take_sample(folder, record)
     if sample is not None and len(sample):
-        content |= _of_vectors(sample, record, shown)
+        texts: Sequence[str | None] | None = sample.texts
+        if texts is None and texts_of is not None:
+            texts = texts_of(sample, record)
+        content |= _of_vectors(sample, texts, record, projection)
     return content
 
 
@@ -121,10 +118,9 @@ def _command(kind: str, options: Mapping[str, Any]) -> str:
     return line if len(line) <= _LONGEST_COMMAND else line[:_LONGEST_COMMAND] + " …"
 
 
-def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, Any]:
-    texts: Sequence[str | None] | None = sample.texts
-    if texts is None and shown.texts_of is not None:
-        texts = shown.texts_of(sample, record)
+def _of_vectors(
+    sample: Sample, texts: Sequence[str | None] | None, record: RunRecord, projection: str
+) -> dict[str, Any]:
     usable = usable_rows(sample.vectors)
     directions = main_directions(sample.vectors[usable])
     content: dict[str, Any] = {
@@ -136,7 +132,7 @@ def _of_vectors(sample: Sample, record: RunRecord, shown: Shown) -> dict[str, An
     }
     if directions is not None:
         usable_texts = None if texts is None else [texts[at] for at in usable.tolist()]
-        content |= _map(directions, usable_texts, record, shown)
+        content |= _map(directions, usable_texts, record, projection)
     return content
 
 
@@ -157,15 +153,12 @@ def _full_lengths(sample: Sample) -> dict[str, Any] | None:
 
 
 def _map(
-    directions: Directions,
-    texts: list[str | None] | None,
-    record: RunRecord,
-    shown: Shown,
+    directions: Directions, texts: list[str | None] | None, record: RunRecord, projection: str
 ) -> dict[str, Any]:
     of = clusters(directions.places)
     return {
         "clusters": describe(directions.places, of, texts, unread_scripts(record.numbers.unknown)),
-        "map": {"cluster": of.tolist(), "projections": projections(directions, shown.projection)},
+        "map": {"cluster": of.tolist(), "projections": projections(directions, projection)},
     }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bert_embed.bundle.apart import package_variables
-from bert_embed.pipeline.report.content import AFTER_A_RUN, Shown, report_content
+from bert_embed.pipeline.report import PCA
+from bert_embed.pipeline.report.content import Texts, report_content
 from bert_embed.pipeline.report.page import page
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.run_record import RunRecord
@@ -24,8 +25,9 @@ _MANY = 5000  # rows, of which the page needs much memory beside a model's: some
 def write_page(
     folder: OutputFolder,
     record: RunRecord,
-    shown: Shown = AFTER_A_RUN,
     path: str | None = None,
+    projection: str = PCA,
+    texts_of: Texts | None = None,
 ) -> str:
     """Writes the page of a finished run; returns its path."""
     if path is None and is_foreign(folder.path, REPORT_PAGE):
@@ -34,8 +36,8 @@ def write_page(
             "another --output"
         )
     path = path or folder.page
-    data = page(report_content(folder, record, shown))
-    mode = _MODE if shown.texts_of is None else _PRIVATE_MODE
+    data = page(report_content(folder, record, projection, texts_of))
+    mode = _MODE if texts_of is None else _PRIVATE_MODE
     write_whole(path, lambda file: file.write(data), mode=mode)
     return path
 

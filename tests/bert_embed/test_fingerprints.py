@@ -7,6 +7,9 @@ import pyarrow as pa
 import pytest
 
 from bert_embed.architectures.bert import BertConfig
+from bert_embed.architectures.gte import GteConfig
+from bert_embed.architectures.modern_bert import ModernBertConfig
+from bert_embed.architectures.nomic_bert import NomicBertConfig
 from bert_embed.config import DenseModule
 from bert_embed.fingerprints import (
     COLUMNS,
@@ -168,7 +171,7 @@ def test_a_saved_model_keeps_its_fingerprint(name):
         (VECTORS, (VectorSpec, TextSpec)),
         (COLUMNS, (Columns,)),
         (EXAMPLES, (ExampleSettings,)),
-        (MODEL_CONFIG, (BertConfig,)),
+        (MODEL_CONFIG, (BertConfig, NomicBertConfig, ModernBertConfig, GteConfig)),
         (MODEL_DENSE, (DenseModule,)),
     ],
     ids=lambda value: "" if isinstance(value, Keys) else value[0].__name__,

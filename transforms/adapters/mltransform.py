@@ -15,7 +15,7 @@ from bert_embed.arguments import path_text
 from bert_embed.bundle.find import local_place, resolve_model
 from bert_embed.specs import TextSpec, VectorSpec
 from bert_embed.storage.errors import InputError, SettingError
-from bert_embed.transforms.adapters.documents import record_fields
+from bert_embed.transforms.adapters.embed_documents import record_fields
 from bert_embed.transforms.adapters.text_model import (
     Document,
     Rejection,
@@ -128,13 +128,13 @@ class EmbedColumns(Step):
             "text_spec": TextSpec.from_dict(self.settings["text_spec"]),
         }
         settings = TextModelSettings(**{**self.settings, **specs})
-        found = resolve_model(settings.model)
-        if found.fingerprint != settings.fingerprint:
+        bundle = resolve_model(settings.model)
+        if bundle.fingerprint != settings.fingerprint:
             raise InputError(
                 f"model {settings.model} is another one than when the artifacts were written: "
-                f"fingerprint {found.fingerprint}, expected {settings.fingerprint}"
+                f"fingerprint {bundle.fingerprint}, expected {settings.fingerprint}"
             )
-        return replace(settings, bundle=found.path)
+        return replace(settings, bundle=bundle.path)
 
 
 def _picked(

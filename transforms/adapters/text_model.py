@@ -37,13 +37,7 @@ _NOTHING_HELD = (0, MAX_TIMESTAMP, None)  # weight, oldest timestamp, when the f
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a document gets no vector.
-
-    Attributes:
-        stage: The stage that rejected it: `read`, `tokenize`, `infer`.
-        reason: A short fixed phrase that can be counted.
-        place: Which of the document's texts it was.
-    """
+    """Why a text, at `place` of a document, gets no vector: a stage, and a phrase to count."""
 
     stage: str
     reason: str

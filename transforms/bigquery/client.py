@@ -55,14 +55,7 @@ _REST_EMULATOR, _READ_EMULATOR = "BIGQUERY_EMULATOR_HOST", "BIGQUERY_STORAGE_EMU
 
 @dataclass(frozen=True)
 class TableName:
-    """A table's name, each part of which is safe within backticks.
-
-    Attributes:
-        project: Such as `my-project`.
-        dataset: Letters, digits and underscores.
-        table: The same and dashes.
-        partition: Digits behind a `$`, such as 20260131; "" for the whole table.
-    """
+    """A table's name, safe within backticks; `partition` are the digits behind a `$`, or ""."""
 
     project: str
     dataset: str

@@ -19,7 +19,7 @@ import xxhash
 from bert_embed.transforms.bigquery.client import TableName, open_streams, stream_rows
 from bert_embed.transforms.output_folder import OutputFolder
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import BadRecord, Record, documents_of, record_of
+from bert_embed.transforms.read.parsed import BadRecord, Record, documents_of, record_of
 from bert_embed.transforms.read.reader import document_block
 from bert_embed.transforms.read.steps import read_unfinished
 from bert_embed.transforms.records.block_coder import passed_as_block
@@ -56,15 +56,8 @@ class _BlockRows:
 class TableRequest:
     """Which rows and columns of a table are read; small, so that the job request stays small.
 
-    Attributes:
-        table: Its name.
-        snapshot: The moment whose rows are read, seconds since 1970.
-        rows: How many there were at that moment, counted by the service itself.
-        bytes: Size of the table.
-        project: Whose read session it is.
-        columns: Which columns of the table are read, and as what.
-        blocks: How many blocks the rows are distributed to.
-        group_blocks: How many neighbouring blocks are shuffled together.
+    The `rows` are those of the moment `snapshot`, seconds since 1970, as the service counts them.
+    They are distributed to `blocks`, of which `group_blocks` neighbours are shuffled together.
     """
 
     table: TableName
@@ -103,15 +96,8 @@ class ReadTable(Step):
     """Reads those documents of a table that are not finished; begins a pipeline.
 
     Gives a dict: `documents` and `finished`, as `read_unfinished` gives them, `planned`, one
-    PlannedWork.
-
-    Attributes:
-        request: What to read.
-        output: Folder of the run's output.
-        run: Fingerprint of the run.
-        part_docs: A part is closed at so many documents.
-        compare: Adds to the BlockSpecs of the blocks which of their
-            documents to skip; takes BlockSpecs and DocumentBlocks. None skips none.
+    PlannedWork. `compare` takes BlockSpecs and their DocumentBlocks, and adds to the specs which
+    documents to skip.
     """
 
     request: TableRequest
@@ -154,23 +140,18 @@ class ReadTable(Step):
 
         folder = OutputFolder(self.output)
         documents, finished = read_unfinished(
-            blocks, folder, self.run, read, DocumentBlock, _spec_of
+            blocks, folder, self.run, read, DocumentBlock, lambda block: _spec(block.number)
         )
-        planned = request | "Planned" >> beam.Map(_planned)
+        planned = request | "Planned" >> beam.Map(lambda request: request.planned)
         return {"documents": documents, "finished": finished, "planned": planned}
 
 
-def _spec_of(block: _BlockRows) -> BlockSpec:
-    return BlockSpec(block.number, "bigquery", ())
-
-
-def _planned(request: TableRequest) -> PlannedWork:
-    return request.planned
+def _spec(number: int) -> BlockSpec:
+    return BlockSpec(number, "bigquery", ())
 
 
 def _specs(request: TableRequest) -> Iterator[BlockSpec]:
-    for number in range(request.blocks):
-        yield BlockSpec(number, "bigquery", ())
+    return map(_spec, range(request.blocks))
 
 
 def _keyed(spec: BlockSpec, request: TableRequest) -> _Member:

@@ -38,18 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableLoad:
-    """What is loaded, and where to.
+    """What is loaded, and where to; the jobs' names follow from the fingerprint `run`.
 
     Attributes:
-        output: Folder of the run's output.
-        run: Fingerprint of the run; the jobs' names follow from it.
-        table: Where the vectors go.
         disposition: `append`, `truncate` or `fail`.
         project: Runs the jobs.
         most_uris: Files of a job.
-        granularities: The kinds of vectors of the run.
         pieces: `window` or `chunk`, where these have vectors of their own; else None.
-        texts: Whether the texts are kept.
         vectors: What the vectors are, as in the table's description.
         again: Whether a recorded load is repeated if the table has changed since.
     """

@@ -17,14 +17,8 @@ _LOG = logging.getLogger(__name__)
 class ExampleReading:
     """What examples must be, and which of their vectors are requested.
 
-    Attributes:
-        tokenizer: Fingerprint of the model's tokenizer; no other is accepted.
-        vocab_size: Token ids are below it.
-        segments: Segment ids are below it.
-        text_spec: How the texts were cut into rows, and which of their vectors are requested.
-        prompt_tokens: Tokens of the prompt after each [CLS].
-        pad_id: Id of [PAD].
-        unk_id: Id of [UNK].
+    `tokenizer` is a fingerprint, no other is accepted; token and segment ids are below `vocab_size`
+    and `segments`; `prompt_tokens` follow each [CLS].
     """
 
     tokenizer: str
@@ -49,7 +43,7 @@ def feature_kinds(granularity: tuple[str, ...], windows: bool, keep_text: bool) 
     for name in ("word", "span"):
         if name in granularity:
             names += [
-                f"{name}_{each}" for each in ("starts", "stops", "first", "last", "truncated")
+                f"{name}_{suffix}" for suffix in ("starts", "stops", "first", "last", "truncated")
             ]
     kinds: dict[str, type] = dict.fromkeys(names, int)
     kinds |= {"id": bytes, "tokenizer": bytes} | ({"text": bytes} if keep_text else {})
@@ -81,8 +75,8 @@ def row_problems(
     ids, mask, counts = columns["input_ids"], columns["input_mask"], columns["input_ids"].counts
     odd = np.zeros(len(counts), bool)
     for name in ("input_mask", "segment_ids", "starts", "stops"):
-        there = columns[name].counts
-        odd |= (there > 0) & (there != counts)
+        counted = columns[name].counts
+        odd |= (counted > 0) & (counted != counts)
     inside = places(np.zeros(len(mask.counts), np.int64), mask.counts)
     holes = mask.values != (inside < np.repeat(lengths, mask.counts))
     segments = columns["segment_ids"]
@@ -110,11 +104,11 @@ def row_problems(
 def _odd_units(columns: dict[str, Column], name: str) -> np.ndarray:
     """bool `[rows]`: units whose features differ in number, or that end before they begin."""
     first, last = columns[f"{name}_first"], columns[f"{name}_last"]
-    others = [columns[f"{name}_{each}"] for each in ("starts", "stops", "truncated")]
+    others = [columns[f"{name}_{suffix}"] for suffix in ("starts", "stops", "truncated")]
     others += [columns["words"]] if name == "word" else []
     odd = first.counts != last.counts
-    for each in others:
-        odd |= each.counts != first.counts
+    for other in others:
+        odd |= other.counts != first.counts
     if odd.any():
         return odd
     return _any((first.values < 0) | (last.values < first.values), first.splits)

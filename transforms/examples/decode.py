@@ -77,10 +77,12 @@ def _decoded(
     records: Sequence[Record], kinds: dict[str, type]
 ) -> tuple[dict[str, Column], np.ndarray]:
     """The features of the records that can be parsed, and int64 `[parsed]`, which these are."""
-    there = np.array([row for row, each in enumerate(records) if each.data is not None], np.int64)
-    data = [each.data for each in records if each.data is not None]
+    whole = np.array(
+        [row for row, record in enumerate(records) if record.data is not None], np.int64
+    )
+    data = [record.data for record in records if record.data is not None]
     columns, readable = decode_with_ids(data, kinds)
-    return columns, there[readable]
+    return columns, whole[readable]
 
 
 def example_block(
@@ -106,22 +108,22 @@ def example_block(
     documents = np.cumsum(begins) - 1
     lengths = row_lengths(columns)
     warn_of_padding(columns, path, reading.pad_id)
-    found = _Found(columns, lengths, documents[at], row_problems(columns, lengths, reading))
+    parsed = _Found(columns, lengths, documents[at], row_problems(columns, lengths, reading))
     ids, bad_ids = _ids(columns["id"], path, first_record + at)
     damaged = [row for row, record in enumerate(records) if record.data is None]
     wrong = dict.fromkeys(documents[damaged].tolist(), DAMAGED)
     for row in np.setdiff1d(np.arange(len(records)), at).tolist():
         wrong.setdefault(int(documents[row]), NO_EXAMPLE)
-    for row, reason in enumerate(found.problems):
+    for row, reason in enumerate(parsed.problems):
         if reason or bad_ids[row]:
-            wrong.setdefault(int(found.document[row]), reason or "id is not UTF-8")
+            wrong.setdefault(int(parsed.document[row]), reason or "id is not UTF-8")
     if reading.windows:
-        for document in incomplete_documents(columns, found.document):
+        for document in incomplete_documents(columns, parsed.document):
             wrong.setdefault(document, "windows are missing")
     firsts = np.flatnonzero(begins)
     if skipped:
         wrong |= dict.fromkeys(range(len(firsts)), BLOCK_SKIPPED)
-    names = dict(zip(found.document.tolist(), ids, strict=True))
+    names = dict(zip(parsed.document.tolist(), ids, strict=True))
     sources = [f"{path}:{records[row].offset}" for row in firsts.tolist()]
     rejected = part.rejected + tuple(
         Rejected(
@@ -129,54 +131,56 @@ def example_block(
         )
         for document, reason in sorted(wrong.items())
     )
-    kept = np.flatnonzero(~np.isin(found.document, list(wrong)))
-    had = np.unique(found.document[kept])[existing]
-    kept = kept[~np.isin(found.document[kept], had)]
+    good = np.flatnonzero(~np.isin(parsed.document, list(wrong)))
+    had = np.unique(parsed.document[good])[existing]
+    good = good[~np.isin(parsed.document[good], had)]
     part = replace(part, records=len(firsts), rejected=rejected, skipped=len(had))
-    return _block(part, found, kept, ids, sources, reading)
+    return _block(part, parsed, good, ids, sources, reading)
 
 
 def _ids(column: Column, path: str, numbers: np.ndarray) -> tuple[list[str], list[bool]]:
     """The rows' ids, `<file>:<record>` for rows without one, and which are not UTF-8."""
     ids, bad = [], []
-    for given, number in zip(column.first(None), numbers.tolist(), strict=True):
-        name = f"{path}:{number}" if given is None else given.decode("utf-8", "replace")
+    for encoded, number in zip(column.first(None), numbers.tolist(), strict=True):
+        name = f"{path}:{number}" if encoded is None else encoded.decode("utf-8", "replace")
         ids.append(name)
-        bad.append(given is not None and name.encode() != given)
+        bad.append(encoded is not None and name.encode() != encoded)
     return ids, bad
 
 
 def _block(
     part: Part,
-    found: _Found,
-    kept: np.ndarray,
+    parsed: _Found,
+    good: np.ndarray,
     ids: list[str],
     sources: list[str],
     reading: ExampleReading,
 ) -> TokenBlock:
-    columns = found.columns
-    lengths = found.lengths[kept]
-    at = places(columns["input_ids"].splits[kept], lengths)
+    columns = parsed.columns
+    lengths = parsed.lengths[good]
+    at = places(columns["input_ids"].splits[good], lengths)
     input_ids = columns["input_ids"].values[at].astype(np.int32)
     splits = splits_of(lengths)
-    segments = _of_rows(columns["segment_ids"], kept, lengths, 0)
+    segments = _of_rows(columns["segment_ids"], good, lengths, 0)
     types = segments.astype(np.int32) if segments.any() else None
     key = input_ids if types is None else input_ids | (types << _SEGMENT_SHIFT)
-    _, heads = np.unique(found.document[kept], return_index=True)
-    head_rows = kept[heads]
-    given = Rows(input_ids, splits, types, columns["truncated"].first(0)[kept] != 0)
-    layout = _layout(found, kept, heads, given, reading)
-    rows, row = unique_rows(given, key)
-    if reading.unk_id is not None and len(kept):
-        places_of = pa.array([sources[each] for each in found.document[kept].tolist()], pa.string())
+    _, heads = np.unique(parsed.document[good], return_index=True)
+    head_rows = good[heads]
+    all_rows = Rows(input_ids, splits, types, columns["truncated"].first(0)[good] != 0)
+    layout = _layout(parsed, good, heads, all_rows, reading)
+    rows, row = unique_rows(all_rows, key)
+    if reading.unk_id is not None and len(good):
+        places_of = pa.array(
+            [sources[number] for number in parsed.document[good].tolist()], pa.string()
+        )
         part = replace(part, unknown=unknown_words(input_ids, splits, places_of, reading.unk_id))
     return TokenBlock(
         part=part,
-        ids=pa.array([ids[each] for each in head_rows.tolist()], pa.string()),
+        ids=pa.array([ids[head_row] for head_row in head_rows.tolist()], pa.string()),
         sources=pa.array(
-            [sources[each] for each in found.document[head_rows].tolist()], pa.string()
+            [sources[number] for number in parsed.document[head_rows].tolist()], pa.string()
         ),
-        text_hash=_hashes(columns["text_hash"], head_rows, given, heads),
+        text_hash=_hashes(columns["text_hash"], head_rows, all_rows, heads),
         layout=layout,
         row=row,
         rows=rows,
@@ -186,52 +190,52 @@ def _block(
 
 def _texts(column: Column, rows: np.ndarray) -> pa.StringArray:
     """The texts of documents, null where the first example of a document has none."""
-    found = column.first(None)[rows].tolist()
-    texts = [None if each is None else each.decode("utf-8", "replace") for each in found]
+    encoded = column.first(None)[rows].tolist()
+    texts = [None if text is None else text.decode("utf-8", "replace") for text in encoded]
     return pa.array(texts, pa.string())
 
 
-def _of_rows(column: Column, kept: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:
+def _of_rows(column: Column, good: np.ndarray, lengths: np.ndarray, default: int) -> np.ndarray:
     """The values of the rows' tokens, end to end; `default` for rows without the feature."""
     out = np.full(int(lengths.sum()), default, np.int64)
-    has = column.counts[kept] > 0
+    has = column.counts[good] > 0
     here = places(splits_of(lengths)[:-1][has], lengths[has])
-    out[here] = column.values[places(column.splits[kept][has], lengths[has])]
+    out[here] = column.values[places(column.splits[good][has], lengths[has])]
     return out
 
 
-def _hashes(column: Column, rows: np.ndarray, given: Rows, heads: np.ndarray) -> np.ndarray:
+def _hashes(column: Column, rows: np.ndarray, all_rows: Rows, heads: np.ndarray) -> np.ndarray:
     """int64 `[documents]`: hashes of the texts, or else of the tokens of the first row."""
-    found = column.first(0)[rows].astype(np.int64)
+    hashes = column.first(0)[rows].astype(np.int64)
     for document in np.flatnonzero(column.counts[rows] == 0).tolist():
-        start, stop = given.row_splits[heads[document]], given.row_splits[heads[document] + 1]
-        digest = xxhash.xxh3_64_intdigest(given.input_ids[start:stop].tobytes())
-        found[document] = np.uint64(digest).astype(np.int64)
-    return found
+        start, stop = all_rows.row_splits[heads[document]], all_rows.row_splits[heads[document] + 1]
+        digest = xxhash.xxh3_64_intdigest(all_rows.input_ids[start:stop].tobytes())
+        hashes[document] = np.uint64(digest).astype(np.int64)
+    return hashes
 
 
 def _layout(
-    found: _Found, kept: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
+    parsed: _Found, good: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
 ) -> Layout:
     """How the rows belong to documents, as `lay_out` gives it for texts."""
-    spec, columns = reading.text_spec, found.columns
+    spec, columns = reading.text_spec, parsed.columns
     lengths = np.diff(rows.row_splits)
     truncated = rows.truncated[heads]
     starts, stops = (
-        _of_rows(columns[name], kept, lengths, -1).astype(np.int32) for name in ("starts", "stops")
+        _of_rows(columns[name], good, lengths, -1).astype(np.int32) for name in ("starts", "stops")
     )
     windows = None
     num_tokens = lengths.astype(np.int32)
     if reading.windows:
-        first = columns["window_first"].first(0)[kept]
+        first = columns["window_first"].first(0)[good]
         count = lengths - 2 - reading.prompt_tokens
-        windows = Windows(np.append(heads, len(kept)), first, count)
+        windows = Windows(np.append(heads, len(good)), first, count)
         last = windows.splits[1:] - 1
         num_tokens = (first[last] + count[last] + reading.prompt_tokens + 2).astype(np.int32)
     full = None
     if truncated.any():  # examples of others may not say how long a text was
-        given = columns["num_tokens_full"].first(0)[kept[heads]]
-        full = np.maximum(given, num_tokens).astype(np.int32)
+        stated = columns["num_tokens_full"].first(0)[good[heads]]
+        full = np.maximum(stated, num_tokens).astype(np.int32)
     layout = Layout(num_tokens, truncated, windows, num_tokens_full=full)
     if windows is not None and spec.keeps_windows:
         begins = rows.row_splits[:-1] + 1 + reading.prompt_tokens
@@ -245,7 +249,7 @@ def _layout(
         return layout
     tokens = _row_tokens(rows, windows, 1 + reading.prompt_tokens, starts, stops)
     units = {
-        name: _units(columns, name, kept[heads], tokens) if name in spec.granularity else None
+        name: _units(columns, name, good[heads], tokens) if name in spec.granularity else None
         for name in ("word", "span")
     }
     return replace(layout, tokens=tokens, words=units["word"], spans=units["span"])
@@ -254,12 +258,7 @@ def _layout(
 def _row_tokens(
     rows: Rows, windows: Windows | None, head: int, starts: np.ndarray, stops: np.ndarray
 ) -> RowTokens:
-    if windows is None:
-        lengths = np.diff(rows.row_splits)
-        splits, row = rows.row_splits, np.repeat(np.arange(len(lengths)), lengths)
-        place = places(np.zeros(len(lengths), np.int64), lengths)
-    else:
-        splits, row, place = widest_tokens(rows, windows, head)
+    splits, row, place = widest_tokens(rows, windows, head)
     at = rows.row_splits[row] + place
     types = rows.token_type_ids
     segments = np.zeros(len(at), np.int32) if types is None else types[at]
@@ -269,12 +268,12 @@ def _row_tokens(
 def _units(columns: dict[str, Column], name: str, heads: np.ndarray, tokens: RowTokens) -> Units:
     at, splits = take_rows(columns[f"{name}_first"].splits, heads)
     starts, stops, first, last, truncated = (
-        columns[f"{name}_{each}"].values[at]
-        for each in ("starts", "stops", "first", "last", "truncated")
+        columns[f"{name}_{suffix}"].values[at]
+        for suffix in ("starts", "stops", "first", "last", "truncated")
     )
     texts = None
     if name == "word":
-        texts = [each.decode("utf-8", "replace") for each in columns["words"].values[at].tolist()]
+        texts = [value.decode("utf-8", "replace") for value in columns["words"].values[at].tolist()]
     most = np.repeat(np.diff(tokens.splits), np.diff(splits))
     shift = np.repeat(tokens.splits[:-1], np.diff(splits))
     return Units(

@@ -27,14 +27,10 @@ _EXAMPLE_BYTES, _BYTES_OF_TEXT = 320, 8
 
 @dataclass(frozen=True)
 class FileRecords:
-    """Some neighbouring records of a TFRecord file: whole documents.
+    """Some neighbouring records of a TFRecord file: whole documents, from the record `first` on.
 
-    Attributes:
-        file: The file's number in the listing.
-        offset: Where the first record begins, in decompressed bytes.
-        data: The records with their framing.
-        begins: bool `[records]`, which of them begin a document.
-        first: Number of the first of them in the file.
+    `data` are the records with their framing, from byte `offset` of the decompressed file;
+    `begins`, bool `[records]`, says which of them begin a document.
     """
 
     file: int
@@ -172,8 +168,8 @@ def _begun(
 def limit_examples(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` documents; returns it and how many it then has."""
     spec = whole_file(replace(file, records=limit))
-    found = sum(run.count for run in _document_runs(spec, _COUNTED, 1 << 62, windows=True))
-    return replace(file, records=found), found
+    documents = sum(run.count for run in _document_runs(spec, _COUNTED, 1 << 62, windows=True))
+    return replace(file, records=documents), documents
 
 
 def whole_file(file: InputFile) -> BlockSpec:

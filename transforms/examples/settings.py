@@ -13,17 +13,8 @@ _FORMAT = 1
 class ExampleSettings:
     """What the examples of a folder are, and which vectors can be computed from them.
 
-    Attributes:
-        tokenizer: Fingerprint of the tokenizer; stored in each example, too.
-        max_seq_length: Most tokens of a row.
-        long_text: How longer texts were handled.
-        stride: Tokens that windows share, None without windows.
-        prompt: What precedes each text.
-        prompt_tokens: How many tokens it has.
-        granularity: Which units the examples describe: words and spans only if requested, tokens
-            always.
-        run: Fingerprint of the run that wrote them.
-        keep_text: Whether they hold their texts.
+    `tokenizer` is a fingerprint that each example has, too, `run` that of the run that wrote them.
+    `granularity` names words and spans only if requested, tokens always.
     """
 
     tokenizer: str

@@ -1,20 +1,27 @@
-"""Writes tokenized examples."""
+"""Writes tokenized examples, an example for each row that the model takes at once.
+
+A row is a document, or a window of a long one. `input_ids`, `input_mask` and `segment_ids` are
+called as google-research/bert calls them, and are not padded.
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bert_embed.transforms.examples.encode import example_bytes
+import numpy as np
+import pyarrow as pa
+
+from bert_embed.formats.tf_example import Bytes, Feature, Ints, encode_records, one_int
+from bert_embed.ragged import places, splits_of, take_rows
 from bert_embed.transforms.output_folder import EXAMPLES, OutputFile, OutputFolder
 from bert_embed.transforms.records.tokens import TokenBlock
+
+if TYPE_CHECKING:
+    from bert_embed.rows.layout import Layout, Units
 
 
 @dataclass(frozen=True)
 class ExampleFiles:
-    """Where and how examples are written.
-
-    Attributes:
-        folder: Local or gs://.
-        tokenizer: Fingerprint of the tokenizer, stored in each example.
-    """
+    """The folder of examples, and the fingerprint of the tokenizer that is stored in each."""
 
     folder: str
     tokenizer: str
@@ -33,3 +40,80 @@ class ExampleFiles:
             lambda file: file.write(data),
             len(block) if windows is None else len(windows.document),
         )
+
+
+def example_bytes(block: TokenBlock, tokenizer: str) -> bytes:
+    """A TFRecord file with a block; equal blocks give equal bytes."""
+    return encode_records(example_features(block, tokenizer))
+
+
+def example_features(block: TokenBlock, tokenizer: str) -> dict[str, Feature]:
+    """The features of a block's rows, in its documents' order; the layout must have tokens."""
+    layout, windows = block.layout, block.layout.windows
+    at, splits = take_rows(block.rows.row_splits, block.row)
+    document = np.arange(len(block)) if windows is None else windows.document
+    types = block.rows.token_type_ids
+    ids = block.ids.cast(pa.binary()).to_pylist()
+    starts, stops = _row_offsets(layout, splits)
+    features: dict[str, Feature] = {
+        "id": Bytes([ids[row] for row in document.tolist()]),
+        "input_ids": Ints(block.rows.input_ids[at].astype(np.int64), splits),
+        "input_mask": Ints(np.ones(len(at), np.int64), splits),
+        "segment_ids": Ints(np.zeros(len(at), np.int64) if types is None else types[at], splits),
+        "starts": Ints(starts, splits),
+        "stops": Ints(stops, splits),
+        "num_tokens": one_int(layout.num_tokens[document]),
+        "num_tokens_full": one_int(block.num_tokens_full[document]),
+        "truncated": one_int(layout.truncated[document]),
+        "text_hash": one_int(block.text_hash[document]),
+        "tokenizer": Bytes([tokenizer.encode()] * len(document)),
+    }
+    number = np.zeros(len(document), np.int64)
+    if block.texts is not None:  # in the first row of each document
+        firsts = np.arange(len(document)) if windows is None else windows.splits[:-1]
+        once = splits_of(np.bincount(firsts, minlength=len(document)))
+        features["text"] = Bytes(block.texts.cast(pa.binary()).to_pylist(), once)
+    if windows is not None:
+        number = np.arange(len(document)) - windows.splits[document]
+        features["window"] = one_int(number)
+        features["windows"] = one_int(np.diff(windows.splits)[document])
+        features["window_first"] = one_int(windows.first)
+    for name, units in (("word", layout.words), ("span", layout.spans)):
+        if units is not None:
+            features |= _unit_features(name, units, layout, document, number)
+    return features
+
+
+def _row_offsets(layout: "Layout", splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and stop of every row's tokens in the text, int64 `[tokens of all rows]` each."""
+    tokens, windows = layout.tokens, layout.windows
+    assert tokens is not None
+    if windows is None:
+        return tokens.starts.astype(np.int64), tokens.stops.astype(np.int64)
+    prompt = np.diff(splits) - 2 - windows.count
+    of_rows = places(splits[:-1] + 1 + prompt, windows.count)
+    of_tokens = places(tokens.splits[windows.document] + 1 + prompt + windows.first, windows.count)
+    starts, stops = np.full((2, splits[-1]), -1, np.int64)
+    starts[of_rows], stops[of_rows] = tokens.starts[of_tokens], tokens.stops[of_tokens]
+    return starts, stops
+
+
+def _unit_features(
+    name: str, units: "Units", layout: "Layout", document: np.ndarray, number: np.ndarray
+) -> dict[str, Feature]:
+    """The features of words or spans; the first window of a document has all of them."""
+    assert layout.tokens is not None
+    texts = units.texts
+    counts = np.diff(texts.splits)
+    splits = splits_of(np.where(number == 0, counts[document], 0))
+    begins = np.repeat(layout.tokens.splits[:-1], counts)
+    features: dict[str, Feature] = {
+        f"{name}_starts": Ints(texts.starts, splits),
+        f"{name}_stops": Ints(texts.stops, splits),
+        f"{name}_first": Ints(units.first - begins, splits),
+        f"{name}_last": Ints(units.last - begins, splits),
+        f"{name}_truncated": Ints(units.truncated.astype(np.int64), splits),
+    }
+    if texts.texts is not None:
+        features["words"] = Bytes([text.encode() for text in texts.texts], splits)
+    return features

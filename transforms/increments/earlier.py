@@ -23,16 +23,12 @@ _KEY_COLUMNS = ["id", "text_hash"]
 
 @dataclass(frozen=True)
 class EarlierOutput:
-    """An output whose documents are skipped.
+    """An output whose documents are skipped, by its `number` among those that were named.
 
     Attributes:
-        number: Its place among those that were named, from 0.
         place: Folder, or `project.dataset.table`.
         files: Kind and ending of the files with its documents; None for a table.
         digest: Of its listing, when the command line listed it.
-        documents: About how many rows it has.
-        complete: Whether its run has finished.
-        run: Fingerprint of its run, None if not known.
     """
 
     number: int
@@ -46,14 +42,7 @@ class EarlierOutput:
 
 @dataclass(frozen=True)
 class EarlierFile:
-    """One file of an earlier output, or some rows of a table.
-
-    Attributes:
-        output, number: Number of the output, and of the file in it.
-        folder: The output's folder, or the table.
-        path: The file; None for rows of a table.
-        stream: Which rows of the table, as the Storage Read API names them.
-    """
+    """A file of an earlier output; without a path a stream of rows of a table."""
 
     output: int
     number: int
@@ -68,9 +57,9 @@ def key_files(folder: str) -> tuple[tuple[str, str] | None, dict[str, int]]:
     for granularity in ("sentence", "word", "span", "token"):
         for kind in vector_kinds(granularity):
             for ending in (".parquet", ".jsonl"):
-                found = _of_kind(sizes, kind, ending)
-                if found and (granularity, ending) != ("token", ".jsonl"):
-                    return (kind, ending), found
+                of_kind = _of_kind(sizes, kind, ending)
+                if of_kind and (granularity, ending) != ("token", ".jsonl"):
+                    return (kind, ending), of_kind
     return None, {}
 
 
@@ -78,8 +67,8 @@ def _of_kind(sizes: dict[str, int], kind: str, ending: str) -> dict[str, int]:
     parsed = {name: parse_name(name) for name in sizes}
     return {
         name: sizes[name]
-        for name, found in parsed.items()
-        if found is not None and (found.kind, found.ending) == (kind, ending)
+        for name, parsed_name in parsed.items()
+        if parsed_name is not None and (parsed_name.kind, parsed_name.ending) == (kind, ending)
     }
 
 

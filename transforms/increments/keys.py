@@ -84,10 +84,10 @@ def in_buckets(keys: _K, buckets: int) -> Iterator[tuple[int, _K]]:
 def dealt_out(keys: _C, number: np.ndarray) -> Iterator[tuple[int, _C]]:
     """Groups rows by their number, integers `[rows]`."""
     order = np.argsort(number, kind="stable")
-    found, starts = np.unique(number[order], return_index=True)
+    numbers, starts = np.unique(number[order], return_index=True)
     pieces = np.split(order, starts[1:])  # one empty piece where there are no rows at all
-    for each, rows in zip(found.tolist(), pieces, strict=False):
-        yield each, keys.take(rows)
+    for group, rows in zip(numbers.tolist(), pieces, strict=False):
+        yield group, keys.take(rows)
 
 
 def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
@@ -100,20 +100,16 @@ def already_embedded(inputs: InputKeys, earlier: EarlierKeys) -> np.ndarray:
     begins = np.append(True, (ids[1:] != ids[:-1]) | (texts[1:] != texts[:-1]))[: len(ids)]
     kind = np.empty(len(order), np.int64)
     kind[order] = np.cumsum(begins) - 1
-    there = np.zeros(len(order), bool)
-    there[kind[: len(last)]] = True
-    return there[kind[len(last) :]]
+    has_earlier = np.zeros(len(order), bool)
+    has_earlier[kind[: len(last)]] = True
+    return has_earlier[kind[len(last) :]]
 
 
 def _last_of_each_id(earlier: EarlierKeys) -> EarlierKeys:
     """The rows of each id in the last output that has it."""
     order = np.lexsort((-earlier.output, earlier.id_hash))
-    starts = _group_starts(earlier.id_hash[order])
+    ids = earlier.id_hash[order]
+    starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
     output = earlier.output[order]
     last = np.repeat(output[starts], np.diff(np.append(starts, len(order))))
     return earlier.take(order[output == last])
-
-
-def _group_starts(values: np.ndarray) -> np.ndarray:
-    """int64 `[groups]`, where runs of equal values begin."""
-    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])

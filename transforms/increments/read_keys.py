@@ -39,17 +39,10 @@ Keyed: TypeAlias = tuple[int, InputKeys] | tuple[int, EarlierKeys]
 
 @dataclass(frozen=True)
 class KeySettings:
-    """How the keys of a run are compared.
+    """How the keys of a run are compared, in so many `buckets` of ids, each by itself.
 
-    Attributes:
-        earlier: Outputs whose documents are skipped; a later one replaces the rows that an earlier
-            one has of the same id.
-        buckets: How many groups of ids are compared, each by itself.
-        folder: Of the run's output.
-        run: Fingerprint of the run.
-        columns: Which fields of a record are read.
-        part_docs, block_bytes: Where a part is closed.
-        reading: What examples must be, where the input is examples; else None.
+    Of `earlier` outputs a later one replaces the rows that an earlier one has of the same id.
+    `reading` says what examples must be, where the input is examples.
     """
 
     earlier: tuple[EarlierOutput, ...]
@@ -88,8 +81,8 @@ class _HeldKeys(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         window = GlobalWindow()
-        for each in self._release():
-            yield WindowedValue(each, window.max_timestamp(), [window])
+        for keyed in self._release():
+            yield WindowedValue(keyed, window.max_timestamp(), [window])
 
     def _release(self) -> Iterator[Keyed]:
         held, self._held, self._count = self._held, [], 0

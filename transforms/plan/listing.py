@@ -45,12 +45,7 @@ _MOST_SETTINGS = 1 << 20  # bytes; a larger file of this name is text
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of an input.
-
-    Attributes:
-        files: Those that are read, sorted by path.
-        skipped: Those that are not text, by suffix: how many.
-    """
+    """The files that are read, sorted by path, and how many are `skipped` by suffix: no text."""
 
     files: list[InputFile]
     skipped: dict[str, int]
@@ -97,15 +92,15 @@ def list_input(
     Files of a folder or glob that are not text are skipped, unless all of them are; those below
     `output` are left out, as a run into a folder of its input would read itself.
     """
-    found: dict[str, FileInfo] = {}
+    infos: dict[str, FileInfo] = {}
     skipped: dict[str, str] = {}
     for pattern in patterns:
         try:
             listed = list_files(pattern)
         except InputError as error:
             raise SettingError("input", str(error)) from error
-        own = () if output is None else (join(output, ""),)
-        files = [each for each in listed if not each.path.startswith(own)]
+        excluded = () if output is None else (join(output, ""),)
+        files = [info for info in listed if not info.path.startswith(excluded)]
         if listed and not files:
             raise SettingError(
                 "input",
@@ -117,17 +112,17 @@ def list_input(
         if not files:
             raise SettingError("input", f"{pattern} names no file")
         if input_format is None:
-            others = {each.path for each in files if _suffixes(each.path)[0] in OTHER_FORMATS}
+            others = {file.path for file in files if _suffixes(file.path)[0] in OTHER_FORMATS}
             if len(others) < len(files):
                 skipped |= {path: _suffixes(path)[0] for path in others}
-                files = [each for each in files if each.path not in others]
-        found.update((each.path, each) for each in files)
-    read = [_input_file(found[path], input_format, look_inside) for path in sorted(found)]
+                files = [file for file in files if file.path not in others]
+        infos.update((file.path, file) for file in files)
+    read = [_input_file(infos[path], input_format, look_inside) for path in sorted(infos)]
     if whole_files:
         read = [
-            replace(each, format=WHOLE_FILES) if each.format == "text" else each for each in read
+            replace(file, format=WHOLE_FILES) if file.format == "text" else file for file in read
         ]
-    left_out = [suffix for path, suffix in skipped.items() if path not in found]
+    left_out = [suffix for path, suffix in skipped.items() if path not in infos]
     return Listing(read, dict(Counter(left_out).most_common()))
 
 
@@ -135,14 +130,14 @@ def without_records(files: list[FileInfo]) -> list[FileInfo]:
     """Leaves out the records of runs that wrote examples."""
     ends = "/" + SETTINGS_FILE
     folders = tuple(
-        each.path.removesuffix(SETTINGS_FILE)
-        for each in files
-        if each.path.endswith(ends) and _are_settings(each)
+        file.path.removesuffix(SETTINGS_FILE)
+        for file in files
+        if file.path.endswith(ends) and _are_settings(file)
     )
     return [
-        each
-        for each in files
-        if ".tfrecord" in each.path.rsplit("/", 1)[-1] or not each.path.startswith(folders)
+        file
+        for file in files
+        if ".tfrecord" in file.path.rsplit("/", 1)[-1] or not file.path.startswith(folders)
     ]
 
 
@@ -190,12 +185,7 @@ def listing_digest(files: Iterable[InputFile]) -> str:
 
 @dataclass(frozen=True)
 class StoredListing:
-    """The listing from which a run is planned, as its output keeps it.
-
-    Attributes:
-        digest: `listing_digest` of all files that were listed.
-        files: Those that are read.
-    """
+    """The files that are read, as an output keeps them; `digest` is of all that were listed."""
 
     digest: str
     files: list[InputFile]
@@ -216,7 +206,9 @@ def write_listing(folder: OutputFolder, listing: StoredListing) -> None:
         "format": _FORMAT,
         "digest": listing.digest,
         "files": rows,
-        "schemas": [base64.b64encode(each.serialize()).decode() for each in schemas],
+        "schemas": [
+            base64.b64encode(arrow_schema.serialize()).decode() for arrow_schema in schemas
+        ],
     }
     folder.write_listing(zstandard.compress(orjson.dumps(stored)))
 
@@ -231,7 +223,8 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
         if stored["format"] != _FORMAT:
             return None
         schemas = [
-            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in stored["schemas"]
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+            for encoded in stored["schemas"]
         ]
         files = []
         for info, format_name, compression, stop, records, footer in stored["files"]:
@@ -248,15 +241,15 @@ def read_listing(folder: OutputFolder) -> StoredListing | None:
 
 def limit_files(files: Sequence[InputFile], limit: int) -> list[InputFile]:
     """The files with the first `limit` records, in the listing's order."""
-    kept = []
+    limited = []
     left = limit
     for file in files:
         if left <= 0:
             break
-        cut, found = _limited(file, left)
-        kept.append(cut)
-        left -= found
-    return kept
+        cut, count = _limited(file, left)
+        limited.append(cut)
+        left -= count
+    return limited
 
 
 def _limited(file: InputFile, limit: int) -> tuple[InputFile, int]:

@@ -22,13 +22,7 @@ from bert_embed.transforms.redact import RedactErrors
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """From what a run is planned; small, so that the job request stays small.
-
-    Attributes:
-        block_bytes: Size of a block.
-        digest: Of the listing of the input.
-        output: The run's folder, which holds the listing.
-    """
+    """From what a run is planned; `digest` is that of the listing in `output`."""
 
     block_bytes: int
     digest: str
@@ -39,15 +33,9 @@ class PlanRequest:
 class PlanBlocks(Step):
     """Plans the BlockSpecs of a run and distributes them to workers; retries get the same plan.
 
-    Gives a dict: `specs`, the BlockSpecs of what is not finished, where a file that must be read
-    from its start may have one for each part; `finished`, the BlockRecords that an earlier attempt
-    wrote; and `planned`, one PlannedWork of all. The listing is read from the output.
-
-    Attributes:
-        request: From what the run is planned.
-        run: Fingerprint of the run, which its finished blocks have.
-        read_parts: Reads the parts of a file that must be read from its start.
-        every_block: Whether `specs` has the finished blocks, too.
+    Gives a dict: `specs`, the BlockSpecs of what is not finished (of `every_block` on request),
+    where a file that `read_parts` reads from its start may have one for each part; `finished`,
+    the BlockRecords that an earlier attempt wrote; and `planned`, one PlannedWork of all.
     """
 
     request: PlanRequest

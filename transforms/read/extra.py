@@ -48,7 +48,7 @@ def type_called(name: str) -> str:
 
 def type_name(kind: pa.DataType) -> str | None:
     """The name of a type that text formats can have, None for any other."""
-    return next((name for name, each in TYPES.items() if each == kind), None)
+    return next((name for name, available in TYPES.items() if available == kind), None)
 
 
 class ExtraValues:
@@ -91,7 +91,7 @@ def _of_kind(*kinds: type) -> Callable[[Any], Any]:
 
 
 def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    return lambda value: [None if each is None else convert(each) for each in _of_kind(list)(value)]
+    return lambda value: [None if item is None else convert(item) for item in _of_kind(list)(value)]
 
 
 def _integer(value: Any) -> int:
@@ -101,8 +101,8 @@ def _integer(value: Any) -> int:
 
 
 def _timestamp(value: Any) -> datetime.datetime:
-    found = datetime.datetime.fromisoformat(_of_kind(str)(value))
-    return found.replace(tzinfo=found.tzinfo or datetime.UTC).astimezone(datetime.UTC)
+    moment = datetime.datetime.fromisoformat(_of_kind(str)(value))
+    return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).astimezone(datetime.UTC)
 
 
 def _date(value: Any) -> datetime.date:
@@ -122,10 +122,10 @@ def _float_text(text: str) -> float:
 
 
 def _bool_text(text: str) -> bool:
-    found = _BOOLS.get(text.lower())
-    if found is None:
+    value = _BOOLS.get(text.lower())
+    if value is None:
         raise ValueError
-    return found
+    return value
 
 
 def _or_null(convert: Callable[[str], Any]) -> Callable[[str], Any]:

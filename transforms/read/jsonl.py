@@ -7,7 +7,9 @@ from typing import Any
 import orjson
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import (
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
     Record,
@@ -15,8 +17,6 @@ from bert_embed.transforms.read.documents import (
     id_of,
     record_of,
 )
-from bert_embed.transforms.read.extra import ExtraValues
-from bert_embed.transforms.read.lines import Lines
 from bert_embed.transforms.read.text import INVALID_UTF8, line_texts, positions
 from bert_embed.transforms.records.rejected import BLANK_LINE, BadRecordError
 
@@ -61,8 +61,8 @@ def _id_if_any(line: str | bytes, columns: Columns) -> str | None:
 
 def first_records(lines: Lines) -> Iterator[dict[str, Any]]:
     """The lines that are JSON objects; they show which fields a file has."""
-    found = map(_object, line_texts(lines)[0])
-    return (record for record in found if record is not None)
+    records = map(_object, line_texts(lines)[0])
+    return (record for record in records if record is not None)
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:

@@ -28,11 +28,9 @@ class Lines:
 
     Attributes:
         file: The file's number in the listing.
-        path: The file.
         offset: Where the first line begins, in decompressed bytes.
         data: The lines with their ends; only the last line of a file may lack one.
-        too_large: Bytes of a single line over `MOST_RECORD_BYTES`, which is not held (`data` is
-            empty); else 0.
+        too_large: Bytes of a line over `MOST_RECORD_BYTES`, whose `data` is not held; else 0.
     """
 
     file: int
@@ -103,10 +101,10 @@ def _range_lines(piece: Slice) -> Iterator[Lines]:
         data = file.read(piece.stop - piece.start + before)
         if before:
             # A line begins in the range if the line before ends in front of the range's last byte.
-            found = data.find(b"\n", 0, piece.stop - piece.start)
-            if found < 0:
+            line_feed = data.find(b"\n", 0, piece.stop - piece.start)
+            if line_feed < 0:
                 return
-            data = data[found + 1 :]
+            data = data[line_feed + 1 :]
         else:
             check_encoding(piece.info.path, data)
         first = Lines(piece.file, piece.info.path, piece.stop - len(data), data)
@@ -142,17 +140,17 @@ def without_large(lines: Lines) -> Iterator[Lines]:
     if len(lines.data) <= MOST_RECORD_BYTES:
         yield lines
         return
-    kept = start = 0
+    first = start = 0
     while start < len(lines.data):
         end = lines.data.find(b"\n", start) + 1 or len(lines.data)
         if end - start > MOST_RECORD_BYTES:
-            if kept < start:
-                yield _piece_of(lines, kept, start)
+            if first < start:
+                yield _piece_of(lines, first, start)
             yield replace(lines, offset=lines.offset + start, data=b"", too_large=end - start)
-            kept = end
+            first = end
         start = end
-    if kept < start:
-        yield _piece_of(lines, kept, start)
+    if first < start:
+        yield _piece_of(lines, first, start)
 
 
 def _piece_of(lines: Lines, start: int, stop: int) -> Lines:
@@ -217,9 +215,9 @@ def first_lines(file: InputFile, size: int = 1 << 16) -> Lines:
     """Whole lines from the start of a file, about `size` bytes, none too large."""
     empty = Lines(0, file.info.path, 0, b"")
     if file.compression is None:
-        found = next(_range_lines(Slice(0, file.info, 0, min(size, file.stop))), empty)
-        if not found.too_large:
-            return found
+        first = next(_range_lines(Slice(0, file.info, 0, min(size, file.stop))), empty)
+        if not first.too_large:
+            return first
     stream = _stream(Slice(0, file.info, 0, file.stop), file.compression, size, file.records)
     return next((lines for lines in stream if not lines.too_large), empty)
 
@@ -228,23 +226,23 @@ def limit_lines(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` lines; returns it and how many it then has."""
     piece = Slice(0, file.info, 0, file.stop)
     if file.compression is None:
-        found, stop = _first_lines(piece, limit)
-        return replace(file, stop=stop), found
-    found = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
-    return replace(file, records=found), found
+        count, stop = _first_lines(piece, limit)
+        return replace(file, stop=stop), count
+    count = sum(lines.count for lines in _stream(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=count), count
 
 
 def _first_lines(piece: Slice, most: int) -> tuple[int, int]:
     """How many of `most` lines the file has, and where the last of them ends."""
-    found = stop = 0
+    count = stop = 0
     unfinished = False
     with open_listed(piece.info) as file:
-        while found < most and (data := file.read(1 << 20)):
+        while count < most and (data := file.read(1 << 20)):
             ends = data.count(b"\n")
-            if found + ends >= most:
-                taken, _ = Lines(0, "", 0, data).cut(most - found)
+            if count + ends >= most:
+                taken, _ = Lines(0, "", 0, data).cut(most - count)
                 return most, stop + len(taken.data)
-            found += ends
+            count += ends
             stop += len(data)
             unfinished = not data.endswith(b"\n")
-    return found + unfinished, stop
+    return count + unfinished, stop

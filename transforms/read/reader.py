@@ -7,9 +7,9 @@ from typing import Any
 
 from bert_embed.transforms.read.columns import Columns
 from bert_embed.transforms.read.cut_files import cut_part
-from bert_embed.transforms.read.documents import Documents, join_documents
 from bert_embed.transforms.read.jsonl import parse_jsonl
 from bert_embed.transforms.read.lines import Lines, read_parts
+from bert_embed.transforms.read.parsed import Documents, join_documents
 from bert_embed.transforms.read.tables.csv_records import CsvRecords, parse_csv, read_csv_parts
 from bert_embed.transforms.read.tables.parquet_rows import parse_rows, read_row_parts
 from bert_embed.transforms.read.text import parse_text, reject_large
@@ -58,16 +58,16 @@ def parse_part(
     spec: BlockSpec, content: ReadPart[Any], columns: Columns, started: float
 ) -> DocumentBlock:
     """Parses the records of a part, whose reading began at `started`; bad ones are rejected."""
-    parsed = [_parse(spec.format, each, columns) for each in content.contents]
+    parsed = [_parse(spec.format, piece, columns) for piece in content.contents]
     documents = join_documents(parsed, columns)
     covered: Counter[int] = Counter()
-    for each in content.contents:
-        covered[each.file] += each.size
+    for piece in content.contents:
+        covered[piece.file] += piece.size
     part = Part(
         block=spec.number,
         number=content.number,
         last=content.last,
-        records=sum(each.count for each in content.contents),
+        records=sum(piece.count for piece in content.contents),
         covered={} if spec.read_through else dict(covered),
         end_of_file=content.end_of_file,
         rejected=tuple(documents.rejected),

@@ -59,10 +59,10 @@ class _Read(beam.DoFn):
         spec = element if self._spec_of is None else self._spec_of(element)
         if spec.complete:
             return
-        found = finished_parts(self._folder, self._run, spec)
-        for record in found.values():
+        finished = finished_parts(self._folder, self._run, spec)
+        for record in finished.values():
             yield beam.pvalue.TaggedOutput("finished", record)
-        if not is_complete(spec, found):
-            done = {*spec.done, *found}
+        if not is_complete(spec, finished):
+            done = {*spec.done, *finished}
             with RedactErrors("read"), crash_marker(self._folder.path, self._run, spec):
                 yield from self._read(element, done)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
 from bert_embed.transforms.read.lines import Lines
+from bert_embed.transforms.read.parsed import Documents
 from bert_embed.transforms.records.rejected import BLANK_LINE, Rejected
 
 INVALID_UTF8 = "invalid UTF-8"
@@ -35,7 +35,10 @@ def line_texts(lines: Lines) -> tuple[list[str | bytes], np.ndarray]:
         texts = [_decoded(line) for line in data.split(b"\n")]
     del texts[lines.count :]
     if b"\r" in data:
-        texts = [_without_return(text) for text in texts]
+        texts = [
+            text.removesuffix("\r") if isinstance(text, str) else text.removesuffix(b"\r")
+            for text in texts
+        ]
     return texts, offsets
 
 
@@ -44,10 +47,6 @@ def _decoded(line: bytes) -> str | bytes:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         return line
-
-
-def _without_return(line: str | bytes) -> str | bytes:
-    return line.removesuffix("\r") if isinstance(line, str) else line.removesuffix(b"\r")
 
 
 def positions(path: str, offsets: np.ndarray) -> pa.StringArray:
@@ -72,10 +71,10 @@ def parse_text(lines: Lines, columns: Columns) -> Documents:
     return Documents(ids, good, ids, rejected)
 
 
-def _suspects(lines: Lines, offsets: np.ndarray, found: Sequence[str | bytes]) -> Iterable[int]:
+def _suspects(lines: Lines, offsets: np.ndarray, texts: Sequence[str | bytes]) -> Iterable[int]:
     """Rows that may be blank or not UTF-8: a blank one begins with a space or non-ASCII."""
-    if bytes in set(map(type, found)):
-        return range(len(found))
+    if bytes in set(map(type, texts)):
+        return range(len(texts))
     first = np.frombuffer(lines.data, np.uint8)[offsets - lines.offset]
     return np.flatnonzero((first <= ord(" ")) | (first >= 0x80)).tolist()
 

@@ -10,8 +10,8 @@ from bert_embed.storage.files import is_remote
 from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import Documents
 from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.parsed import Documents
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.read.text import INVALID_UTF8, TOO_LARGE
 from bert_embed.transforms.records.read_part import ReadPart
@@ -23,14 +23,7 @@ _PIECE = 1 << 20  # bytes read at a time
 
 @dataclass(frozen=True)
 class WholeFile:
-    """All of a file.
-
-    Attributes:
-        file: The file's number in the listing.
-        path: The file.
-        data: Its bytes, decompressed.
-        too_large: Its size if that is over `MOST_RECORD_BYTES`, and `data` is empty; else 0.
-    """
+    """All of a file, decompressed, or the size of one over `MOST_RECORD_BYTES` without its data."""
 
     file: int
     path: str

@@ -32,12 +32,9 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class Problem:
-    """A file of an output that is not as its run wrote it.
+    """A file of an output, by its relative name, that is not as its run wrote it.
 
-    Attributes:
-        name: The file, relative to the output folder.
-        what: What is wrong, such as `missing`.
-        part: Block and part that must be written again; None if the file belongs to no part.
+    `part` are block and part that must be written again; None if the file belongs to no part.
     """
 
     name: str
@@ -51,17 +48,17 @@ class Problem:
 def with_listing(verdict: Verdict, folder: OutputFolder, run: str) -> Verdict:
     """The verdict with the problems that a listing of the output shows, once all is written."""
     with activity("checking the output"):
-        found = folder.data_files()
-    if listing_hash(found) == verdict.totals.listing:
+        sizes = folder.data_files()
+    if listing_hash(sizes) == verdict.totals.listing:
         return verdict
     block_records = {
-        (each.block, each.part): each
-        for each in _read_block_records(folder, run)
-        if each is not None
+        (record.block, record.part): record
+        for record in _read_block_records(folder, run)
+        if record is not None
     }
-    found = _without_leftovers(folder, block_records, found)
-    problems = list(listing_problems(block_records, found))
-    lines = [str(each) for each in problems[:_MOST_NAMED]]
+    sizes = _without_leftovers(folder, block_records, sizes)
+    problems = list(listing_problems(block_records, sizes))
+    lines = [str(problem) for problem in problems[:_MOST_NAMED]]
     if len(problems) > _MOST_NAMED:
         lines.append(f"and {len(problems) - _MOST_NAMED} further files")
     return replace(verdict, problems=(*verdict.problems, *lines))
@@ -73,37 +70,37 @@ def _read_block_records(folder: OutputFolder, run: str) -> Iterator[BlockRecord 
 
 
 def _without_leftovers(
-    folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], found: dict[str, int]
+    folder: OutputFolder, block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
 ) -> dict[str, int]:
     """Removes files that an attempt wrote before it crashed and the next did not write."""
-    again = [name for name in found if _part_of(name) in block_records]
+    again = [name for name in sizes if _part_of(name) in block_records]
     left = [name for name in again if name not in block_records[_part_of(name)].files]
     if left:
         _LOG.warning("%d files of a crashed attempt are removed, first %s", len(left), left[0])
         folder.remove_files(left)
-    return {name: found[name] for name in found.keys() - left}
+    return {name: sizes[name] for name in sizes.keys() - left}
 
 
 def _part_of(name: str) -> tuple[int, int]:
-    found = parse_name(name)
-    assert found is not None, "listings hold names of this layout only"
-    return found.block, found.part
+    parsed = parse_name(name)
+    assert parsed is not None, "listings hold names of this layout only"
+    return parsed.block, parsed.part
 
 
 def listing_problems(
-    block_records: dict[tuple[int, int], BlockRecord], found: dict[str, int]
+    block_records: dict[tuple[int, int], BlockRecord], sizes: dict[str, int]
 ) -> Iterator[Problem]:
     """Compares names and sizes of files with what the block records name."""
     expected: dict[str, OutputFile] = {}
     for block_record in block_records.values():
         expected |= block_record.files
     for name, file in sorted(expected.items()):
-        size = found.get(name)
+        size = sizes.get(name)
         if size is None:
             yield Problem(name, "missing", _part_of(name))
         elif size != file.bytes:
             yield Problem(name, f"has {size} bytes, {file.bytes} were written", _part_of(name))
-    for name in sorted(found.keys() - expected.keys()):
+    for name in sorted(sizes.keys() - expected.keys()):
         yield Problem(name, "no block record names it")
 
 
@@ -118,11 +115,11 @@ def output_problems(folder: OutputFolder, record: RunRecord) -> Iterator[Problem
             )
         else:
             block_records[part] = block_record
-    found = folder.data_files()
-    wrong = list(listing_problems(block_records, found))
+    sizes = folder.data_files()
+    wrong = list(listing_problems(block_records, sizes))
     yield from wrong
     yield from (Problem(name, "does not belong there") for name in folder.other_files())
-    bad = {each.name for each in wrong}
+    bad = {problem.name for problem in wrong}
     files = [
         (name, file)
         for block_record in block_records.values()
@@ -173,8 +170,8 @@ def _count_problems(
     for block, part in block_records:
         numbers.setdefault(block, set()).add(part)
     for block in range(record.files.blocks):
-        there = numbers.get(block, set())
-        gaps = set(range(max(there, default=0) + 1)) - there
+        recorded = numbers.get(block, set())
+        gaps = set(range(max(recorded, default=0) + 1)) - recorded
         for part in sorted(gaps):
             yield Problem(block_record_name(block, part), "missing", (block, part))
     if not record.is_done:

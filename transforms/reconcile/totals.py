@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import apache_beam as beam
 
@@ -93,21 +94,21 @@ class SumBlockRecords(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
         rest = iter(accumulators)
         merged = next(rest, None) or self.create_accumulator()  # Beam allows changing it
-        for each in rest:
-            merged.listing = (merged.listing + each.listing) % _HASHES
+        for totals in rest:
+            merged.listing = (merged.listing + totals.listing) % _HASHES
             for name in ("counts", "rejected", "seconds", "covered", "records", "written"):
-                getattr(merged, name).update(getattr(each, name))
-            merged.unknown_files = _worst(merged.unknown_files, each.unknown_files)
-            merged.unknown_scripts.update(each.unknown_scripts)
-            merged.texts = _held(merged.texts + each.texts)
-            uncounted = merged.ids is None or each.ids is None
-            merged.ids = None if uncounted else _held((merged.ids or []) + (each.ids or []))
-            merged.lengths = _added(merged.lengths, each.lengths)
-            for block, parts in each.parts.items():
+                getattr(merged, name).update(getattr(totals, name))
+            merged.unknown_files = _worst(merged.unknown_files, totals.unknown_files)
+            merged.unknown_scripts.update(totals.unknown_scripts)
+            merged.texts = _held(merged.texts + totals.texts)
+            uncounted = merged.ids is None or totals.ids is None
+            merged.ids = None if uncounted else _held((merged.ids or []) + (totals.ids or []))
+            merged.lengths = _added(merged.lengths, totals.lengths)
+            for block, parts in totals.parts.items():
                 _add_parts(merged, block, parts)
-            merged.doubled |= each.doubled
-            merged.ends |= each.ends
-            merged.lasts += each.lasts
+            merged.doubled |= totals.doubled
+            merged.ends |= totals.ends
+            merged.lasts += totals.lasts
         return merged
 
     def extract_output(self, totals: Totals) -> Totals:
@@ -127,7 +128,7 @@ def _add_hashes(totals: Totals, record: BlockRecord) -> None:
 
 def _held(several: list[Distinct]) -> list[Distinct]:
     """The same, joined if there are many: sorting them for every record would take longer."""
-    many = sum(len(each.hashes) for each in several) > _MOST_HASHES or len(several) > _MOST_HELD
+    many = sum(len(hashes.hashes) for hashes in several) > _MOST_HASHES or len(several) > _MOST_HELD
     return [joined(several)] if many else several
 
 
@@ -144,16 +145,16 @@ def listing_hash(sizes: dict[str, int]) -> int:
         hashlib.blake2b(f"{name} {size}".encode(), digest_size=8).digest()
         for name, size in sizes.items()
     )
-    return sum(int.from_bytes(each, "big") for each in hashes) % _HASHES
+    return sum(int.from_bytes(hash_bytes, "big") for hash_bytes in hashes) % _HASHES
 
 
 def written_counts(files: dict[str, OutputFile]) -> Counter:
     """Files, bytes and rows of each kind, as `Totals.written`."""
-    found: Counter = Counter()
+    counts: Counter = Counter()
     for name, file in files.items():
         kind = name.partition("/")[0]
-        found.update({(kind, "files"): 1, (kind, "bytes"): file.bytes, (kind, "rows"): file.rows})
-    return found
+        counts.update({(kind, "files"): 1, (kind, "bytes"): file.bytes, (kind, "rows"): file.rows})
+    return counts
 
 
 def _worst(
@@ -172,5 +173,4 @@ def _worst(
 
 
 def _added(left: list[int], right: list[int]) -> list[int]:
-    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
-    return [n + (shorter[i] if i < len(shorter) else 0) for i, n in enumerate(longer)]
+    return [one + other for one, other in zip_longest(left, right, fillvalue=0)]

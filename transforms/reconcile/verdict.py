@@ -16,13 +16,7 @@ _MOST_NAMED = 5  # problems of one kind that a message lists before it counts th
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the block records of a run add up to its plan.
-
-    Attributes:
-        totals: The sums.
-        problems: What does not add up, a sentence each; none if nothing was lost.
-        loads: For each kind of vectors how it was loaded into its table, if it was.
-    """
+    """The sums of a run, a sentence for each problem, and how each kind of vectors was loaded."""
 
     totals: Totals
     problems: tuple[str, ...]
@@ -39,48 +33,32 @@ def reconcile(
 
 def verdict(totals: Totals, planned: PlannedWork) -> Verdict:
     """Compares the sum of the block records with the plan."""
-    found = [*_missing_parts(totals, planned), *_uncovered(totals, planned), *_unread(totals)]
-    return Verdict(totals, tuple(found))
-
-
-def _missing_parts(totals: Totals, planned: PlannedWork) -> Iterator[str]:
+    problems: list[str] = []
     missing = planned.blocks - len(totals.parts)
     if missing:
-        yield f"{missing} of {planned.blocks} planned blocks have no block record"
+        problems.append(f"{missing} of {planned.blocks} planned blocks have no block record")
     if totals.lasts != planned.blocks:
-        yield f"{totals.lasts} blocks reported their last part, {planned.blocks} were planned"
+        problems.append(
+            f"{totals.lasts} blocks reported their last part, {planned.blocks} were planned"
+        )
     gaps = {block for block, parts in totals.parts.items() if parts & (parts + 1)}
-    yield from _named(
-        (
-            f"block {block:07d} has parts missing or doubled"
-            for block in sorted(gaps | totals.doubled)
-        ),
-        "blocks",
+    doubled = (
+        f"block {block:07d} has parts missing or doubled" for block in sorted(gaps | totals.doubled)
     )
-
-
-def _uncovered(totals: Totals, planned: PlannedWork) -> Iterator[str]:
-    """An independent check: the bytes of all lines must equal the size in the listing."""
-    yield from _named(
-        (
-            f"{path}: its blocks covered {totals.covered[file]} bytes of {stop}"
-            for file, (path, stop) in enumerate(zip(planned.paths, planned.stops, strict=True))
-            if stop is not None and totals.covered[file] != stop
-        ),
-        "files",
+    # An independent check: the bytes of all lines must equal the size in the listing.
+    uncovered = (
+        f"{path}: its blocks covered {totals.covered[file]} bytes of {stop}"
+        for file, (path, stop) in enumerate(zip(planned.paths, planned.stops, strict=True))
+        if stop is not None and totals.covered[file] != stop
     )
-
-
-def _unread(totals: Totals) -> Iterator[str]:
-    yield from _named(
-        (
-            f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its file "
-            f"has {end}"
-            for block, end in sorted(totals.ends.items())
-            if end != totals.records[block]
-        ),
-        "blocks",
+    unread = (
+        f"block {block:07d}: {counted(totals.records[block], 'record')} in its parts, its file "
+        f"has {end}"
+        for block, end in sorted(totals.ends.items())
+        if end != totals.records[block]
     )
+    problems += [*_named(doubled, "blocks"), *_named(uncovered, "files"), *_named(unread, "blocks")]
+    return Verdict(totals, tuple(problems))
 
 
 def _named(problems: Iterable[str], what: str) -> Iterator[str]:

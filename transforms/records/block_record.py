@@ -125,7 +125,7 @@ def block_record(
         embedded=len(num_tokens),
         skipped=part.skipped,
         rejected=count_reasons(part.rejected),
-        blank=sum(each.blank for each in part.rejected),
+        blank=sum(rejection.blank for rejection in part.rejected),
         truncated=int(truncated.sum()),
         tokens=int(num_tokens.sum()),
         text_tokens=part.unknown.tokens,
@@ -217,7 +217,7 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         counts += [*record.rejected.values(), *record.covered.values()]
         counts += [number for file in files for number in (file.bytes, file.rows)]
         counts += [*record.length_bins, record.end_of_file or 0, *record.unknown_scripts.values()]
-        counts += [each for pair in record.unknown_files.values() for each in pair]
+        counts += [count for pair in record.unknown_files.values() for count in pair]
         counts.append(record.hash_bits)
         whole = all(type(count) is int and count >= 0 for count in counts)
         whole &= all(isinstance(seconds, (int, float)) for seconds in record.seconds.values())
@@ -225,8 +225,8 @@ def parse_block_record(data: bytes, run: str) -> BlockRecord | None:
         whole &= record.hash_bits < 64 and {2} >= set(map(len, record.unknown_files.values()))
         for text in (record.text_hashes, record.id_hashes or ""):
             Distinct.from_text(text, record.hash_bits)
-        found = [parse_name(name) for name in record.files]
-        named = all(each and each[1:3] == (record.block, record.part) for each in found)
+        names = [parse_name(name) for name in record.files]
+        named = all(parsed and parsed[1:3] == (record.block, record.part) for parsed in names)
     except (ReconcileError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return record if whole and named else None

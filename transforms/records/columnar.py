@@ -23,7 +23,7 @@ _SMALL = 8  # bytes of a small value, and about what a list needs for an element
 def take(block: _Block, rows: np.ndarray) -> _Block:
     """Takes rows, int64 `[taken]`, or a mask where all are arrays, of every column."""
     columns: Any = block
-    return replace(columns, **{name: _taken(each, rows) for name, each in vars(block).items()})
+    return replace(columns, **{name: _taken(column, rows) for name, column in vars(block).items()})
 
 
 def _taken(column: Any, rows: np.ndarray) -> Any:
@@ -63,8 +63,8 @@ def nbytes(value: Any) -> int:
     if isinstance(value, (str, bytes)):
         return len(value) + _SMALL
     if isinstance(value, list | tuple):
-        some = value[:_SAMPLED]
-        return _SMALL * len(value) + sum(map(nbytes, some)) * len(value) // max(len(some), 1)
+        sample = value[:_SAMPLED]
+        return _SMALL * len(value) + sum(map(nbytes, sample)) * len(value) // max(len(sample), 1)
     if is_dataclass(value):
         return sum(nbytes(getattr(value, field.name)) for field in fields(value))
     return _SMALL

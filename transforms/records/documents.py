@@ -48,4 +48,4 @@ def id_hashes(ids: Sequence[str] | pa.StringArray) -> np.ndarray:
     """
     digest = xxhash.xxh3_64_intdigest
     listed = ids.to_pylist() if isinstance(ids, pa.Array) else ids
-    return np.array([digest(each.encode()) for each in listed], np.uint64)
+    return np.array([digest(document_id.encode()) for document_id in listed], np.uint64)

@@ -17,13 +17,7 @@ _MOST_SLICES = 1000  # of the blocks whose records one worker reads at a time
 
 @dataclass(frozen=True)
 class BegunBlocks:
-    """Blocks of which an earlier attempt wrote something.
-
-    Attributes:
-        specs: The blocks.
-        parts: Numbers of the parts that have a block record, by block.
-        sizes: The blocks' files by name.
-    """
+    """Blocks begun earlier, their parts that have block records, and sizes of files by name."""
 
     specs: list[BlockSpec]
     parts: dict[int, list[int]] = field(default_factory=dict)
@@ -85,10 +79,10 @@ def finished_blocks(
         if record is not None:
             block_records.setdefault(record.block, []).append(record)
     for spec in begun.specs:
-        found = block_records.get(spec.number, [])
-        last = max((record.part for record in found if record.last), default=-1)
-        done = tuple(record.part for record in found)
-        yield replace(spec, done=done, complete=0 < len(done) == last + 1), found
+        of_block = block_records.get(spec.number, [])
+        last = max((record.part for record in of_block if record.last), default=-1)
+        done = tuple(record.part for record in of_block)
+        yield replace(spec, done=done, complete=0 < len(done) == last + 1), of_block
 
 
 def remove_end_marks(folder: OutputFolder, run: str) -> None:
@@ -106,7 +100,7 @@ def remove_end_marks(folder: OutputFolder, run: str) -> None:
 
 def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int, BlockRecord]:
     """The records, by part number, that an earlier try of this bundle wrote since the plan."""
-    found: dict[int, BlockRecord] = {}
+    by_number: dict[int, BlockRecord] = {}
     done = frozenset(spec.done)
     for number in count() if spec.cut is None else (spec.cut.part.number,):
         if number in done:
@@ -115,15 +109,15 @@ def finished_parts(folder: OutputFolder, run: str, spec: BlockSpec) -> dict[int,
         if record is None:
             break
         if all(size_of(folder.path_of(n)) == file.bytes for n, file in record.files.items()):
-            found[number] = record
+            by_number[number] = record
         if record.last:
             break
-    return found
+    return by_number
 
 
-def is_complete(spec: BlockSpec, found: dict[int, BlockRecord]) -> bool:
+def is_complete(spec: BlockSpec, finished: dict[int, BlockRecord]) -> bool:
     """Whether nothing is left to read, with the parts that `finished_parts` gave."""
     if spec.complete or spec.cut is not None:
-        return spec.complete or bool(found)
-    last = max(found, default=-1)
-    return last >= 0 and found[last].last and len(found) + len(spec.done) == last + 1
+        return spec.complete or bool(finished)
+    last = max(finished, default=-1)
+    return last >= 0 and finished[last].last and len(finished) + len(spec.done) == last + 1

@@ -29,14 +29,10 @@ _Records = TypeVar("_Records")
 
 @dataclass(frozen=True)
 class ReadPart(Generic[_Records]):
-    """The records of one part.
+    """The records of one part, in the input's order.
 
-    Attributes:
-        number: The part's number in its block.
-        contents: In the input's order.
-        last: Whether the block has no further part.
-        end_of_file: In the part that marks the end of a file read through: records of the file.
-        seconds: Spent on it before, where the file was cut.
+    `end_of_file` is how many records a file read through has, in the part that marks its end;
+    `seconds` were spent on the part before, where the file was cut.
     """
 
     number: int
@@ -48,13 +44,9 @@ class ReadPart(Generic[_Records]):
 
 @dataclass(frozen=True)
 class CutPart:
-    """A part of a file that was cut, and where its bytes are.
+    """A part of a file that was cut; its records have no bytes, `size` is how many they had.
 
-    Attributes:
-        part: The part; its records have no bytes.
-        size: How many bytes they had.
-        folder: The output whose `_state` holds them; None: they are read from the file.
-        crc32c: Of what is stored there.
+    These are in the `_state` of the output `folder`, compressed, with `crc32c`; None: in the file.
     """
 
     part: ReadPart[Any]

@@ -21,11 +21,9 @@ class BadRecordError(Exception):
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record without a vector.
+    """A record without a vector, from `source`, `<file>:<byte offset>`.
 
     Attributes:
-        id: The document's id, None where it has none.
-        source: File and position, `<file>:<byte offset>`.
         stage: The stage that rejected it: `read`, `tokenize`, `infer`.
         reason: A short fixed phrase that can be counted.
         record: The record, if the stage still has it: text, raw bytes, or None.
@@ -43,9 +41,14 @@ class Rejected:
 def rejected_lines(rejected: Iterable[Rejected]) -> bytes:
     """JSON lines of the file of rejected records, in the records' order."""
     lines = []
-    for each in rejected:
-        row = {"id": each.id, "source": each.source, "stage": each.stage, "reason": each.reason}
-        lines.append(orjson.dumps(row | {"record": _record(each.record)}) + b"\n")
+    for rejection in rejected:
+        row = {
+            "id": rejection.id,
+            "source": rejection.source,
+            "stage": rejection.stage,
+            "reason": rejection.reason,
+        }
+        lines.append(orjson.dumps(row | {"record": _record(rejection.record)}) + b"\n")
     return b"".join(lines)
 
 
@@ -57,4 +60,4 @@ def _record(record: str | bytes | None) -> str | dict[str, str] | None:
 
 def count_reasons(rejected: Iterable[Rejected]) -> dict[str, int]:
     """How many records were rejected for each reason, sorted by reason."""
-    return dict(sorted(Counter(each.reason for each in rejected).items()))
+    return dict(sorted(Counter(rejection.reason for rejection in rejected).items()))

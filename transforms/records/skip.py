@@ -34,8 +34,8 @@ def without_skipped(block: DocumentBlock, skipped: bytes) -> DocumentBlock:
     rows = rows_of_part(np.frombuffer(skipped, np.int64), block.part.number)
     if len(rows) == 0:
         return block
-    kept = np.delete(np.arange(len(block)), rows)
-    return replace(take(block, kept), part=replace(block.part, skipped=len(rows)))
+    rest = np.delete(np.arange(len(block)), rows)
+    return replace(take(block, rest), part=replace(block.part, skipped=len(rows)))
 
 
 def without_blocks(block: DocumentBlock, numbers: Collection[int]) -> DocumentBlock:

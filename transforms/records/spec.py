@@ -82,12 +82,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Bytes `[start, stop)` of a file: the lines that begin there; or such rows of Parquet.
-
-    Attributes:
-        file: The file's number in the listing.
-        info: As listed; a reader rejects a file that has changed since.
-    """
+    """Bytes `[start, stop)` of a file: the lines that begin there; or rows of Parquet."""
 
     file: int
     info: FileInfo

@@ -130,13 +130,13 @@ class EmbeddingBlock:
         return tuple(name for name, vectors in held.items() if vectors is not None)
 
 
-def take_documents(block: EmbeddingBlock, kept: np.ndarray) -> EmbeddingBlock:
+def take_documents(block: EmbeddingBlock, documents: np.ndarray) -> EmbeddingBlock:
     """The vectors of some documents, int64 `[kept]`, ascending."""
     vectors, windows = block.vectors, block.windows
     if vectors is None or windows is None:
-        return take(block, kept)
-    at = np.flatnonzero(np.isin(windows.document, kept))
+        return take(block, documents)
+    at = np.flatnonzero(np.isin(windows.document, documents))
     windows = take(windows, at)
-    document = np.searchsorted(kept, windows.document).astype(np.int32)
-    others = take(replace(block, vectors=None, windows=None), kept)
+    document = np.searchsorted(documents, windows.document).astype(np.int32)
+    others = take(replace(block, vectors=None, windows=None), documents)
     return replace(others, vectors=vectors[at], windows=replace(windows, document=document))

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from bert_embed.formats.number_types import INTEGER_DTYPES, output_dtype, restored
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.columns import TABLES, more_columns
 from bert_embed.transforms.write.token_lines import token_rows
+from bert_embed.transforms.write.vector_tables import TABLES, more_columns
 
 # JSON has no notation for their values; Arrow writes them as text.
 _AS_TEXT = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time)

@@ -12,7 +12,7 @@ from bert_embed.formats.output_files import KINDS
 from bert_embed.formats.result_files import METADATA_KEY
 from bert_embed.transforms.records.columnar import is_list
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.columns import TABLES
+from bert_embed.transforms.write.vector_tables import TABLES
 
 _NUMBERS = "embedding.list.element"
 _VECTORS = (_NUMBERS, *(f"{kind}.list.element.{_NUMBERS}" for kind in KINDS.values()))

@@ -8,7 +8,7 @@ from bert_embed.formats.number_types import output_dtype
 from bert_embed.formats.tf_example import Bytes, Feature, Floats, encode_records, one_int
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.records.vectors import EmbeddingBlock
-from bert_embed.transforms.write.columns import sentence_table
+from bert_embed.transforms.write.vector_tables import sentence_table
 
 
 def write_tfrecord(

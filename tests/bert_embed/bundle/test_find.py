@@ -108,7 +108,7 @@ def test_a_package_of_the_current_folder_does_not_hide_ours(source, cache, monke
 def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BERT_EMBED_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match="imported models cannot be kept there"):
+    with pytest.raises(ValueError, match="models cannot be kept there"):
         resolve_model(str(source))
 
 

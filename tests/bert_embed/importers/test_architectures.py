@@ -13,15 +13,19 @@ from bert_embed.self_test import verify
 from bert_embed.specs import VectorSpec
 from tests.support.engines import ENGINES
 from tests.support.models.architectures import (
+    EDGES,
     GOLDEN,
     KINDS,
+    LENGTHS,
     LONG,
     PAIRS,
     POOLED,
     ROBERTAS,
     TEXTS,
+    kept_tokens,
     write_architecture,
 )
+from tests.support.models.gated import GATED, NTK
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +68,8 @@ def states(kind, number):
 
 def all_layers(encoder, *texts, **settings):
     """The ids of each row and its hidden states, float32 `[tokens, layers, hidden]`."""
-    found = encoder.encode_tokens(*texts, layers=[0, 1, 2], layer_combine="stack", **settings)
+    layers = list(range(encoder.bundle.config.num_hidden_layers + 1))
+    found = encoder.encode_tokens(*texts, layers=layers, layer_combine="stack", **settings)
     entries = {entry: number for number, entry in enumerate(encoder.tokenizer.vocab)}
     return [([entries[token] for token in one.texts], one.vectors) for one in found]
 
@@ -77,6 +82,85 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
     for number, (ids, vectors) in enumerate([*texts, *pairs]):
         assert ids == ROWS[f"{kind}/ids/{number}"].tolist()
         assert np.abs(vectors - states(kind, number)).max() < CLOSE
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("number", range(len(EDGES)), ids=map(str, LENGTHS))
+@pytest.mark.parametrize("gated", GATED)
+def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
+    encoder = Encoder(read_bundle(folders(gated)), load_engine=ENGINES[engine], threads=1)
+    ((ids, vectors),) = all_layers(encoder, [EDGES[number]])
+    row = len(TEXTS) + len(PAIRS) + number
+    assert ids == ROWS[f"{gated}/ids/{row}"].tolist()
+    assert len(ids) == LENGTHS[number]
+    assert np.abs(vectors[kept_tokens(len(ids))] - states(gated, row)).max() < CLOSE
+
+
+@pytest.mark.parametrize("gated", GATED)
+def test_a_text_has_the_same_bits_in_any_batch(folders, gated):
+    encoder = Encoder(read_bundle(folders(gated)), threads=1)
+    texts = [*TEXTS, *EDGES, *TEXTS, "the river of the bank", EDGES[0]]
+    together = encoder.encode(texts)
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_array_equal(encoder.encode([text])[0], vector)
+
+
+def test_a_window_hides_what_is_far(folders):
+    # All but layer 0 sees half of 16 tokens on each side; layer 2 sees all again.
+    encoder = Encoder(read_bundle(folders("modernbert_biased")), threads=1)
+    one, other = (all_layers(encoder, [f"{start} {LONG}"])[0][1] for start in ("river", "vault"))
+    differ = np.abs(one - other).max(axis=2) > 0
+    assert differ[:, 1].all()
+    assert not np.array_equal(one[-1, -1], other[-1, -1])
+
+
+@pytest.mark.parametrize("gated", ["nomic_bert", "new"])
+def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
+    bundles = []
+    for hub in (True, False):
+        place = tmp_path / str(hub)
+        changes = {} if hub or gated != "new" else {"rope_scaling": NTK}
+        write_architecture(place / "source", gated, hub=hub, **changes)
+        bundles.append(import_huggingface(str(place / "source"), str(place / "bundle")))
+    assert bundles[0].config == bundles[1].config
+    assert bundles[0].fingerprint == bundles[1].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("gated", "changes", "message"),
+    [
+        ("nomic_bert", {"prenorm": True}, "prenorm must be False, got True"),
+        ("nomic_bert", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction must be 1, got 0.5"),
+        ("nomic_bert", {"num_experts": 8}, "num_experts must be 0 or 1 or None, got 8"),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' is not supported"),
+        ("nomic_bert", {"hidden_act": "tanh"}, "hidden_act must be one of silu, .*, got 'tanh'"),
+        ("nomic_bert", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta must be a number"),
+        ("new", {"position_embedding_type": "absolute"}, "must be 'rope' or None, got 'absolute'"),
+        ("new", {"logn_attention_scale": True}, "logn_attention_scale must be False, got True"),
+        ("new", {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 0.6}}, "with mixed_b"),
+        ("new", {"rope_scaling": {"type": "dynamic"}}, "rope_scaling of type 'dynamic'"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "for each of 4 layers"),
+        ("modernbert", {"global_attn_every_n_layers": 0}, "must be a positive integer, got 0"),
+        ("modernbert", {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling of type 'linear'"),
+        ("modernbert", {"attention_bias": True}, r"attn\.Wq\.bias is missing"),
+        ("modernbert", {"num_attention_heads": 32}, "an even width, for rotary positions"),
+    ],
+)
+def test_settings_that_would_change_vectors_are_refused(tmp_path, gated, changes, message):
+    write_architecture(tmp_path / "source", gated, **changes)
+    with pytest.raises(ValueError, match=message):
+        import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+
+
+def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
+    source = tmp_path / "source"
+    write_architecture(source, "modernbert", max_position_embeddings=8192)
+    said = import_huggingface(str(source), str(tmp_path / "said"))
+    (source / "modules.json").unlink()
+    plain = import_huggingface(str(source), str(tmp_path / "plain"))
+    assert said.max_seq_length == 1024
+    assert (plain.max_seq_length, plain.config.max_position_embeddings) == (2048, 8192)
 
 
 @pytest.mark.numeric
@@ -150,13 +234,20 @@ def test_windows_and_words_of_a_long_text_cover_it(encoders):
 def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, kind):
     from safetensors.numpy import load_file, save_file
 
-    prefix = "roberta" if kind in ROBERTAS else "bert" if kind == "multilingual" else kind
-    write_architecture(tmp_path / "source", kind, prefix=f"{prefix}.")
+    prefixes = {"multilingual": "bert.", "new": ""}  # the tensors of "new" have theirs
+    prefixes |= dict.fromkeys(ROBERTAS, "roberta.")
+    prefixes |= dict.fromkeys(("modernbert", "modernbert_biased"), "model.")
+    write_architecture(tmp_path / "source", kind, prefix=prefixes.get(kind, f"{kind}."))
     heads = {
         "distilbert": ["vocab_transform.weight", "vocab_projector.bias", "pre_classifier.bias"],
         "electra": ["discriminator_predictions.dense.bias", "classifier.out_proj.weight"],
         "mpnet": ["lm_head.dense.weight", "mpnet.embeddings.position_ids", "classifier.dense.bias"],
         "multilingual": ["cls.predictions.bias", "classifier.weight"],
+        "nomic_bert": ["cls.predictions.bias", "layers.0.attn.rotary_emb.inv_freq"],
+        "gte": ["lm_head.decoder.bias", "classifier.weight"],
+        "new": ["lm_head.decoder.bias", "new.encoder.rotary_emb.inv_freq"],
+        "modernbert": ["head.dense.weight", "decoder.bias", "classifier.weight"],
+        "modernbert_biased": ["head.norm.bias", "decoder.bias", "classifier.bias"],
     }.get(kind, ["lm_head.bias", "roberta.embeddings.position_ids", "classifier.out_proj.weight"])
     weights = tmp_path / "source" / "model.safetensors"
     save_file(load_file(weights) | dict.fromkeys(heads, np.zeros(3, np.float32)), weights)

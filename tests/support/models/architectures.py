@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.support.models import gated
 from tests.support.models.sentence_transformers import write_modules
 from tests.support.models.tiny import WORDS, small_vocabulary
 
@@ -23,9 +24,14 @@ GOLDEN = Path(__file__).parents[2] / "data" / "architectures.npz"
 LONG = " ".join(np.random.default_rng(1).choice(WORDS, 140))
 SCRIPTS = "  Straße  北京大学, привет мир! 🎉 école… naïve"
 TEXTS = ("the bank of the river", "a", "people could find, two 北 banks!", "", LONG, SCRIPTS)
+# For the kinds of `gated`: of these lengths with special tokens, about a window's edges.
+LENGTHS = (127, 128, 129, 600)
+EDGES = tuple(
+    " ".join(np.random.default_rng(length).choice(WORDS, length - 2)) for length in LENGTHS
+)
 PAIRS = (("the bank of the river", "money in the vault"), ("a", "b"))
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
-KINDS = ("distilbert", "electra", "mpnet", *ROBERTAS, "multilingual")
+KINDS = ("distilbert", "electra", "mpnet", *ROBERTAS, "multilingual", *gated.GATED)
 POOLED = ("mpnet", *ROBERTAS, "multilingual")  # with the dense layer over [CLS]
 _OFFSET = ("mpnet", *ROBERTAS)  # positions are counted from 2
 _GENERIC = "PreTrainedTokenizerFast"  # reads tokenizer.json as it is; others bring a normalizer
@@ -45,16 +51,20 @@ _CLASSES = {
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
     "mpnet": "MPNetTokenizer",
+    **dict.fromkeys(("nomic_bert", "gte", "new"), "BertTokenizer"),
 }
 
 
-def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any) -> None:
+def write_architecture(
+    folder: Path, kind: str, prefix: str = "", hub: bool | None = None, **changes: Any
+) -> None:
     """Writes a sentence-transformers folder over a small random encoder, with both tokenizers.
 
     Args:
         folder: Made if it is not there.
         kind: One of `KINDS`, or "word_piece".
         prefix: Put before every tensor's name, such as "mpnet.".
+        hub: Whether "nomic_bert" and "new" are as the hub's own code has them; None: "new" is.
         changes: Of config.json.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,9 +74,11 @@ def write_architecture(folder: Path, kind: str, prefix: str = "", **changes: Any
         entries = len(vocabulary := _vocabulary(kind))
         _write_tokenizer(folder, kind, vocabulary)
     model_type = "bert" if kind in _ON_BERT else kind
-    config = {"model_type": model_type, "vocab_size": entries, **_config(kind), **changes}
-    _write_json(folder / "config.json", config)
+    config = {"model_type": model_type, "vocab_size": entries, **_config(kind)}
     tensors = _tensors(kind, entries)
+    if hub or (hub is None and kind == "new"):
+        config, tensors = gated.as_hub(kind, config, tensors)
+    _write_json(folder / "config.json", config | changes)
     save_file(
         {prefix + name: array for name, array in tensors.items()}, folder / "model.safetensors"
     )
@@ -90,6 +102,8 @@ def _vocabulary(kind: str) -> list[str]:
 
 
 def _config(kind: str) -> dict[str, Any]:
+    if kind in gated.GATED:
+        return gated.config(kind)
     if kind == "distilbert":
         sizes = {"dim": _HIDDEN, "hidden_dim": _INNER, "n_heads": _HEADS, "n_layers": _LAYERS}
         positions = {"max_position_embeddings": _POSITIONS, "sinusoidal_pos_embds": False}
@@ -112,12 +126,27 @@ def _config(kind: str) -> dict[str, Any]:
     return config | other
 
 
+def layer_count(kind: str) -> int:
+    """Returns how many layers a kind has."""
+    return gated.LAYERS.get(kind, _LAYERS)
+
+
+def kept_tokens(length: int) -> np.ndarray:
+    """Returns the places of the tokens whose states are kept, of a row of `EDGES`."""
+    places = {0, 1, 8, 9, *range(62, 67), *range(126, 131), length // 2, length - 2, length - 1}
+    return np.array(sorted(place for place in places if place < length))
+
+
 def _positions(kind: str) -> int:
+    if kind in gated.GATED:
+        return gated.POSITIONS
     rows = _MANY_POSITIONS if kind in _TOKENIZERS else _POSITIONS
     return rows + 2 * (kind in _OFFSET)
 
 
 def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
+    if kind in gated.GATED:
+        return gated.tensors(kind, entries)
     random = np.random.default_rng(7)
     width = _EMBEDDING if kind == "electra" else _HIDDEN
     tables = {"word_embeddings": entries, "position_embeddings": _positions(kind)}
@@ -166,7 +195,8 @@ def _write_tokenizer(folder: Path, kind: str, vocabulary: list[str]) -> None:
     (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in vocabulary), "utf-8")
     named = _MPNET if kind == "mpnet" else {name: name for name in _MPNET}
     special = {f"{name[1:-1].lower()}_token": token for name, token in named.items()}
-    settings = {"tokenizer_class": _CLASSES[kind], "do_lower_case": True, "unk_token": "[UNK]"}
+    name = _CLASSES.get(kind, _GENERIC)
+    settings = {"tokenizer_class": name, "do_lower_case": True, "unk_token": "[UNK]"}
     _write_json(folder / "tokenizer_config.json", special | settings)
     cls, sep = ([token, vocabulary.index(token)] for token in (named["[CLS]"], named["[SEP]"]))
     processor: dict[str, Any] = {"type": "BertProcessing", "sep": sep, "cls": cls}
@@ -227,22 +257,44 @@ def main() -> None:
     golden: dict[str, np.ndarray] = {}
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
-            write_architecture(Path(folder), kind)
+            write_architecture(Path(folder), kind, hub=False)
             model, loaded = AutoModel.from_pretrained(folder, output_loading_info=True)
             assert not any(loaded.values()), loaded
+            if kind == "new":
+                _stretch(model)
             tokenizer = AutoTokenizer.from_pretrained(folder)
-            for number, texts in enumerate([(text,) for text in TEXTS] + list(PAIRS)):
+            rows = [(text,) for text in TEXTS] + list(PAIRS)
+            rows += [(text,) for text in EDGES] if kind in gated.GATED else []
+            for number, texts in enumerate(rows):
                 encoded = tokenizer(*texts, return_tensors="pt")
+                if kind.startswith("modernbert"):
+                    encoded.pop("token_type_ids", None)
                 with torch.no_grad():
                     outputs = model(**encoded, output_hidden_states=True)
                 golden[f"{kind}/ids/{number}"] = encoded["input_ids"][0].numpy().astype(np.int32)
                 states = torch.stack(outputs.hidden_states, dim=2)[0]  # [tokens, layers, hidden]
-                golden[f"{kind}/states/{number}"] = states.numpy()
+                assert torch.equal(states[:, -1], outputs.last_hidden_state[0])
+                is_edge = number >= len(TEXTS) + len(PAIRS)
+                kept = kept_tokens(len(states)) if is_edge else slice(None)
+                golden[f"{kind}/states/{number}"] = states.numpy()[kept]
                 if kind in POOLED:
                     golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
-            vectors = SentenceTransformer(folder, device="cpu").encode(list(TEXTS))
-            golden[f"{kind}/vectors"] = vectors
+            reference = SentenceTransformer(folder, device="cpu")
+            if kind == "new":
+                _stretch(reference[0].auto_model)
+            golden[f"{kind}/vectors"] = reference.encode(list(TEXTS))
     np.savez_compressed(GOLDEN, **golden)
+
+
+def _stretch(model: Any) -> None:
+    """Scales the rotary positions of a GteModel as the hub's own code does by "ntk"."""
+    import torch
+
+    factor, width = gated.NTK["factor"], gated.HIDDEN // gated.HEADS
+    places = torch.arange(0, width, 2).float()
+    theta = gated.config("gte")["rope_parameters"]["rope_theta"]
+    scaled = 1.0 / ((theta * factor) ** (places / width)) / factor ** (2 / width)
+    model.rotary_emb.inv_freq.copy_(scaled)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from bert_embed.storage.files import stat
 from bert_embed.tokenization.tokenizer import load_tokenizer
 from bert_embed.transforms.examples.check import ExampleReading
 from bert_embed.transforms.examples.decode import document_begins, example_block
-from bert_embed.transforms.examples.encode import example_bytes
 from bert_embed.transforms.examples.read import (
     example_blocks,
     limit_examples,
@@ -24,6 +23,7 @@ from bert_embed.transforms.examples.read import (
     whole_file,
 )
 from bert_embed.transforms.examples.settings import ExampleSettings, settings_from_json
+from bert_embed.transforms.examples.write import example_bytes
 from bert_embed.transforms.records.documents import DocumentBlock
 from bert_embed.transforms.records.part import Part
 from bert_embed.transforms.records.spec import BlockSpec, InputFile

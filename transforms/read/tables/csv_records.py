@@ -12,16 +12,16 @@ import numpy as np
 from bert_embed.storage.errors import InputError
 from bert_embed.transforms.read import lines
 from bert_embed.transforms.read.columns import Columns, no_column
-from bert_embed.transforms.read.documents import (
+from bert_embed.transforms.read.encoding import check_encoding
+from bert_embed.transforms.read.extra import ExtraValues
+from bert_embed.transforms.read.lines import BOM, stored_pieces
+from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
     Record,
     documents_of,
     record_of,
 )
-from bert_embed.transforms.read.encoding import check_encoding
-from bert_embed.transforms.read.extra import ExtraValues
-from bert_embed.transforms.read.lines import BOM, stored_pieces
 from bert_embed.transforms.read.parts import parts_in_order, parts_read_through
 from bert_embed.transforms.read.tables.csv_cutter import RecordCutter, delimiter_of
 from bert_embed.transforms.read.text import INVALID_UTF8, positions
@@ -34,19 +34,13 @@ _INTEGER = re.compile(r"[0-9]{1,18}")  # Python refuses to convert thousands of 
 
 @dataclass(frozen=True)
 class CsvRecords:
-    """Some whole records of one file.
+    """Some whole records of one file, as `Lines` has lines.
 
     Attributes:
-        file: The file's number in the listing.
-        path: The file.
         header: Names of its columns.
-        offset: Where the first record begins, in decompressed bytes.
-        data: The records with their ends.
         starts: int64 `[records]`, where each begins in `data`.
         before: Bytes of byte order mark and header before the first record of the file.
         is_open: Whether the last record is the file's last and ends within quotes.
-        too_large: Bytes of a single record over `MOST_RECORD_BYTES`, which is not held (`data` is
-            empty); else 0.
     """
 
     file: int
@@ -108,15 +102,15 @@ def read_records(
     path = piece.info.path
     header: tuple[str, ...] | None = None
     offset = count = 0
-    for each in _whole_records(path, stored_pieces(piece, compression, size)):
-        data, ends = each.data, each.ends
+    for whole_record in _whole_records(path, stored_pieces(piece, compression, size)):
+        data, ends = whole_record.data, whole_record.ends
         starts = np.append(0, ends[:-1])
         before = 0
         if header is None:
             before = int(ends[0])
-            header = _header(path, data[:before], each.is_open and len(ends) == 1)
+            header = _header(path, data[:before], whole_record.is_open and len(ends) == 1)
             data, starts = data[before:], starts[1:] - before
-        found = CsvRecords(
+        records = CsvRecords(
             piece.file,
             path,
             header,
@@ -124,14 +118,14 @@ def read_records(
             data,
             starts,
             before,
-            each.is_open,
-            each.too_large,
+            whole_record.is_open,
+            whole_record.too_large,
         )
-        offset, count = offset + found.size, count + found.count
+        offset, count = offset + records.size, count + records.count
         if limit is not None and count >= limit:
-            yield found.cut(limit - (count - found.count))[0]
+            yield records.cut(limit - (count - records.count))[0]
             return
-        yield found
+        yield records
 
 
 @dataclass(frozen=True)
@@ -242,8 +236,8 @@ def check_names(path: str, names: Iterable[str], columns: Columns) -> None:
 def limit_records(file: InputFile, limit: int) -> tuple[InputFile, int]:
     """Limits a file to its first `limit` records; returns it and how many it then has."""
     piece = Slice(0, file.info, 0, file.stop)
-    found = sum(each.count for each in read_records(piece, file.compression, 1 << 20, limit))
-    return replace(file, records=found), found
+    count = sum(records.count for records in read_records(piece, file.compression, 1 << 20, limit))
+    return replace(file, records=count), count
 
 
 def parse_csv(records: CsvRecords, columns: Columns) -> Documents:

@@ -1,7 +1,6 @@
 """Reads the rows of Parquet files and parses them into documents."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise
@@ -15,8 +14,9 @@ import pyarrow.parquet as pq
 from bert_embed.storage.errors import InputError, StorageError
 from bert_embed.storage.file_info import FileInfo
 from bert_embed.storage.files import open_listed
+from bert_embed.storage.parallel import in_parallel
 from bert_embed.transforms.read.columns import Columns
-from bert_embed.transforms.read.documents import (
+from bert_embed.transforms.read.parsed import (
     BadRecord,
     Documents,
     Record,
@@ -37,14 +37,7 @@ _LEAST_ROW_BYTES = 8  # equal texts may need almost no bytes in a dictionary
 
 @dataclass(frozen=True)
 class Rows:
-    """Some neighbouring rows of one file.
-
-    Attributes:
-        file: The file's number in the listing.
-        path: The file.
-        first: Number of the first row in its file, from 0.
-        table: The requested columns.
-    """
+    """Some neighbouring rows of one file, the requested columns from row `first` on."""
 
     file: int
     path: str
@@ -68,12 +61,11 @@ class Rows:
 
 def with_footers(files: Sequence[InputFile], text_column: str) -> list[InputFile]:
     """The files; those of Parquet with their footers, and the number of rows as `stop`."""
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
-        found = threads.map(
-            lambda file: _with_footer(file, text_column) if file.format == "parquet" else file,
-            files,
-        )
-        return list(found)
+
+    def described(file: InputFile) -> InputFile:
+        return _with_footer(file, text_column) if file.format == "parquet" else file
+
+    return list(in_parallel(described, files, _FOOTERS_AT_ONCE))
 
 
 def _with_footer(file: InputFile, text_column: str) -> InputFile:
@@ -123,12 +115,12 @@ def _rows_of_bytes(piece: Slice, columns: Columns, size: int) -> int:
 def _touched(counts: Sequence[int], piece: Slice) -> tuple[list[int], int]:
     """The row groups, by their numbers of rows, with rows of a slice; and their first row."""
     stops = [0, *accumulate(counts)]
-    found = [
+    touched = [
         number
         for number, (start, stop) in enumerate(pairwise(stops))
         if start < piece.stop and stop > piece.start
     ]
-    return found, stops[found[0]] if found else 0
+    return touched, stops[touched[0]] if touched else 0
 
 
 def _read_rows(piece: Slice, columns: Columns, batch_rows: int) -> Iterator[Rows]:
@@ -167,11 +159,11 @@ def parse_rows(rows: Rows, columns: Columns) -> Documents:
 def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
     names = columns.names
     values = [_values(rows.table[name]) for name in names]
-    copied = _invalid_rows(rows.table.drop_columns(names))
+    invalid = _invalid_rows(rows.table)
     for number, row in enumerate(zip(*values, strict=True)):
         fields = dict(zip(names, row, strict=True))
         try:
-            if number in copied or any(map(_is_invalid, row)):
+            if number in invalid:
                 raise BadRecordError(INVALID_UTF8)
             yield record_of(fields, columns)
         except BadRecordError as error:
@@ -182,12 +174,12 @@ def _documents(rows: Rows, columns: Columns) -> Iterator[Record | BadRecord]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; a string that is not UTF-8 stays bytes."""
-    if not _is_valid(column):
-        kind = plain_type(column.type)
-        is_list = kind is not None and pa.types.is_list(kind)
-        raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
-        return [_decoded(value) for value in raw.to_pylist()]
-    return column.to_pylist()
+    if _is_valid(column):
+        return column.to_pylist()
+    kind = plain_type(column.type)
+    is_list = kind is not None and pa.types.is_list(kind)
+    raw = column.cast(kind).cast(pa.list_(pa.binary()) if is_list else pa.binary())
+    return [_decoded(value) for value in raw.to_pylist()]
 
 
 def _decoded(value: Any) -> Any:

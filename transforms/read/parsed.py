@@ -48,8 +48,8 @@ _NO_DOCUMENTS = Documents(pa.array([], pa.string()), [], pa.array([], pa.string(
 
 def join_documents(several: Sequence[Documents], columns: Columns) -> Documents:
     """Joins the documents of several files; one that lacks a column gets "", no spans, or nulls."""
-    listed = any(each.words is not None for each in several)
-    return join([_completed(each, columns, listed) for each in (_NO_DOCUMENTS, *several)])
+    listed = any(documents.words is not None for documents in several)
+    return join([_completed(documents, columns, listed) for documents in (_NO_DOCUMENTS, *several)])
 
 
 def _completed(documents: Documents, columns: Columns, listed: bool) -> Documents:
@@ -94,15 +94,15 @@ def documents_of(
     records: list[Record] = []
     good: list[int] = []
     rejected: list[Rejected] = []
-    for row, each in enumerate(parsed):
-        if not isinstance(each, BadRecord):
-            records.append(each)
+    for row, outcome in enumerate(parsed):
+        if not isinstance(outcome, BadRecord):
+            records.append(outcome)
             good.append(row)
             continue
         place = places[row].as_py()
-        blank = not each.record.strip()
-        document = each.id if columns.id else place
-        rejected.append(Rejected(document, place, "read", each.reason, each.record, blank))
+        blank = not outcome.record.strip()
+        document = outcome.id if columns.id else place
+        rejected.append(Rejected(document, place, "read", outcome.reason, outcome.record, blank))
     rows = np.array(good, np.int64)
     sources = places if len(rows) == len(places) else places.take(pa.array(rows))
     ids, texts, texts_b, words, spans, extra = (
@@ -128,7 +128,7 @@ def _extra_table(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _words(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise BadRecordError("text is not a string or a list of strings")
     return value
 
@@ -148,7 +148,7 @@ def _spans_of(record: Mapping[str, Any], columns: tuple[str, str], length: int) 
         starts, stops = [starts], [stops]
     if not isinstance(starts, list) or not isinstance(stops, list) or len(starts) != len(stops):
         raise BadRecordError("malformed spans")
-    if not all(type(each) is int for each in (*starts, *stops)):  # true and false are int, too
+    if not all(type(place) is int for place in (*starts, *stops)):  # true and false are int, too
         raise BadRecordError("malformed spans")
     spans = list(zip(starts, stops, strict=True))
     if not all(0 <= start < stop <= length for start, stop in spans):
