@@ -10,13 +10,7 @@ from bert_embed.storage.files import absolute, is_remote
 
 
 def complete_run(name: str, folder: str, advice: str | None = None) -> RunRecord:
-    """The record of the complete run in a folder; UsageError if there is none.
-
-    Args:
-        name: What the command line calls the folder.
-        folder: The folder.
-        advice: What else to do if the run is not complete.
-    """
+    """The record of the complete run in a folder; else UsageError, perhaps with `advice`."""
     record = read_run(folder)
     if record is None:
         raise UsageError(f"{name} is not the output of a run: it holds no run.json")
