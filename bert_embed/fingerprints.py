@@ -63,7 +63,7 @@ VECTORS = Keys(
         *("chunk", "chunk_tokens", "chunk_overlap", "chunk_pooling"),
     ),
     present=("compression", "table_schema"),
-    new={},
+    new={"int8_word_scales": "table"},
     free=("model_source", "query_prompt"),
 )
 # What the examples of `tokenize` are.

@@ -141,7 +141,15 @@ class EmbedRun:
             **self.vector_spec.to_dict(),
             **self.text_spec.to_dict(),
             **({"query_prompt": queries} if queries else {}),
+            **self._int8_file,
         }
+
+    @property
+    def _int8_file(self) -> dict[str, Any]:
+        # Bundles of one model may hold different files for int8, by the version that wrote them.
+        if self.options.precision != "int8":
+            return {}
+        return {"int8_word_scales": self.bundle.int8_word_scales}
 
     @property
     def keys(self) -> KeySettings | None:

@@ -48,6 +48,8 @@ class Bundle:
         default_prompt: Name of the prompt that is used by default, "" for none.
         source: Where the weights come from.
         licence: Licence of the weights, "" where it is not stated.
+        int8_word_scales: What has a scale of its own in the int8 word embeddings: each "row", or,
+            in bundles of earlier versions, the whole "table".
         files: The sha256 of each file, by name relative to `path`.
     """
 
@@ -63,6 +65,7 @@ class Bundle:
     default_prompt: str = ""
     source: str = ""
     licence: str = ""
+    int8_word_scales: str = "table"
     files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -163,6 +166,7 @@ def read_bundle(path: str | os.PathLike[str], weights: Container[str] | None = N
         bundle = Bundle(
             path=folder,
             **{name: metadata[name] for name in _PLAIN},
+            int8_word_scales=metadata.get("int8_word_scales", "table"),
             config=config_from_dict(metadata["config"]),
             tokenizer_settings=dict(metadata["tokenizer"]),
             defaults=VectorSpec.from_dict(metadata["defaults"]),
@@ -210,6 +214,7 @@ def write_metadata(folder: str | os.PathLike[str], bundle: Bundle) -> None:
     metadata = {
         "format": FORMAT,
         **{name: getattr(bundle, name) for name in _PLAIN},
+        "int8_word_scales": bundle.int8_word_scales,
         "config": bundle.config.to_dict(),
         "tokenizer": dict(bundle.tokenizer_settings),
         "defaults": bundle.defaults.to_dict(),

@@ -15,7 +15,9 @@ from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
 
 _Tensors = Mapping[str, np.ndarray]
 _INT8_FULLY_CONNECTED = 12  # the operators' versions that have int8 weights
-_INT8_GATHER = _INT8_DEQUANTIZE = 2
+_INT8_GATHER = 2
+WORD_SCALES = "row"  # what has a scale of its own in the word embeddings of the int8 file
+_ONE_WIDE = {"shape": [-1, -1, 1]}
 _ACTIVATIONS = {
     "gelu": ("GELU", schema.GeluOptionsT(approximate=False)),
     "gelu_new": ("GELU", schema.GeluOptionsT(approximate=True)),
@@ -101,11 +103,14 @@ class _LiteRTOps:
         gather: dict[str, Any] = {"options": schema.GatherOptionsT(), "shape": [-1, -1, width]}
         if not self._int8 or table != "embeddings/word":
             return graph.add("GATHER", graph.constant(rows, name=table), ids, **gather)
-        values, scales = _quantized(rows.reshape(1, -1))
-        quantized = graph.constant(values.reshape(rows.shape), scales)
-        gather |= {"version": _INT8_GATHER, "dtype": "int8", "scales": scales}
-        x = graph.add("GATHER", quantized, ids, **gather)
-        return graph.add("DEQUANTIZE", x, version=_INT8_DEQUANTIZE)
+        # A scale for each row, which LiteRT's own int8 tables cannot have.
+        values, scales = _quantized(rows)
+        int8 = gather | {"version": _INT8_GATHER, "dtype": "int8"}
+        x = graph.add("GATHER", graph.constant(values), ids, **int8)
+        cast = schema.CastOptionsT(schema.TensorType.INT8, schema.TensorType.FLOAT32)
+        x = graph.add("CAST", x, options=cast)
+        scale = graph.add("GATHER", graph.constant(scales[:, None]), ids, **gather | _ONE_WIDE)
+        return graph.add("MUL", x, scale)
 
     def first_rows(self, table: str) -> int:
         if table in self._tables:

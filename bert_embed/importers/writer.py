@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_embed.bundle.bundle import Bundle, read_bundle, write_metadata
 from bert_embed.fingerprints import model_fingerprint
-from bert_embed.graph.litert_model import write_litert
+from bert_embed.graph.litert_model import WORD_SCALES, write_litert
 from bert_embed.self_test import probe_outputs, write_probe
 from bert_embed.storage.errors import InputError
 from bert_embed.tokenization.protocol import TextTokenizer
@@ -28,7 +28,8 @@ def write_bundle(
     same bundle meanwhile, that one stays.
 
     Args:
-        bundle: The description; fingerprint, tokenizer_settings and files are still empty.
+        bundle: The description; fingerprint, tokenizer_settings, int8_word_scales and files are
+            still empty.
         tensors: float32 arrays in the names and shapes of `tensor_shapes`.
         tokenizer: The model's.
 
@@ -43,8 +44,12 @@ def write_bundle(
         tokenizer.settings,
         [module.to_dict() for module in bundle.dense],
     )
-    settings = tokenizer.settings
-    bundle = replace(bundle, fingerprint=fingerprint, tokenizer_settings=settings)
+    bundle = replace(
+        bundle,
+        fingerprint=fingerprint,
+        tokenizer_settings=tokenizer.settings,
+        int8_word_scales=WORD_SCALES,
+    )
     dest.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{dest.name}.", dir=dest.parent)
     try:

@@ -199,7 +199,7 @@ function speedSection() {
   const worst = (each) => Object.entries(each.seconds).sort((one, other) => other[1] - one[1])[0]?.[0] ?? "";
   const sampled =
     timings.parts_read < timings.parts
-      ? `From the reports of ${whole(timings.parts_read)} of ${whole(timings.parts)} parts.`
+      ? `From the block records of ${whole(timings.parts_read)} of ${whole(timings.parts)} parts.`
       : "";
   return section(
     "Speed",

@@ -1,0 +1,57 @@
+"""Int8 runs of bundles with unlike files for it: those of earlier versions, and of today."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bert_embed.bundle.bundle import read_bundle, write_metadata
+from bert_embed.encoder import Encoder
+from bert_embed.importers.huggingface import import_huggingface
+from tests.support.command import embed, record
+from tests.support.models.tiny import small_vocabulary, write_tiny_huggingface
+
+
+@pytest.fixture
+def older(tiny_bundle, tmp_path):
+    """The description of a bundle whose int8 file has one scale for all words."""
+    folder = shutil.copytree(tiny_bundle, tmp_path / "older")
+    described = read_bundle(folder)
+    (folder / "bundle.json").unlink()
+    write_metadata(folder, replace(described, int8_word_scales="table"))
+    return str(folder)
+
+
+def test_only_int8_runs_of_older_bundles_are_other_runs(tiny_bundle, older, tmp_path):
+    (tmp_path / "in.txt").write_text("the bank of the river\n")
+    runs = {}
+    for precision in ("float32", "int8"):
+        for name, model in (("new", tiny_bundle), ("older", older)):
+            output = tmp_path / f"{name}-{precision}"
+            assert embed(output, model, tmp_path / "in.txt", precision=precision) == 0
+            runs[name, precision] = record(output)
+    assert runs["new", "float32"]["run"] == runs["older", "float32"]["run"]
+    assert runs["new", "int8"]["run"] != runs["older", "int8"]["run"]
+    assert runs["new", "int8"]["vectors"]["int8_word_scales"] == "row"
+    assert "int8_word_scales" not in runs["new", "float32"]["vectors"]
+
+
+def test_a_word_of_small_numbers_is_as_exact_as_one_of_large_numbers(tmp_path):
+    random = np.random.default_rng(5)
+    count = len(small_vocabulary())
+    words = random.normal(size=(count, 32)) * 10.0 ** -(np.arange(count) % 4)[:, None]
+    changes = {
+        "embeddings.word_embeddings.weight": words.astype(np.float32),
+        "embeddings.position_embeddings.weight": np.zeros((64, 32), np.float32),
+        "embeddings.token_type_embeddings.weight": np.zeros((2, 32), np.float32),
+    }
+    write_tiny_huggingface(tmp_path / "source", changes=changes)
+    bundle = import_huggingface(str(tmp_path / "source"), str(tmp_path / "bundle"))
+    text = " ".join(small_vocabulary()[60:110])
+    exact, int8 = (
+        Encoder(bundle, precision=precision, threads=1).encode_tokens([text], layers=0)[0].vectors
+        for precision in ("float32", "int8")
+    )
+    errors = np.linalg.norm(exact - int8, axis=1) / np.linalg.norm(exact, axis=1)
+    assert errors.max() < 0.02
