@@ -23,7 +23,8 @@ _REFERENCES = ("ours", "our graph in TensorFlow")
 
 
 def headline(processors: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the table, with a column for each processor's results."""
+    """Returns the table, with a column for each processor that has results for it."""
+    processors = [results for results in processors if any(_cells(results))]
     columns = [dict(_cells(results)) for results in processors]
     rows = dict.fromkeys(row for column in columns for row in column)
     header = ["what", "compared with", *map(_about, processors)]

@@ -51,6 +51,8 @@ _WHEN_NAMED = {
     "scale_plan": ("--files=20000",),
     "recall": ("--sentences=2000", "--queries=50"),
     "table_shuffle": ("--rounds=1",),
+    "exactness": ("bert", "xlm-roberta"),
+    "json_tokenizer": ("--rounds=1", "--texts=2000"),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),

@@ -8,19 +8,12 @@ _DRIVER = "install-nvidia-driver:5xx"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One GPU or TPU of a worker, on which one process computes.
+    """One GPU or TPU of a worker, on which one process computes."""
 
-    Attributes:
-        type: The service's name for it.
-        device: The `--device` that computes on it.
-        machine_type: The default machine.
-        topology: How a TPU's chips are arranged; None for GPUs.
-    """
-
-    type: str
-    device: str
-    machine_type: str
-    topology: str | None = None
+    type: str  # the service's name for it
+    device: str  # the `--device` that computes on it
+    machine_type: str  # the default machine
+    topology: str | None = None  # how a TPU's chips are arranged
 
     @property
     def service_option(self) -> str:

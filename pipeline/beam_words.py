@@ -7,9 +7,11 @@ from typing import Any, NoReturn
 
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import items_of, one_text
+from bert_embed.pipeline.options import FLAGS
 from bert_embed.pipeline.runner_options import DEFAULT_RUNNER, RunnerOptions
 from bert_embed.storage.errors import SettingError
 
+_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is for people
 _TYPO = 0.8  # no flag of Beam is so similar to one of ours
 # What other tools call some of our flags.
 _OTHER_NAMES = {
@@ -129,6 +131,11 @@ def _beam_parser() -> argparse.ArgumentParser:
 
 def beam_words(name: str, value: Any) -> list[str]:
     """The words for a flag of Beam with a value of YAML or Python; none for None."""
+    switch = name.removeprefix("no_")
+    if name in _OF_COMMANDS:
+        raise SettingError(name, "is for the command line")
+    if name != switch and switch in FLAGS:
+        raise SettingError(name, f"is no option: set {switch} to false", switch)
     if value is None:
         return []
     if value is False and _is_beam_switch(name):

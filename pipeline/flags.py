@@ -204,25 +204,15 @@ BLOCKS = Wholes(r"\d+", "block numbers with commas", are_set=True)
 
 @dataclass(frozen=True)
 class Flag:
-    """What every reader of options has to know of one field.
+    """What every reader of options has to know of one field."""
 
-    Attributes:
-        text: Its help, with the default where that depends on the input or model.
-        default: Of the field; MISSING if it must be given.
-        metavar: What stands for the value in `--help`.
-        kind: Turns what a reader found into the value; SettingError if that is not possible.
-        without: The command that does not take it, of those that share the dataclass.
-        requires: Another option, and those of its values without which this one means nothing.
-        is_positional: Whether its value stands alone on a command line.
-    """
-
-    text: str
-    default: Any
+    text: str  # its help, with the default where that depends on the input or model
+    default: Any  # MISSING if it must be given
     metavar: str | None = None
-    kind: Callable[[str, Any], Any] = TEXT
-    without: str | None = None
-    requires: tuple[str, tuple[str, ...]] | None = None
-    is_positional: bool = False
+    kind: Callable[[str, Any], Any] = TEXT  # turns what a reader found into the value
+    without: str | None = None  # the command that does not take it, of those with this dataclass
+    requires: tuple[str, tuple[str, ...]] | None = None  # another option, and its values with this
+    is_positional: bool = False  # whether its value stands alone on a command line
 
     @property
     def help(self) -> str:

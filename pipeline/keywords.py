@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, TypedDict
 
 from bert_embed.pipeline.beam_words import UnknownFlags, beam_words
-from bert_embed.pipeline.config_file import combined, read_config
+from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import NoAnswer, UsageError
 from bert_embed.pipeline.flags import items_of, one_text
 from bert_embed.pipeline.options import FLAGS, Options
@@ -17,7 +17,6 @@ from bert_embed.storage.errors import InputError, SettingError
 
 Path: TypeAlias = str | os.PathLike[str]
 
-_OF_COMMANDS = ("h", "help", "text", "version")  # what they print is not for a caller in Python
 _OUR_FLAG = re.compile(rf"--(no_)?({'|'.join(FLAGS)})\b")
 _IN_MEMORY = "for texts in memory use bert_embed.load().encode"
 
@@ -84,7 +83,6 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
     ours: dict[str, Any] = {}
     words: list[str] = []
     for name, value in values.items():
-        _check_name(name)
         if value is None or name == "config":
             continue
         if name == "beam_args":
@@ -95,23 +93,10 @@ def options_of_call(values: Mapping[str, Any]) -> Options:
             words += beam_words(name, value)
     if "input" in ours:
         _check_no_texts(ours["input"])
-    path = values.get("config")
-    flags = [f"--{name}" for name in FLAGS]
-    config = None if path is None else read_config(one_text("config", path), flags)
     try:
-        options = combined(ours, config, words, flags, "bert-embed embed")
+        return read_options(ours, words, values.get("config"))
     except UnknownFlags as error:
         raise UsageError(_unknown(error)) from None
-    options.require("input", "output")
-    return options
-
-
-def _check_name(name: str) -> None:
-    if name in _OF_COMMANDS:
-        raise UsageError(f"{name} is for the command line")
-    switch = name.removeprefix("no_")
-    if name != switch and switch in FLAGS:
-        raise SettingError(name, f"is no option, give {switch}=False", switch)
 
 
 def _beam_args(value: Any) -> list[str]:
@@ -128,17 +113,14 @@ def _beam_args(value: Any) -> list[str]:
 
 def _check_no_texts(value: Any) -> None:
     """Refuses texts in the place of files, by their number: texts are in no message."""
-    if isinstance(value, bytes) or (items_of(value) is None and not _is_place(value)):
+    items = items_of(value)
+    if items is None and not isinstance(value, str | os.PathLike):
         kind = type(value).__name__
         raise SettingError("input", f"must be a text or a number, got a {kind}; {_IN_MEMORY}")
-    for number, item in enumerate(items_of(value) or [value]):
+    for number, item in enumerate(items or [value]):
         words = isinstance(item, str) and len(item.split()) > 1
         if words and "://" not in item and not glob.has_magic(item) and not os.path.exists(item):
             raise SettingError("input", f"number {number} names no file; {_IN_MEMORY}")
-
-
-def _is_place(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike)
 
 
 def _unknown(error: UnknownFlags) -> str:

@@ -74,10 +74,7 @@ class Options(CheckedOptions):
 
     Those of `tokenize` have the `output_format` `examples`. `beam_args` are Beam's own flags. A
     value may be of another type that stands for it, such as a path, a list, or its text on a
-    command line.
-
-    Raises:
-        SettingError: A value is none that the option takes, or two options contradict each other.
+    command line. SettingError if a value is wrong, or two contradict each other.
     """
 
     input: tuple[str, ...] = flag(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from bert_embed.pipeline.beam_words import UnknownFlags, check_beam_words, nearest_flag
-from bert_embed.pipeline.config_file import combined, read_config
+from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.flags import (
     SWITCH,
@@ -122,14 +122,8 @@ def add_flag(
 ) -> None:
     """Adds a flag to an argparse parser or group.
 
-    What is not given stays out of the parser's result; the options check the values.
-
-    Args:
-        group: Where to add it.
-        name: Its name.
-        flag: What it is.
-        shown: Whether `--help` lists it.
-        bare_switches: Whether a switch takes no value: a word behind it stands alone.
+    What is not given stays out of the parser's result; the options check the values. `shown` says
+    whether `--help` lists it; with `bare_switches` a word behind a switch stands alone.
     """
     described: dict[str, Any] = {"help": flag.help if shown else argparse.SUPPRESS}
     described["metavar"] = f"{{{','.join(flag.choices)}}}" if flag.choices else flag.metavar
@@ -237,13 +231,11 @@ def _parse(command: str, arguments: Sequence[str], **fixed: Any) -> tuple[Option
     namespace, words = parser.parse_known_args(plain_words(arguments))
     values = vars(namespace)
     values.pop("text", None)
-    path = values.pop("config", None)
+    config = values.pop("config", None)
     own = {name: values.pop(name) for name in list(values) if name not in FLAGS}
     flags = list(parser._option_string_actions)
-    config = None if path is None else read_config(path, flags)
-    options = combined(values, config, words, flags, parser.prog, fixed)
-    options.require("input", *(() if command == "estimate" else ("output",)))
-    return options, own
+    needed = ("input",) if command == "estimate" else ("input", "output")
+    return read_options(values, words, config, flags, parser.prog, needed, **fixed), own
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

@@ -21,12 +21,9 @@ PAIR = np.dtype(
 
 
 def member_type(number: str, width: int) -> np.dtype:
-    """The type of a vector of a cluster: the number of its row, its key, and its numbers.
+    """The type of a vector of a cluster: the number of its row, its key, and numbers of a type.
 
     Of two vectors the one with the smaller key is kept; of equal keys the one with the smaller row.
-
-    Args:
-        number: The type of its numbers, which float32 holds.
     """
     return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", number, (width,))])
 

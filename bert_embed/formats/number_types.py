@@ -36,18 +36,11 @@ class Stored:
 
 
 def stored(vectors: np.ndarray, dtype: str) -> Stored:
-    """Rounds vectors to an output type, each independently of the others.
+    """Rounds finite float32 `[n, width]` to an output type, each vector for itself.
 
     float16 and bfloat16 round to the nearest number, ties to even; numbers out of range become the
     largest one. int8 divides a vector by its scale, which is its largest absolute number over 127,
     and rounds; a vector of zeros has scale 0. ubinary keeps whether a number is above 0.
-
-    Args:
-        vectors: float32 `[n, width]`, finite.
-        dtype: One of `OUTPUT_DTYPES`.
-
-    Raises:
-        SettingError: There is no such type.
     """
     check_output_dtype(dtype)
     if dtype == "float16":
@@ -62,20 +55,9 @@ def stored(vectors: np.ndarray, dtype: str) -> Stored:
 
 
 def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: int) -> np.ndarray:
-    """Turns stored values back into vectors.
+    """Turns `[n, stored width]` back into vectors, float32 `[n, width]`, with the scales of int8.
 
-    Args:
-        values: `[n, stored width]`, as in `Stored`.
-        scale: float32 `[n]` for int8.
-        dtype: One of `OUTPUT_DTYPES`.
-        width: Numbers of a vector.
-
-    Returns:
-        float32 `[n, width]`, of float32 the values themselves; the bits of ubinary as 1 and -1.
-
-    Raises:
-        SettingError: There is no such type.
-        InputError: int8 without scales.
+    Of float32 they are the values themselves; the bits of ubinary become 1 and -1.
     """
     check_output_dtype(dtype)
     if dtype == "bfloat16":

@@ -43,14 +43,9 @@ def _framed_length(size: int) -> bytes:
 
 
 def unframed(pieces: Iterable[bytes]) -> Iterator[list[Record]]:
-    """Yields the records of a file, those that each piece of it completes.
+    """Yields the records that each piece of a file's decompressed bytes completes.
 
-    Args:
-        pieces: The file's decompressed bytes, cut anywhere.
-
-    Raises:
-        InputError: A length is damaged, so that the next record cannot be found, or the file ends
-            within a record; the message names the offset, but not the file.
+    InputError, with the offset, where a length is damaged or the file ends within a record.
     """
     held, offset = b"", 0
     for piece in pieces:

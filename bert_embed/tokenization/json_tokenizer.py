@@ -5,6 +5,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,8 +110,8 @@ class JsonTokenizer(TextTokenizer):
             return TokenizedTexts(ids, splits, nothing, nothing, np.empty(0, bool))
         encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         ids, splits = _flat([one.ids for one in encoded])
-        spans = [span for one in encoded for span in one.offsets]
-        starts, stops = np.array(spans, np.int32).reshape(-1, 2).T.copy()
+        flat = chain.from_iterable(chain.from_iterable(one.offsets for one in encoded))
+        starts, stops = np.fromiter(flat, np.int32, 2 * len(ids)).reshape(-1, 2).T.copy()
         starts, stops, word = self._trim(texts, splits, starts, stops)
         continues = np.append(False, word[1:] == word[:-1])[: len(ids)]
         continues[splits[:-1][np.diff(splits) > 0]] = False
@@ -192,7 +193,7 @@ def _unknown_id(model: Mapping[str, Any], numbers: Mapping[str, int]) -> int | N
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     splits = splits_of(np.fromiter(map(len, rows), np.int64, len(rows)))
-    return np.fromiter((one for row in rows for one in row), np.int32, int(splits[-1])), splits
+    return np.fromiter(chain.from_iterable(rows), np.int32, int(splits[-1])), splits
 
 
 def _valid(text: str) -> str:

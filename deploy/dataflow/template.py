@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_embed.pipeline.cli import exit_code
-from bert_embed.pipeline.config_file import combined, read_config
+from bert_embed.pipeline.config_file import read_options
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.options import FLAGS, Options
 from bert_embed.transforms.bigquery.client import looks_like_table
@@ -21,7 +21,7 @@ def template_options(words: Sequence[str]) -> Options:
     """
     values: dict[str, Any] = {}
     beam_args: list[str] = []
-    config, flags = None, [f"--{name}" for name in FLAGS]
+    config = None
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
@@ -29,16 +29,14 @@ def template_options(words: Sequence[str]) -> Options:
         if equals and not value:
             continue
         if name == "config":
-            config = read_config(value, flags)
+            config = value
         elif name not in FLAGS:
             beam_args.append(word)
         elif FLAGS[name].is_repeated:
             values[name] = [*values.get(name, ()), *_places(value)]
         else:  # the launcher's own switches have no value
             values[name] = value if equals else True
-    options = combined(values, config, beam_args, flags, "bert-embed embed")
-    options.require("input", "output")
-    return options
+    return read_options(values, beam_args, config)
 
 
 def _places(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from bert_embed.formats.output_files import KINDS
 from bert_embed.pipeline.clusters.arguments import ClusterOptions
 from bert_embed.pipeline.errors import UsageError, usage_errors
 from bert_embed.pipeline.outputs.disk import check_folder, nearest_folder
-from bert_embed.pipeline.outputs.places import complete_run
+from bert_embed.pipeline.outputs.places import record_of_run
 from bert_embed.pipeline.runners.beam_flags import configure_storage
 from bert_embed.pipeline.runners.dataflow import for_dataflow
 from bert_embed.pipeline.runners.dataflow_checks import Places
@@ -56,7 +56,7 @@ def prepare_clusters(options: ClusterOptions) -> ClusterRun:
         check_local_runner(options.job)
         configure_storage(options.job)
         folder = absolute(options.embeddings)
-        source = complete_run(options.embeddings, folder)
+        source = record_of_run(options.embeddings)
         settings = granular_settings(folder, "sentence")
         names = vector_names(folder)
     kind = KINDS["sentence"]

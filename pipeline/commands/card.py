@@ -61,6 +61,8 @@ def _card(record: RunRecord, title: str, globs: Mapping[str, str]) -> str:
         "computed in": vectors["precision"],
         "made": f"{record.ended}, by bert-embed on apache-beam {record.versions['apache-beam']}",
     }
+    if "query_prompt" in vectors:
+        rows["prompt of queries"] = json.dumps(vectors["query_prompt"], ensure_ascii=False)
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     front_matter = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     folders = ", ".join(f"`{kind}/`" for kind in globs)

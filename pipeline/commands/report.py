@@ -9,7 +9,7 @@ from bert_embed.nearest import Hit
 from bert_embed.pipeline.arguments import ReportOptions
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError, usage_errors
-from bert_embed.pipeline.outputs.places import complete_run, lies_in
+from bert_embed.pipeline.outputs.places import lies_in, record_of_run
 from bert_embed.pipeline.report.directions import check_projection
 from bert_embed.pipeline.report.sample import Sample
 from bert_embed.pipeline.report.write import write_page
@@ -26,7 +26,7 @@ def run_report(options: ReportOptions) -> int:
     path = absolute(options.folder)
     _check_place(options.output, path)
     with usage_errors():
-        record = complete_run(options.folder, path)
+        record = record_of_run(options.folder)
         folder = OutputFolder(path, record.files.examples)
         texts_of = partial(_texts_from_input, path) if options.texts else None
         place = options.output and absolute(options.output)

@@ -7,10 +7,11 @@ from bert_embed.pipeline.commands.start import checked_run, start
 from bert_embed.pipeline.console import say, warn
 from bert_embed.pipeline.errors import ExitCode, UsageError
 from bert_embed.pipeline.options import Options
+from bert_embed.pipeline.outputs.places import record_of_run
 from bert_embed.pipeline.outputs.run_record import mark_incomplete
 from bert_embed.pipeline.run import EmbedRun
 from bert_embed.pipeline.secrets import HIDDEN
-from bert_embed.run_record import RunRecord, read_record
+from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute
 from bert_embed.storage.plurals import counted
 from bert_embed.transforms.output_folder import OutputFolder, parse_name
@@ -41,11 +42,8 @@ def run_verify(options: VerifyOptions) -> int:
 
 def read_folder(output: str) -> tuple[OutputFolder, RunRecord]:
     """The folder of a run, and its record; InputError if it is no output, or damaged."""
-    path = absolute(output)
-    record = read_record(path)
-    if record is None:
-        raise UsageError(f"{output} is not the output of a run: it holds no run.json")
-    return OutputFolder(path, record.files.examples), record
+    record = record_of_run(output, advice=None)
+    return OutputFolder(absolute(output), record.files.examples), record
 
 
 def prepare_repair(

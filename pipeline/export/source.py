@@ -15,8 +15,8 @@ from bert_embed.formats.output_files import vector_kinds
 from bert_embed.formats.result_files import Rows, row_batches, unit_batches
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.export.arguments import ExportOptions
-from bert_embed.pipeline.outputs.places import complete_run
-from bert_embed.results import granular_settings, read_run, vector_files
+from bert_embed.pipeline.outputs.places import record_of_run
+from bert_embed.results import granular_settings, vector_files
 from bert_embed.run_record import RunRecord
 from bert_embed.storage.errors import InputError
 
@@ -89,8 +89,8 @@ class Cutter:
 def open_source(options: ExportOptions) -> Source:
     """Finds the vectors to export; UsageError if there are none, or no target takes their shape."""
     folder = options.source
-    record = read_run(folder) if options.partial else None
-    record = record or complete_run(folder, folder, "export what is finished with --partial")
+    advice = None if options.partial else ", or export what is finished with --partial"
+    record = record_of_run(folder, advice)
     settings = granular_settings(folder, options.granularity)
     dtype = output_dtype(settings)
     shape = settings["shape" if options.granularity == "sentence" else "token_shape"]

@@ -1,7 +1,8 @@
-"""Checks the output that a command reads, and that what it writes lies elsewhere."""
+"""Finds the run that a command reads, and keeps what the command writes apart from it."""
 
 import os
 
+from bert_embed.formats.output_files import RUN_FILE
 from bert_embed.pipeline.errors import UsageError
 from bert_embed.pipeline.secrets import hide_secrets
 from bert_embed.results import read_run
@@ -9,22 +10,18 @@ from bert_embed.run_record import RunRecord
 from bert_embed.storage.files import absolute, is_remote
 
 
-def complete_run(name: str, folder: str, advice: str | None = None) -> RunRecord:
-    """The record of the complete run in a folder; UsageError if there is none.
+def record_of_run(named: str, advice: str | None = "") -> RunRecord:
+    """The record of a run's output, as the command line names it; UsageError if there is none.
 
-    Args:
-        name: What the command line calls the folder.
-        folder: The folder.
-        advice: What else to do if the run is not complete.
+    The run must be complete, or the message ends with advice; None takes any.
     """
-    record = read_run(folder)
+    record = read_run(absolute(named))
     if record is None:
-        raise UsageError(f"{name} is not the output of a run: it holds no run.json")
-    if not record.is_done:
-        alternative = "" if advice is None else f", or {advice}"
+        raise UsageError(f"{named} is not the output of a run: it holds no {RUN_FILE}")
+    if advice is not None and not record.is_done:
         raise UsageError(
-            f"{name}: the run is not complete (status {record.status}); run its command again"
-            f"{alternative}"
+            f"{named}: the run is not complete (status {record.status}); run its command again"
+            f"{advice}"
         )
     return record
 

@@ -17,9 +17,6 @@ def with_dates(options: Options, now: datetime.datetime | None = None) -> Option
 
     `{today}` becomes `2026-11-22`, `{date:%Y/%m/%d}` is today as `datetime.strftime` writes it,
     `{yesterday:%Y%m%d}` the day before likewise.
-
-    Raises:
-        UsageError: `{date}` has no format.
     """
     today = (now or datetime.datetime.now(datetime.UTC)).date()
     changed = {name: _dated(name, getattr(options, name), today) for name in _PLACES}

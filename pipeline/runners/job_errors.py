@@ -35,9 +35,7 @@ _ABOUT_A_BLOCK = re.compile(r"block \d+, ")  # the beginning of the infer stage'
 class JobGoesOn(Exception):
     """The command ends and the job does not; the message says where to find the job.
 
-    Attributes:
-        why: `requested` by --no_wait_until_finish, `interrupted`, `running` already, or `unknown`
-            if it may have ended.
+    `why`: requested by --no_wait_until_finish, interrupted, running already, or maybe ended.
     """
 
     def __init__(

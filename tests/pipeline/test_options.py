@@ -132,7 +132,7 @@ def test_empty_lists_are_as_if_not_given():
         ("limit: 1.5", "limit must be a whole number of at least 1, got 1.5"),
         ("limit: true", "limit must have a value, got True"),
         ("model: [a, b]", "model must be a text or a number, got a list"),
-        ("no_normalize: true", "no_normalize is no option, write normalize: false"),
+        ("no_normalize: true", "no_normalize is no option: set normalize to false"),
         ("stride: 3", "stride requires long_text window"),
         ("text: a", "text is for the command line"),
         ("output_format: examples", "output_format must be one of parquet, jsonl, tfrecord"),

@@ -35,7 +35,7 @@ _SEGMENT_SHIFT = 24  # puts a token's segment over its id, so that rows that dif
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ParsedRows:
     """The rows that could be parsed, and their problems.
 
     Attributes:
@@ -108,7 +108,7 @@ def example_block(
     documents = np.cumsum(begins) - 1
     lengths = row_lengths(columns)
     warn_of_padding(columns, path, reading.pad_id)
-    parsed = _Found(columns, lengths, documents[at], row_problems(columns, lengths, reading))
+    parsed = _ParsedRows(columns, lengths, documents[at], row_problems(columns, lengths, reading))
     ids, bad_ids = _ids(columns["id"], path, first_record + at)
     damaged = [row for row, record in enumerate(records) if record.data is None]
     wrong = dict.fromkeys(documents[damaged].tolist(), DAMAGED)
@@ -150,7 +150,7 @@ def _ids(column: Column, path: str, numbers: np.ndarray) -> tuple[list[str], lis
 
 def _block(
     part: Part,
-    parsed: _Found,
+    parsed: _ParsedRows,
     good: np.ndarray,
     ids: list[str],
     sources: list[str],
@@ -215,7 +215,7 @@ def _hashes(column: Column, rows: np.ndarray, all_rows: Rows, heads: np.ndarray)
 
 
 def _layout(
-    parsed: _Found, good: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
+    parsed: _ParsedRows, good: np.ndarray, heads: np.ndarray, rows: Rows, reading: ExampleReading
 ) -> Layout:
     """How the rows belong to documents, as `lay_out` gives it for texts."""
     spec, columns = reading.text_spec, parsed.columns

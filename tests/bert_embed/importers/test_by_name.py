@@ -81,6 +81,24 @@ MODELS = {
         "camembert",
         files(length=128, normalize=False, file="sentence_camembert_config.json"),
     ),
+    "nomic-ai/nomic-embed-text-v1.5": (
+        "nomic_bert",
+        files(length=700, code=True, trained=("search_query: ", "search_document: ")),
+    ),
+    "Snowflake/snowflake-arctic-embed-m-long": (
+        "nomic_bert",
+        files("cls", 700, prompts={"query": SEARCHING}, transformer=NO_POOLER, code=True),
+    ),
+    "nomic-ai/modernbert-embed-base": (
+        "modernbert",
+        files(length=700, trained=("search_query: ", "search_document: ")),
+    ),
+    "Alibaba-NLP/gte-modernbert-base": ("modernbert", files("cls", 700, normalize=False)),
+    "Alibaba-NLP/gte-base-en-v1.5": ("new", files("cls", 700, normalize=False, code=True)),
+    "Snowflake/snowflake-arctic-embed-m-v2.0": (
+        "new",
+        files("cls", 700, prompts={"query": "query: "}, code=True),
+    ),
     "a-team/saved-by-release-6": (
         "xlm-roberta",
         files(prompts={"query": "query: ", "document": "passage: "}, modern=True),
@@ -123,12 +141,16 @@ def write_model(folder, kind, about):
         if modules:  # whose folder this writes
             write_sentence_transformers(folder, modules=modules)
             (folder / "vocab.txt").unlink()
-        write_architecture(folder, kind)
+        write_architecture(folder, kind, hub=True if kind in ("nomic_bert", "new") else None)
     kinds = ["Transformer", "Pooling", *["Dense"] * len(modules)]
     write_modules(folder, [*kinds, *(["Normalize"] if about["normalize"] else [])])
     if "tokenizer_class" in about:
         changes = {"tokenizer_class": about["tokenizer_class"], "do_lower_case": True}
         edit_json(folder / "tokenizer_config.json", **changes)
+    if about.get("code"):
+        auto_map = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
+        edit_json(folder / "config.json", auto_map=auto_map)
+        (folder / "modeling_own.py").write_text("raise SystemExit('code of the model ran')\n")
     if about.get("modern"):
         return write_release_6(folder, about)
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")

@@ -1,6 +1,7 @@
 """Models with Unigram, byte-level BPE or another WordPiece: whole runs, from folder to vectors."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -93,3 +94,35 @@ def test_cut_texts_are_marked_and_unknown_words_counted(tmp_path, model, source)
     kept = [row[:6] for row in np.split(ids, splits[1:-1])]
     unknown = sum(int((row == tokenizer.unk_id).sum()) for row in kept)
     assert record(tmp_path / "out")["unknown"]["tokens"] == unknown
+
+
+def test_pairs_are_rows_of_the_encoder(tmp_path, model):
+    pairs = [("the bank", "of the </s> river [SEP]"), ("北京", "two  spaces"), ("</s>", "a")]
+    lines = [json.dumps({"id": row, "text": a, "b": b}) for row, (a, b) in enumerate(pairs)]
+    (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    flags = {"text_b_column": "b", "granularity": "sentence,token"}
+    assert embed(tmp_path / "out", model, tmp_path / "in.jsonl", **flags) == 0
+    encoder = bert_embed.load(model)
+    first, second = map(list, zip(*pairs, strict=True))
+    np.testing.assert_allclose(vectors(tmp_path / "out"), encoder.encode(first, second), atol=1e-5)
+    tokenizer = encoder.tokenizer
+    for row, (a, b) in zip(encoder.encode_tokens(first, second), pairs, strict=True):
+        around = 2 + tokenizer.separators
+        assert len(row.texts) == sum(len(tokenizer.encode(text)) - 2 for text in (a, b)) + around
+
+
+def test_windows_cover_a_long_text(tmp_path, model):
+    text = " ".join(["The bank, of the river! Straße 北京."] * 12)
+    (tmp_path / "in.txt").write_text(f"{text}\n", encoding="utf-8")
+    flags = {"long_text": "window", "stride": 5, "max_seq_length": 40}
+    assert embed(tmp_path / "out", model, tmp_path / "in.txt", **flags) == 0
+    wanted = bert_embed.load(model).encode([text], **flags)
+    np.testing.assert_allclose(vectors(tmp_path / "out"), wanted, atol=1e-5)
+    whole = {**flags, "no_merge_windows": True}
+    assert embed(tmp_path / "windows", model, tmp_path / "in.txt", **whole) == 0
+    found = rows(tmp_path / "windows")
+    spans = sorted(zip(found["start"], found["stop"], strict=True))
+    assert len(spans) > 3
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(text)
+    assert all(start <= stop for (_, stop), (start, _) in pairwise(spans))

@@ -239,7 +239,9 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
     berts = {theirs: token for token, theirs in _MPNET.items()} if kind == "word_piece" else {}
     special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
     special = {name: berts.get(token, token) for name, token in special.items()}
-    settings = {"tokenizer_class": tokenizer_class, **special}
+    settings: dict[str, Any] = {"tokenizer_class": tokenizer_class, **special}
+    if kind == "word_piece":  # transformers 5 leaves out the types of a generic class
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     _write_json(folder / "tokenizer_config.json", settings)
     return len(tokenizer["model"]["vocab"]) + (kind == "word_piece")  # and its added token
 
@@ -261,7 +263,7 @@ def main() -> None:
             model, loaded = AutoModel.from_pretrained(folder, output_loading_info=True)
             assert not any(loaded.values()), loaded
             if kind == "new":
-                _stretch(model)
+                stretch(model)
             tokenizer = AutoTokenizer.from_pretrained(folder)
             rows = [(text,) for text in TEXTS] + list(PAIRS)
             rows += [(text,) for text in EDGES] if kind in gated.GATED else []
@@ -281,12 +283,12 @@ def main() -> None:
                     golden[f"{kind}/pooler/{number}"] = outputs.pooler_output[0].numpy()
             reference = SentenceTransformer(folder, device="cpu")
             if kind == "new":
-                _stretch(reference[0].auto_model)
+                stretch(reference[0].auto_model)
             golden[f"{kind}/vectors"] = reference.encode(list(TEXTS))
     np.savez_compressed(GOLDEN, **golden)
 
 
-def _stretch(model: Any) -> None:
+def stretch(model: Any) -> None:
     """Scales the rotary positions of a GteModel as the hub's own code does by "ntk"."""
     import torch
 
