@@ -142,7 +142,7 @@ def test_casing_that_nobody_told_is_asked_for(tmp_path, capsys):
     assert "--lower_case or --cased" in capsys.readouterr().err
     assert main([*words, "--cased", "--activation", "relu"]) == 0
     said = capsys.readouterr().out
-    assert "2 layers of 32, relu, cased" in said
+    assert "2 layers of 32, relu, WordPiece, cased" in said
 
 
 def test_settings_of_a_checkpoint_are_refused_for_other_folders(tmp_path, capsys):
