@@ -1,6 +1,6 @@
 """Our encoder beside other engines, for the shapes of families that are not MiniLM's.
 
-`python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 96] [--memory]`: one core,
+`python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 72] [--memory]`: one core,
 float32, some ten minutes on an idle core with AVX2 and half of that with AVX-512; the first run
 also writes the models for every engine (some minutes more, 5 GB below build/). Weights are random;
 so are the ids, of rows as long as sentences are: `--texts` of them in three runs of neighbours, at
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--texts", type=int, default=96)
+    parser.add_argument("--texts", type=int, default=72)
     parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()
     measure.one_core()
@@ -149,7 +149,8 @@ def compared(folder: Path, rows: Path, rounds: int) -> dict[str, dict[str, objec
     for name, process in processes.items():
         file = folder / "vectors.npy"
         process.ask({"vectors": CPU_BATCH_TOKENS, "file": str(file)})
-        vectors[name] = np.load(file)
+        vectors[name] = unit = np.load(file)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     for budget in _BUDGETS:
         for name, process in processes.items():
             if name != OURS:
