@@ -1,7 +1,7 @@
 """Our encoder beside other engines, for the shapes of families that are not MiniLM's.
 
-`python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 72] [--memory]`: one core,
-float32, some ten minutes on an idle core with AVX2 and half of that with AVX-512; the first run
+`python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 60] [--memory]`: one core,
+float32, some ten minutes on an idle core with AVX2, less with AVX-512; the first run
 also writes the models for every engine (some minutes more, 5 GB below build/). Weights are random;
 so are the ids, of rows as long as sentences are: `--texts` of them in three runs of neighbours, at
 a sixth, a half and five sixths of 6,000 sentences sorted by length. A pass that is not measured
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--texts", type=int, default=72)
+    parser.add_argument("--texts", type=int, default=60)
     parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()
     measure.one_core()
