@@ -1,15 +1,15 @@
 """Our encoder beside other engines, for the shapes of families that are not MiniLM's.
 
 `python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 60] [--memory]`: one core,
-float32, some ten minutes on an idle core with AVX2, less with AVX-512; the first run
-also writes the models for every engine (some minutes more, 5 GB below build/). Weights are random;
-so are the ids, of rows as long as sentences are: `--texts` of them in three runs of neighbours, at
-a sixth, a half and five sixths of 6,000 sentences sorted by length. A pass that is not measured
-warms each engine up; one pass with each size of batch finds its best, at which it then takes its
-turn in `--rounds` rounds. Ours keeps its default.
+float32, some ten minutes on an idle core with AVX2, less with AVX-512; the first run also writes
+the models for every engine (some minutes more, 5 GB below build/). Weights are random; so are the
+ids, of rows as long as sentences are: `--texts` of them in three runs of neighbours, at a sixth, a
+half and five sixths of 6,000 sentences sorted by length. A pass that is not measured warms each
+engine up; one pass with each size of batch finds its best, at which it then takes its turn in
+`--rounds` rounds. Ours keeps its default.
 
 `--memory` measures our memory instead, with the model of the most words, in one process and in two
-that live at once: half a minute.
+that live at once: two minutes.
 """
 
 import argparse
