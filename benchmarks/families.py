@@ -2,7 +2,7 @@
 
 `python -m benchmarks.families [--models NAME ...] [--rounds 3] [--texts 60] [--memory]`: one core,
 float32, some ten minutes on an idle core with AVX2, less with AVX-512; the first run also writes
-the models for every engine (some minutes more, 5 GB below build/). Weights are random; so are the
+the models for every engine (some minutes more, 9 GB below build/). Weights are random; so are the
 ids, of rows as long as sentences are: `--texts` of them in three runs of neighbours, at a sixth, a
 half and five sixths of 6,000 sentences sorted by length. A pass that is not measured warms each
 engine up; one pass with each size of batch finds its best, at which it then takes its turn in
