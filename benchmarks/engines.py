@@ -46,13 +46,15 @@ class Engine:
 
     def start(self, models: Path, rows: Path) -> measure.Child:
         """Starts the engine's process over a file of rows."""
-        model = models / self.file if self.file else minilm_folder()
+        own = self.backend in (OURS, TENSORFLOW)
+        minilm = "minilm" if own else minilm_folder()
+        model = models / self.file if self.file else minilm
         flags = ["--engine", self.backend, "--precision", self.precision]
         flags += ["--model", str(model), "--rows", str(rows)]
         return (
-            peer("engine", *flags, **_ONE_THREAD)
-            if self.backend not in (OURS, TENSORFLOW)
-            else measure.Child("engine", *flags, environment={**os.environ, **_ONE_THREAD})
+            measure.Child("engine", *flags, environment={**os.environ, **_ONE_THREAD})
+            if own
+            else peer("engine", *flags, **_ONE_THREAD)
         )
 
 

@@ -28,6 +28,7 @@ _MODULES = {
     "engines_int8": ("engines", "--precision=int8"),
     "engines_passages": ("engines", "--texts=passages"),
     "engines_int8_passages": ("engines", "--precision=int8", "--texts=passages"),
+    "families_memory": ("families", "--memory"),
     "dedup_real": ("dedup", "--real", "--name=dedup_real"),
     "dedup_million": ("dedup", "--vectors=1000000", "--name=dedup_million"),
     "dedup_ten_million": (
@@ -53,6 +54,8 @@ _WHEN_NAMED = {
     "table_shuffle": ("--rounds=1",),
     "exactness": ("bert", "xlm-roberta"),
     "json_tokenizer": ("--rounds=1", "--texts=2000"),
+    "families": ("--rounds=1", "--texts=21"),
+    "families_memory": ("--rounds=1", "--texts=21"),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),

@@ -2,7 +2,8 @@
 
 `{"pass": BUDGET}` embeds all rows in batches of that many padded tokens and answers with what that
 took; `{"vectors": BUDGET, "file": PATH}` writes their vectors, too; `{"limit": []}` answers with
-the tokens a CPU second that large float32 products alone would allow.
+the tokens a CPU second that large float32 products alone would allow, `{"memory": []}` with the
+bytes that the process holds.
 """
 
 import argparse
@@ -43,6 +44,8 @@ def answer(
     """Returns what was asked for."""
     if "limit" in asked:
         return {"tokens_per_cpu_second": limit()}
+    if "memory" in asked:
+        return {**held(), "peak": peak_bytes()}
     wall, cpu = time.perf_counter(), time.process_time()
     vectors, padded = embed(ids, splits, int(str(asked.get("pass") or asked["vectors"])))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -54,7 +57,7 @@ def answer(
 def loaded(engine: str, model: Path, precision: str) -> Embed:
     """Returns an engine with its model in memory."""
     if engine in (OURS, TENSORFLOW):
-        return _ours(engine, precision)
+        return _ours(engine, model, precision)
     from benchmarks.sides import engine_calls
 
     make = {
@@ -62,6 +65,7 @@ def loaded(engine: str, model: Path, precision: str) -> Embed:
         "openvino": engine_calls.openvino_call,
         "ctranslate2": partial(engine_calls.ctranslate2_call, precision=precision),
         "torch": engine_calls.torch_call,
+        "transformers": engine_calls.transformers_call,
     }
     return batched(make[engine](model))
 
@@ -84,14 +88,15 @@ def batched(call: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
     return embed
 
 
-def _ours(engine: str, precision: str) -> Embed:
+def _ours(engine: str, model: Path, precision: str) -> Embed:
     from bert_embed.bundle.find import resolve_model
     from bert_embed.encoder import Encoder
     from bert_embed.engines.choose import load_engine
     from tests.support.engines import load_tensorflow
 
     load = load_engine if engine == OURS else load_tensorflow
-    encoder = Encoder(resolve_model("minilm"), threads=1, precision=precision, load_engine=load)
+    bundle = resolve_model(str(model))
+    encoder = Encoder(bundle, threads=1, precision=precision, load_engine=load)
 
     def embed(ids: np.ndarray, splits: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
         done = encoder.embed_rows(ids, splits, batch_tokens=budget)
@@ -123,10 +128,19 @@ def limit() -> float:
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process held so far."""
-    import resource
+    """Returns the most memory that this process held so far.
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    The system's `ru_maxrss` would begin with that of the process that started this one.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def held() -> dict[str, int]:
+    """Returns the bytes of PSS, those of it that are of files, and of RSS of this process."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    sizes = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines}
+    return {"pss": sizes["Pss"], "files": sizes["Pss_File"], "rss": sizes["Rss"]}
 
 
 if __name__ == "__main__":

@@ -86,3 +86,19 @@ def torch_call(folder: Path) -> Call:
             return model(inputs)["sentence_embedding"].numpy()
 
     return call
+
+
+def transformers_call(folder: Path) -> Call:
+    """transformers' own modules in torch, pooled."""
+    import torch
+
+    from benchmarks.sides.pooled_model import PooledModel
+
+    torch.set_num_threads(1)
+    model = PooledModel(folder, "sdpa")
+
+    def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return model(torch.from_numpy(ids).long(), torch.from_numpy(mask)).numpy()
+
+    return call

@@ -17,25 +17,11 @@ import torch
 from ctranslate2.converters import TransformersConverter
 from onnxruntime.quantization import quantize_dynamic
 from onnxruntime.transformers import optimizer
-from transformers import AutoModel, BertModel
+from transformers import AutoConfig
+
+from benchmarks.sides.pooled_model import PooledModel
 
 _CALIBRATION_ROWS = 300  # NNCF's default
-
-
-class PooledModel(torch.nn.Module):
-    """BERT, the mean over the tokens, unit length."""
-
-    def __init__(self, bert: BertModel) -> None:
-        super().__init__()
-        self.bert = bert
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """int64 `[batch, length]` twice to float32 `[batch, hidden]`."""
-        hidden = self.bert(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=input_ids * 0
-        ).last_hidden_state
-        weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
-        return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
 
 def main() -> None:
@@ -53,11 +39,20 @@ def main() -> None:
 
 def write_onnx(model: str, output: Path) -> Path:
     """Writes the three ONNX forms and returns the plain one's path."""
-    bert = AutoModel.from_pretrained(model, attn_implementation="eager").eval()
+    plain = write_plain(model, output)
+    layers, fused = write_fused(plain, model)
+    if fused != layers:
+        raise RuntimeError(f"ONNX Runtime's optimizer fused {fused} of {layers} attentions")
+    quantize_dynamic(str(plain), str(output / "int8.onnx"), per_channel=True)
+    return plain
+
+
+def write_plain(model: Path | str, output: Path) -> Path:
+    """Writes `plain.onnx` and returns its path."""
     plain, names, axes = output / "plain.onnx", ["input_ids", "attention_mask"], {0: "b", 1: "l"}
     example = torch.ones(2, 7, dtype=torch.long)
     torch.onnx.export(
-        PooledModel(bert),
+        PooledModel(model, "eager"),
         (example, example),
         str(plain),
         dynamo=False,  # the fusions are written for this exporter's graphs
@@ -66,7 +61,12 @@ def write_onnx(model: str, output: Path) -> Path:
         output_names=["vectors"],
         dynamic_axes={**dict.fromkeys(names, axes), "vectors": {0: "b"}},
     )
-    config = bert.config
+    return plain
+
+
+def write_fused(plain: Path, model: Path | str) -> tuple[int, int]:
+    """Writes `fused.onnx` beside the plain one; returns how many layers, and attentions fused."""
+    config = AutoConfig.from_pretrained(model)
     fused = optimizer.optimize_model(
         str(plain),
         model_type="bert",
@@ -74,17 +74,13 @@ def write_onnx(model: str, output: Path) -> Path:
         hidden_size=config.hidden_size,
         opt_level=0,
     )
-    counts = fused.get_fused_operator_statistics()
-    if counts["Attention"] != config.num_hidden_layers:
-        raise RuntimeError(f"ONNX Runtime's optimizer fused only {counts}")
-    fused.save_model_to_file(str(output / "fused.onnx"))
-    quantize_dynamic(str(plain), str(output / "int8.onnx"), per_channel=True)
-    return plain
+    fused.save_model_to_file(str(plain.with_name("fused.onnx")))
+    return config.num_hidden_layers, fused.get_fused_operator_statistics()["Attention"]
 
 
 def write_openvino(plain: Path, rows: Path, output: Path) -> None:
     """Writes the three OpenVINO forms of an ONNX model."""
-    openvino.save_model(openvino.convert_model(plain), output / "plain.xml", compress_to_fp16=False)
+    write_openvino_plain(plain)
     weights = nncf.compress_weights(
         openvino.convert_model(plain), mode=nncf.CompressWeightsMode.INT8_SYM
     )
@@ -97,6 +93,13 @@ def write_openvino(plain: Path, rows: Path, output: Path) -> None:
         subset_size=_CALIBRATION_ROWS,
     )
     openvino.save_model(int8, output / "int8.xml", compress_to_fp16=False)
+
+
+def write_openvino_plain(plain: Path) -> None:
+    """Writes `plain.xml`, in float32, beside an ONNX model."""
+    openvino.save_model(
+        openvino.convert_model(plain), plain.with_suffix(".xml"), compress_to_fp16=False
+    )
 
 
 def calibration_rows(path: Path) -> list[dict[str, np.ndarray]]:

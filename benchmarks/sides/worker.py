@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.measure import answer_lines
+from benchmarks.sides.engine import held
 from bert_embed.bundle.find import resolve_model
 from bert_embed.encoder import Encoder
 
@@ -39,13 +40,6 @@ def main() -> None:
         return {"start": start, "stop": time.monotonic(), "tokens": tokens}
 
     answer_lines(answer)
-
-
-def held() -> dict[str, int]:
-    """Returns the bytes of PSS and RSS of this process."""
-    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
-    sizes = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines}
-    return {"pss": sizes["Pss"], "rss": sizes["Rss"]}
 
 
 if __name__ == "__main__":
