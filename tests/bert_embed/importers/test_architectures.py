@@ -171,6 +171,24 @@ def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
     assert (plain.max_seq_length, plain.config.max_position_embeddings) == (2048, 8192)
 
 
+@pytest.mark.parametrize("gated", ["nomic_bert", "jina"])
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
+    from safetensors.numpy import load_file, save_file
+
+    source, name = tmp_path / "source", "embeddings.word_embeddings.weight"
+    write_architecture(source, gated, vocab_size=256)  # a multiple of 64, for 211 entries
+    weights = load_file(source / "model.safetensors")
+    rows = np.ones((256 - len(weights[name]), weights[name].shape[1]), np.float32)
+    weights[name] = np.concatenate([weights[name], rows])
+    save_file(weights, source / "model.safetensors")
+    if file == "tokenizer.json":
+        (source / "vocab.txt").unlink()
+    padded = import_huggingface(str(source), str(tmp_path / "bundle"))
+    encoders = [Encoder(bundle, threads=1) for bundle in (padded, read_bundle(folders(gated)))]
+    np.testing.assert_array_equal(*(encoder.encode(TEXTS) for encoder in encoders))
+
+
 @pytest.mark.numeric
 def test_programs_for_gpus_compute_the_same(encoders, kind):
     # 64 tokens: few shapes, each of which is compiled in a second.
