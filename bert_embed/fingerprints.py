@@ -100,6 +100,7 @@ MODEL_CONFIG = Keys(
         # ModernBERT, NomicBERT and GTE
         *("architecture", "rope_theta", "ntk_factor", "local_rope_theta", "local_attention"),
         *("full_attention", "norm_bias", "attention_bias", "mlp_bias"),
+        "qk_norm",  # Jina
     ),
     new={},
 )

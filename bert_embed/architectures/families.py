@@ -6,6 +6,7 @@ from typing import Any
 from bert_embed.architectures.bert import BertConfig
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.architectures.gte import GteConfig
+from bert_embed.architectures.jina import JinaConfig
 from bert_embed.architectures.modern_bert import ModernBertConfig
 from bert_embed.architectures.nomic_bert import NomicBertConfig
 from bert_embed.storage.errors import InputError
@@ -17,7 +18,7 @@ _FAMILIES: tuple[type[EncoderConfig], ...] = (
     NomicBertConfig,
 )
 _BY_MODEL_TYPE = {name: family for family in _FAMILIES for name in family.model_types}
-_BY_ARCHITECTURE = {family.architecture: family for family in _FAMILIES}
+_BY_ARCHITECTURE = {family.architecture: family for family in (*_FAMILIES, JinaConfig)}
 _DECODER = "a decoder"
 # Why other models that people name are refused.
 _REFUSED = {
@@ -42,6 +43,8 @@ def config_from_huggingface(values: Any) -> EncoderConfig:
     family = _BY_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
     if family is None:
         raise InputError(_refusal(model_type))
+    if model_type == "bert" and values.get("position_embedding_type") == "alibi":
+        family = JinaConfig
     return family.from_huggingface(values)
 
 

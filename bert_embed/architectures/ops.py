@@ -48,7 +48,8 @@ class Ops(Protocol):
 
         Args:
             x: The layer's input.
-            layer: Name of the layer, which has a product each for "query", "key" and "value".
+            layer: Name of the layer, which has a product each for "query", "key" and "value"; and
+                perhaps norms "query_norm" and "key_norm", of all heads' numbers together.
             added: What is added to the scores, from `by_distance`.
             rotation: Factors of queries and keys, and of these with the halves of each head
                 exchanged, `[length, head width]` each.

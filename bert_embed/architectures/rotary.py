@@ -79,21 +79,7 @@ class PostNormConfig(RotaryConfig):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """See `EncoderConfig.shapes`."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        shapes: dict[str, tuple[int, ...]] = {"embeddings/word": (self.vocab_size, hidden)}
-        if self.type_vocab_size:
-            shapes["embeddings/type"] = (self.type_vocab_size, hidden)
-        kernels: dict[str, tuple[int, int]] = {}
-        gates: dict[str, tuple[int, int]] = {}
-        norms = ["embeddings/norm"]
-        for layer in self.layer_names:
-            for name in ("query", "key", "value", "attention_output"):
-                kernels[f"{layer}/{name}"] = (hidden, hidden)
-            gates |= dict.fromkeys((f"{layer}/gate", f"{layer}/up"), (hidden, inner))
-            kernels[f"{layer}/output"] = (inner, hidden)
-            norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
-        shapes |= product_shapes(kernels, self.biases) | product_shapes(gates, bias=False)
-        return shapes | norm_shapes(dict.fromkeys(norms, hidden))
+        return post_norm_shapes(self, self.biases)
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `EncoderConfig.tables`."""
@@ -118,6 +104,30 @@ class PostNormConfig(RotaryConfig):
             inner = gated(ops, x, layer, self.hidden_act)
             x = ops.norm(ops.add(ops.product(inner, f"{layer}/output"), x), f"{layer}/output_norm")
             yield x
+
+
+def post_norm_shapes(config: EncoderConfig, biases: bool) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of an encoder with gated layers, and norms after what they belong to.
+
+    Args:
+        config: Its sizes.
+        biases: Whether products have any, but for gate and up.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {"embeddings/word": (config.vocab_size, hidden)}
+    if config.type_vocab_size:
+        shapes["embeddings/type"] = (config.type_vocab_size, hidden)
+    kernels: dict[str, tuple[int, int]] = {}
+    gates: dict[str, tuple[int, int]] = {}
+    norms = ["embeddings/norm"]
+    for layer in config.layer_names:
+        for name in ("query", "key", "value", "attention_output"):
+            kernels[f"{layer}/{name}"] = (hidden, hidden)
+        gates |= dict.fromkeys((f"{layer}/gate", f"{layer}/up"), (hidden, inner))
+        kernels[f"{layer}/output"] = (inner, hidden)
+        norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
+    shapes |= product_shapes(kernels, biases) | product_shapes(gates, bias=False)
+    return shapes | norm_shapes(dict.fromkeys(norms, hidden))
 
 
 def gated(ops: Ops, x: Any, layer: str, activation: str) -> Any:

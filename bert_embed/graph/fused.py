@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,10 @@ def fused_attention(
 ) -> dict[str, np.ndarray]:
     """Returns query, key and value side by side, the query divided by sqrt(head width).
 
-    The result has `kernel`, and `bias` where the model has one.
+    The result has `kernel`, and `bias` where the model has one. Where queries have a norm, it is
+    what has to be divided.
     """
-    scale = np.float32(1 / math.sqrt(head_width))
+    scale = np.float32(1) if is_normed(tensors, layer) else query_scale(head_width)
     fused = {}
     for part in ("kernel", "bias"):
         if f"{layer}/query/{part}" not in tensors:
@@ -23,3 +25,13 @@ def fused_attention(
         )
         fused[part] = np.concatenate([query * scale, key, value], axis=-1)
     return fused
+
+
+def query_scale(head_width: int) -> np.float32:
+    """Returns what queries are multiplied by, for scores of the same size at any width."""
+    return np.float32(1 / math.sqrt(head_width))
+
+
+def is_normed(tensors: Mapping[str, Any], layer: str) -> bool:
+    """Returns whether a layer has norms of its queries and keys."""
+    return f"{layer}/query_norm/gamma" in tensors

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from bert_embed.architectures.encoder import EncoderConfig
 from bert_embed.bundle.files import LITERT
 from bert_embed.config import DenseModule
-from bert_embed.graph.fused import fused_attention
+from bert_embed.graph.fused import fused_attention, is_normed, query_scale
 from bert_embed.graph.litert_file import Graph, ModelFile, read_arrays
 
 _Tensors = Mapping[str, np.ndarray]
@@ -81,8 +81,9 @@ class _LiteRTOps:
         self._tensors, self._tables = tensors, config.tables(tensors)
         # In how many products a layer computes query, key and value. In int8 each would make `x`
         # int8 anew; in float32, XNNPACK computes three in 0.96 of the time of one, with the same
-        # bits.
-        self._products = 1 if int8 else 3
+        # bits. Norms of queries and keys take each by itself.
+        self._normed = is_normed(tensors, config.layer_names[0])
+        self._products = 1 if int8 and not self._normed else 3
         self._last_axis = graph.numbers(-1)
         self._flat = graph.numbers(-1, config.hidden_size)
         self._epsilon = graph.constant(np.array(config.layer_norm_eps, np.float32))
@@ -240,6 +241,8 @@ class _LiteRTOps:
         names = ("", f"{name}/key", f"{name}/value")
         for product, kernel, bias in zip(names, kernels, biases, strict=False):
             y = _product(graph, product, kernel, bias, x, self._int8)
+            if self._normed:
+                y = self._part_normed(y, name, part=len(products))
             y = graph.add("RESHAPE", y, self._by_head, shape=[-1, -1, computed, width])
             order = graph.numbers(2, 0, 1, 3)
             products.append(graph.add("TRANSPOSE", y, order, shape=[computed, -1, -1, width]))
@@ -248,6 +251,14 @@ class _LiteRTOps:
         first, split = graph.constant(np.array(0, np.int32)), schema.SplitOptionsT(3)
         shape = [heads, -1, -1, width]
         return list(graph.add("SPLIT", first, *products, options=split, outputs=3, shape=shape))
+
+    def _part_normed(self, x: int, layer: str, part: int) -> int:
+        """Adds the norm of queries (part 0), which are then scaled, or of keys (part 1)."""
+        if part == 2:
+            return x
+        x = self.norm(x, f"{layer}/{('query_norm', 'key_norm')[part]}")
+        scale = query_scale(self._config.head_width)
+        return x if part else self._graph.add("MUL", x, self._graph.constant(scale))
 
 
 def _write_layers(graph: Graph, tensors: _Tensors, activations: Mapping[str, str]) -> None:

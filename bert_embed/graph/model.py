@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_embed.architectures.encoder import EncoderConfig
-from bert_embed.graph.fused import fused_attention
+from bert_embed.graph.fused import fused_attention, is_normed, query_scale
 from bert_embed.storage.errors import InputError
 
 _MASKED = -1e9  # added to the scores of padding, so that their softmax is exactly 0 and never NaN
@@ -16,9 +16,9 @@ _MASKED = -1e9  # added to the scores of padding, so that their softmax is exact
 class Encoder(tf.Module):
     """An encoder for inference, without dropout.
 
-    Query, key and value are one product, whose query part includes 1/sqrt(head width). All weight
-    products are 2-D over the tokens of the batch. Numbers are float32 unless `compute_in` says
-    otherwise.
+    Query, key and value are one product, whose query part includes 1/sqrt(head width), where no
+    norm follows. All weight products are 2-D over the tokens of the batch. Numbers are float32
+    unless `compute_in` says otherwise.
 
     Attributes:
         config: Its sizes.
@@ -160,7 +160,10 @@ class _TensorFlowOps:
         heads = config.num_attention_heads
         # With heads first they are split without a copy.
         split = [self.batch, self.length, 3 * heads, config.head_width]
-        split = tf.reshape(self.product(x, f"{layer}/qkv"), split)
+        products = self.product(x, f"{layer}/qkv")
+        if is_normed(self._weights, layer):
+            products = self._normed(products, layer)
+        split = tf.reshape(products, split)
         query, key, value = tf.split(tf.transpose(split, [2, 0, 1, 3]), 3, axis=0)
         if rotation is not None:
             query, key = (_rotated(part, *rotation) for part in (query, key))
@@ -170,6 +173,12 @@ class _TensorFlowOps:
         mixed = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
         # With the shape of x itself TensorFlow can add x within the product.
         return tf.reshape(mixed, tf.shape(x))
+
+    def _normed(self, products: tf.Tensor, layer: str) -> tf.Tensor:
+        query, key, value = tf.split(products, 3, axis=-1)
+        query = self.norm(query, f"{layer}/query_norm") * query_scale(self._config.head_width)
+        key = self.norm(key, f"{layer}/key_norm")
+        return tf.concat([tf.cast(query, value.dtype), tf.cast(key, value.dtype), value], axis=-1)
 
 
 def _rotated(x: tf.Tensor, factors: tf.Tensor, exchanged_factors: tf.Tensor) -> tf.Tensor:

@@ -74,12 +74,14 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
     supported = isinstance(hidden_act, str) and hidden_act in _ACTIVATIONS
     if activation is None and not supported:
         raise InputError(f"{path}: hidden_act must be gelu or relu, got {hidden_act!r}")
+    values = {"model_type": "bert", **values, "hidden_act": "gelu"}
     try:
-        config = config_from_huggingface({"model_type": "bert", **values, "hidden_act": "gelu"})
+        config = config_from_huggingface(values)
     except ValueError as error:
         raise InputError(str(error).replace("config.json", str(path))) from error
     if not isinstance(config, BertConfig):
-        raise InputError(f"{path}: model_type must be bert, got {values['model_type']!r}")
+        found = config.model_types[values["model_type"]]
+        raise InputError(f"{path}: must be of a BERT encoder, is of {found}")
     return replace(config, hidden_act=activation or _ACTIVATIONS[hidden_act])
 
 

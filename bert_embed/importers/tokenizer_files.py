@@ -15,6 +15,7 @@ from bert_embed.tokenization.protocol import TextTokenizer
 from bert_embed.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 _OWN = "WordPiece"
+_PADDED = 64  # rows, to a multiple of which word tables are padded, for speed in training
 _CONFIG = "config.json"
 _SLOW = "tokenizer_config.json"
 _FAST = "tokenizer.json"
@@ -268,15 +269,19 @@ def _vocabulary(folder: Path, config: EncoderConfig, fast: Mapping[str, Any]) ->
 
 
 def _listed(path: Path, config: EncoderConfig, numbers: Mapping[str, int]) -> list[str]:
-    size = config.vocab_size
-    if len(numbers) != size or set(numbers.values()) != set(range(size)):
+    size, count = config.vocab_size, len(numbers)
+    if not _fits(count, size) or set(numbers.values()) != set(range(count)):
         raise InputError(
-            f"{path}: must have the ids 0 to {size - 1} as {_CONFIG} says, has {len(numbers)} "
-            "entries"
+            f"{path}: must have the ids 0 to {size - 1} as {_CONFIG} says, has {count} entries"
         )
     if broken := [numbers[entry] for entry in numbers if "\n" in entry]:
         raise InputError(f"{path}: entry {min(broken)} holds a line break, which no word can have")
     return sorted(numbers, key=lambda entry: numbers[entry])
+
+
+def _fits(entries: int, rows: int) -> bool:
+    """Returns whether a word table of so many rows has one an entry, or is padded as usual."""
+    return entries == rows or (rows % _PADDED == 0 and 0 < rows - entries < _PADDED)
 
 
 def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
@@ -284,14 +289,14 @@ def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]
 
     Args:
         path: The file.
-        config: Says how many there must be.
+        config: Says how many there must be; fewer if the word table is padded.
         source: The configuration's file, for the message.
 
     Raises:
         InputError: The file cannot be read, or has another number of entries.
     """
     vocabulary = read_entries(path)
-    if len(vocabulary) != config.vocab_size:
+    if not _fits(len(vocabulary), config.vocab_size):
         raise InputError(
             f"{path}: must have {config.vocab_size} entries as {source} says, has {len(vocabulary)}"
         )

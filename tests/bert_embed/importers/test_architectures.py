@@ -23,17 +23,20 @@ from tests.support.models.architectures import (
     ROBERTAS,
     TEXTS,
     kept_tokens,
+    with_jina,
     write_architecture,
 )
 from tests.support.models.gated import GATED, NTK
+from tests.support.models.jina import CODE, JINA
 
 pytestmark = pytest.mark.slow
 
-ROWS = np.load(GOLDEN)
+ROWS = with_jina(np.load(GOLDEN))
+LONG_ROWS = (*GATED, *JINA)
 CLOSE = 1e-4
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=(*KINDS, *JINA))
 def kind(request):
     return request.param
 
@@ -87,7 +90,7 @@ def test_tokens_and_all_hidden_states_are_those_of_transformers(encoders, kind, 
 @pytest.mark.numeric
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("number", range(len(EDGES)), ids=map(str, LENGTHS))
-@pytest.mark.parametrize("gated", GATED)
+@pytest.mark.parametrize("gated", LONG_ROWS)
 def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
     encoder = Encoder(read_bundle(folders(gated)), load_engine=ENGINES[engine], threads=1)
     ((ids, vectors),) = all_layers(encoder, [EDGES[number]])
@@ -97,7 +100,7 @@ def test_long_rows_are_those_of_transformers(folders, gated, engine, number):
     assert np.abs(vectors[kept_tokens(len(ids))] - states(gated, row)).max() < CLOSE
 
 
-@pytest.mark.parametrize("gated", GATED)
+@pytest.mark.parametrize("gated", LONG_ROWS)
 def test_a_text_has_the_same_bits_in_any_batch(folders, gated):
     encoder = Encoder(read_bundle(folders(gated)), threads=1)
     texts = [*TEXTS, *EDGES, *TEXTS, "the river of the bank", EDGES[0]]
@@ -144,6 +147,11 @@ def test_the_names_of_the_hub_are_those_of_transformers(tmp_path, gated):
         ("modernbert", {"global_attn_every_n_layers": 0}, "must be a positive integer, got 0"),
         ("modernbert", {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling of type 'linear'"),
         ("modernbert", {"attention_bias": True}, r"attn\.Wq\.bias is missing"),
+        ("jina", {"feed_forward_type": "original"}, "must be 'geglu', got 'original'"),
+        ("jina", {"hidden_act": "relu"}, "hidden_act must be 'gelu', got 'relu'"),
+        ("jina", {"is_decoder": True}, "is_decoder must be False or None, got True"),
+        ("jina", {"auto_map": CODE["jina_qk"]}, r"layer_norm_q\.weight is missing"),
+        ("jina_qk", {"auto_map": CODE["jina"]}, r"\.layer_norm_.* is not part of a Jina encoder"),
         ("modernbert", {"num_attention_heads": 32}, "an even width, for rotary positions"),
     ],
 )
@@ -161,6 +169,24 @@ def test_a_long_model_takes_2048_tokens_unless_its_files_say_more(tmp_path):
     plain = import_huggingface(str(source), str(tmp_path / "plain"))
     assert said.max_seq_length == 1024
     assert (plain.max_seq_length, plain.config.max_position_embeddings) == (2048, 8192)
+
+
+@pytest.mark.parametrize("gated", ["nomic_bert", "jina"])
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_a_padded_word_table_changes_nothing(tmp_path, folders, gated, file):
+    from safetensors.numpy import load_file, save_file
+
+    source, name = tmp_path / "source", "embeddings.word_embeddings.weight"
+    write_architecture(source, gated, vocab_size=256)  # a multiple of 64, for 211 entries
+    weights = load_file(source / "model.safetensors")
+    rows = np.ones((256 - len(weights[name]), weights[name].shape[1]), np.float32)
+    weights[name] = np.concatenate([weights[name], rows])
+    save_file(weights, source / "model.safetensors")
+    if file == "tokenizer.json":
+        (source / "vocab.txt").unlink()
+    padded = import_huggingface(str(source), str(tmp_path / "bundle"))
+    encoders = [Encoder(bundle, threads=1) for bundle in (padded, read_bundle(folders(gated)))]
+    np.testing.assert_array_equal(*(encoder.encode(TEXTS) for encoder in encoders))
 
 
 @pytest.mark.numeric
@@ -237,6 +263,7 @@ def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, k
     prefixes = {"multilingual": "bert.", "new": ""}  # the tensors of "new" have theirs
     prefixes |= dict.fromkeys(ROBERTAS, "roberta.")
     prefixes |= dict.fromkeys(("modernbert", "modernbert_biased"), "model.")
+    prefixes |= dict.fromkeys(JINA, "bert.")
     write_architecture(tmp_path / "source", kind, prefix=prefixes.get(kind, f"{kind}."))
     heads = {
         "distilbert": ["vocab_transform.weight", "vocab_projector.bias", "pre_classifier.bias"],
@@ -247,6 +274,8 @@ def test_the_prefix_and_the_heads_of_training_change_nothing(tmp_path, bundle, k
         "gte": ["lm_head.decoder.bias", "classifier.weight"],
         "new": ["lm_head.decoder.bias", "new.encoder.rotary_emb.inv_freq"],
         "modernbert": ["head.dense.weight", "decoder.bias", "classifier.weight"],
+        "jina": ["cls.predictions.bias", "bert.embeddings.position_ids"],
+        "jina_qk": ["cls.predictions.bias", "classifier.weight"],
         "modernbert_biased": ["head.norm.bias", "decoder.bias", "classifier.bias"],
     }.get(kind, ["lm_head.bias", "roberta.embeddings.position_ids", "classifier.out_proj.weight"])
     weights = tmp_path / "source" / "model.safetensors"

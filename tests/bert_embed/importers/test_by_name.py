@@ -99,6 +99,7 @@ MODELS = {
         "new",
         files("cls", 700, prompts={"query": "query: "}, code=True),
     ),
+    "jinaai/jina-embeddings-v2-base-en": ("jina", files(length=700, normalize=False, code=True)),
     "a-team/saved-by-release-6": (
         "xlm-roberta",
         files(prompts={"query": "query: ", "document": "passage: "}, modern=True),

@@ -166,6 +166,10 @@ def test_more_layers_than_there_are_are_refused_at_once(tmp_path, number):
     [
         ({"hidden_act": {"a": 1}}, "hidden_act must be gelu or relu, got {'a': 1}"),
         ([1], "must hold an object, got a list"),
+        (
+            {"position_embedding_type": "alibi", "feed_forward_type": "geglu"},
+            "must be of a BERT encoder, is of a Jina encoder",
+        ),
     ],
 )
 def test_a_configuration_of_another_type_is_refused(tmp_path, values, message):

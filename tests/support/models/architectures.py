@@ -4,18 +4,19 @@
 transformers, torch and sentence-transformers (5.23.0, 2.15.0 and 6.2.0 made the file that lies
 there: benchmarks/requirements.txt) beside NumPy and safetensors. `multilingual` is a BERT encoder
 with XLM-R's tokenizer, as multilingual-e5-small is; `word_piece` (not in the file) is one with a
-WordPiece that is not BERT's.
+WordPiece that is not BERT's. Those of `jina`, which transformers has not, are computed there.
 """
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.models import gated
+from tests.support.models import gated, jina
 from tests.support.models.sentence_transformers import write_modules
 from tests.support.models.tiny import WORDS, small_vocabulary
 
@@ -43,6 +44,7 @@ _TOKENIZERS = {
     "multilingual": ("unigram", _GENERIC),
     "word_piece": ("word_piece", _GENERIC),
 }
+_OURS = dict.fromkeys(gated.GATED, gated) | dict.fromkeys(jina.JINA, jina)
 _ON_BERT = ("multilingual", "word_piece")  # a BERT encoder, with another tokenizer than BERT's
 _HIDDEN, _INNER, _HEADS, _LAYERS, _POSITIONS, _EMBEDDING = 32, 64, 4, 2, 160, 16
 _MANY_POSITIONS = 512  # their small vocabularies split LONG into more tokens
@@ -51,7 +53,7 @@ _CLASSES = {
     "distilbert": "DistilBertTokenizer",
     "electra": "ElectraTokenizer",
     "mpnet": "MPNetTokenizer",
-    **dict.fromkeys(("nomic_bert", "gte", "new"), "BertTokenizer"),
+    **dict.fromkeys(("nomic_bert", "gte", "new", *jina.JINA), "BertTokenizer"),
 }
 
 
@@ -62,7 +64,7 @@ def write_architecture(
 
     Args:
         folder: Made if it is not there.
-        kind: One of `KINDS`, or "word_piece".
+        kind: One of `KINDS`, of `jina.JINA`, or "word_piece".
         prefix: Put before every tensor's name, such as "mpnet.".
         hub: Whether "nomic_bert" and "new" are as the hub's own code has them; None: "new" is.
         changes: Of config.json.
@@ -85,7 +87,8 @@ def write_architecture(
     kinds = ["Transformer", "Pooling", "Normalize"]
     write_modules(folder, kinds)
     (folder / "1_Pooling").mkdir(exist_ok=True)
-    pooling = {"word_embedding_dimension": _HIDDEN, "pooling_mode_mean_tokens": True}
+    width = config.get("hidden_size", _HIDDEN)
+    pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
     _write_json(folder / "1_Pooling" / "config.json", pooling)
     _write_json(
         folder / "sentence_bert_config.json",
@@ -102,8 +105,8 @@ def _vocabulary(kind: str) -> list[str]:
 
 
 def _config(kind: str) -> dict[str, Any]:
-    if kind in gated.GATED:
-        return gated.config(kind)
+    if kind in _OURS:
+        return _OURS[kind].config(kind)
     if kind == "distilbert":
         sizes = {"dim": _HIDDEN, "hidden_dim": _INNER, "n_heads": _HEADS, "n_layers": _LAYERS}
         positions = {"max_position_embeddings": _POSITIONS, "sinusoidal_pos_embds": False}
@@ -138,15 +141,15 @@ def kept_tokens(length: int) -> np.ndarray:
 
 
 def _positions(kind: str) -> int:
-    if kind in gated.GATED:
+    if kind in _OURS:
         return gated.POSITIONS
     rows = _MANY_POSITIONS if kind in _TOKENIZERS else _POSITIONS
     return rows + 2 * (kind in _OFFSET)
 
 
 def _tensors(kind: str, entries: int) -> dict[str, np.ndarray]:
-    if kind in gated.GATED:
-        return gated.tensors(kind, entries)
+    if kind in _OURS:
+        return _OURS[kind].tensors(kind, entries)
     random = np.random.default_rng(7)
     width = _EMBEDDING if kind == "electra" else _HIDDEN
     tables = {"word_embeddings": entries, "position_embeddings": _positions(kind)}
@@ -248,6 +251,24 @@ def _copy_tokenizer(folder: Path, kind: str) -> int:
 
 def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def with_jina(golden: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns golden rows with those of `jina`, for the ids of "nomic_bert", which are theirs."""
+    rows = dict(golden)
+    for kind in jina.JINA:
+        weights = jina.tensors(kind, len(_vocabulary(kind)))
+        for number in range(len(TEXTS) + len(PAIRS) + len(EDGES)):
+            rows[f"{kind}/ids/{number}"] = ids = golden[f"nomic_bert/ids/{number}"]
+            ends = np.flatnonzero(ids == ids[-1])  # of a pair, the second text is of type 1
+            types = np.arange(len(ids)) > ends[0]
+            states = jina.hidden_states(kind, weights, ids, types.astype(int))
+            is_edge = number >= len(TEXTS) + len(PAIRS)
+            kept = kept_tokens(len(states)) if is_edge else slice(None)
+            rows[f"{kind}/states/{number}"] = states[kept]
+        means = [rows[f"{kind}/states/{number}"][:, -1].mean(0) for number in range(len(TEXTS))]
+        rows[f"{kind}/vectors"] = np.stack([mean / np.linalg.norm(mean) for mean in means])
+    return rows
 
 
 def main() -> None:
