@@ -8,6 +8,7 @@ import pytest
 
 from bert_embed.architectures.bert import BertConfig
 from bert_embed.architectures.gte import GteConfig
+from bert_embed.architectures.jina import JinaConfig
 from bert_embed.architectures.modern_bert import ModernBertConfig
 from bert_embed.architectures.nomic_bert import NomicBertConfig
 from bert_embed.config import DenseModule
@@ -171,7 +172,7 @@ def test_a_saved_model_keeps_its_fingerprint(name):
         (VECTORS, (VectorSpec, TextSpec)),
         (COLUMNS, (Columns,)),
         (EXAMPLES, (ExampleSettings,)),
-        (MODEL_CONFIG, (BertConfig, NomicBertConfig, ModernBertConfig, GteConfig)),
+        (MODEL_CONFIG, (BertConfig, NomicBertConfig, ModernBertConfig, GteConfig, JinaConfig)),
         (MODEL_DENSE, (DenseModule,)),
     ],
     ids=lambda value: "" if isinstance(value, Keys) else value[0].__name__,
