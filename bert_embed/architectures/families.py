@@ -12,13 +12,14 @@ from bert_embed.architectures.nomic_bert import NomicBertConfig
 from bert_embed.storage.errors import InputError
 
 _FAMILIES: tuple[type[EncoderConfig], ...] = (
+    JinaConfig,  # model_type bert, too, which leads to BertConfig
     BertConfig,
     GteConfig,
     ModernBertConfig,
     NomicBertConfig,
 )
 _BY_MODEL_TYPE = {name: family for family in _FAMILIES for name in family.model_types}
-_BY_ARCHITECTURE = {family.architecture: family for family in (*_FAMILIES, JinaConfig)}
+_BY_ARCHITECTURE = {family.architecture: family for family in _FAMILIES}
 _DECODER = "a decoder"
 # Why other models that people name are refused.
 _REFUSED = {

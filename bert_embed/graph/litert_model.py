@@ -232,7 +232,7 @@ class _LiteRTOps:
         width = self._config.head_width
         fused = fused_attention(self._tensors, name, width)
         computed = 3 * heads // self._products
-        products = []
+        products: list[int] = []
         kernels = np.split(fused["kernel"], self._products, -1)
         biases: Sequence[np.ndarray | None] = [None] * self._products
         if "bias" in fused:
@@ -257,8 +257,10 @@ class _LiteRTOps:
         if part == 2:
             return x
         x = self.norm(x, f"{layer}/{('query_norm', 'key_norm')[part]}")
-        scale = query_scale(self._config.head_width)
-        return x if part else self._graph.add("MUL", x, self._graph.constant(scale))
+        if part:
+            return x
+        scale = np.array(query_scale(self._config.head_width))
+        return self._graph.add("MUL", x, self._graph.constant(scale))
 
 
 def _write_layers(graph: Graph, tensors: _Tensors, activations: Mapping[str, str]) -> None:
