@@ -256,9 +256,15 @@ def test_an_output_of_bytes_on_cloud_storage_is_verified_there(gcs, corpus, tiny
 
 def test_what_is_no_output_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    for command, place in (("verify", ""), ("verify", "file"), ("watch", "file"), ("card", "file")):
+    no_run, no_folder = "is not the output of a run", "is a file; give the output folder of a run"
+    cases = [("verify", "", no_run), ("watch", "file", no_run)]
+    for command, place, told in (
+        *cases,
+        ("verify", "file", no_folder),
+        ("card", "file", no_folder),
+    ):
         assert main([command, str(tmp_path / place)]) == 2
-        assert "is not the output of a run" in capsys.readouterr().err
+        assert told in capsys.readouterr().err
 
 
 def test_an_increment_is_repaired_against_the_runs_of_its_day(corpus, tiny_bundle, tmp_path):

@@ -71,8 +71,9 @@ def test_kept_examples_give_the_same_vectors(tmp_path, model, source):
 
 
 def test_kept_examples_know_where_a_prompt_ends(tmp_path, model, source):
-    kept = {"tfrecord_output": tmp_path / "examples", "prompt": "query: ", "granularity": "token"}
-    assert embed(tmp_path / "out", model, source, **kept) == 0
+    prompt = {"prompt": "query: "}
+    assert embed(tmp_path / "out", model, source, granularity="token", **prompt) == 0
+    assert main(["tokenize", *flags_of(tmp_path / "examples", model, source, **prompt)]) == 0
     again = {"input_format": "tfrecord", "granularity": "token"}
     assert embed(tmp_path / "again", model, tmp_path / "examples", **again) == 0
     settings = json.loads((tmp_path / "examples" / "examples.json").read_text())
