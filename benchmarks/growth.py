@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, every_sentence, numbered_sentences, write_lines
 from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs import claim
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.transforms.output_folder import OutputFile, part_name
 from bert_embed.transforms.records.block_record import BlockRecord, block_record_bytes
@@ -157,7 +157,7 @@ def resumed() -> dict[str, float]:
     prepared = prepare(
         Options(input=(str(text),), output=str(output), model="minilm", block_bytes=_LINE)
     )
-    run_record.start(prepared)
+    claim.start(prepared)
     (output / "embeddings").mkdir()
     for number in range(_FINISHED):
         part = part_name(number, 0)

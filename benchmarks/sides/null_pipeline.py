@@ -16,7 +16,7 @@ from bert_embed.engines.choose import load_engine
 from bert_embed.engines.protocol import Engine
 from bert_embed.pipeline.graph import build
 from bert_embed.pipeline.options import Options
-from bert_embed.pipeline.outputs import run_record
+from bert_embed.pipeline.outputs import claim
 from bert_embed.pipeline.prepare import prepare
 from bert_embed.pipeline.runners.beam_flags import pipeline_options
 from bert_embed.pipeline.runners.local_runners import run_pipeline
@@ -120,7 +120,7 @@ def main() -> None:
         beam_args=tuple(flags),
     )
     run = prepare(options)
-    record = run_record.start(run)
+    record = claim.start(run)
     make = BertModelHandler
     if args.notes:
         make = partial(NotingHandler, str(Path(run.output) / NAME), args.tokens_a_second)
