@@ -125,9 +125,8 @@ def test_a_worker_process_that_is_killed_fails_the_job_and_the_same_command_cont
         ({"runner": "PrismRunner"}, "`make build/prism`"),
         ({"runner": "PrismRunner", "prism_location": "no/prism"}, "no/prism is not a program"),
         ({"direct_num_workers": 2}, "multi_processing"),
-        ({"runner": "BundleBasedDirectRunner"}, "use FnApiRunner"),
     ],
-    ids=["no location", "no program", "one process", "the old one"],
+    ids=["no location", "no program", "one process"],
 )
 def test_what_a_runner_lacks_is_said_before_work_starts(
     tmp_path, corpus, tiny_bundle, capsys, flags, wanted
