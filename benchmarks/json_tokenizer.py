@@ -19,18 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, pre_tokenizers
 
 from benchmarks import measure
 from benchmarks.corpus import FOLDER, english_sentences
 from benchmarks.peers import minilm_folder
 from bert_embed.pipeline.cli import main as command_line
 from bert_embed.tokenization.json_tokenizer import JsonTokenizer
+from tests.support.models.json_tokenizers import byte_level, unigram
 from tests.support.models.tiny import write_tiny_huggingface
 
 _CALL = 2000
 _ENTRIES = 30_000
-_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _RUN_TEXTS = 1000
 
 
@@ -114,40 +114,15 @@ def _files(texts: Sequence[str]) -> dict[str, Path]:
     folder = FOLDER / "json_tokenizer"
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: folder / f"{name}.json" for name in ("Unigram", "BPE")}
-    trained = {"Unigram": _unigram, "BPE": _byte_level}
+    metaspace = pre_tokenizers.Metaspace()
+    trained = {
+        "Unigram": lambda: unigram(texts, _ENTRIES, metaspace),
+        "BPE": lambda: byte_level(texts, _ENTRIES),
+    }
     for name, file in files.items():
         if not file.exists():
-            trained[name](texts).save(str(file))
+            trained[name]().save(str(file))
     return files | {"WordPiece": minilm_folder() / "tokenizer.json"}
-
-
-def _unigram(texts: Sequence[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=_ENTRIES, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", 0), ("</s>", 2)],
-    )
-    return tokenizer
-
-
-def _byte_level(texts: Sequence[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=_ENTRIES,
-        special_tokens=_SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    return tokenizer
 
 
 def _share(file: Path, texts: Sequence[str]) -> float:
@@ -167,7 +142,6 @@ def _share(file: Path, texts: Sequence[str]) -> float:
         if command_line(["embed", *flags]) != 0:
             raise RuntimeError("the run failed")
         seconds = json.loads((output / "run.json").read_text())["stage_seconds"]
-    print(seconds)
     return seconds["tokenize"] / sum(seconds.values())
 
 

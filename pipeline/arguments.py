@@ -132,8 +132,5 @@ class ModelInspectOptions(CommandOptions):
 
 
 @dataclass(frozen=True)
-class ModelVerifyOptions(CommandOptions):
+class ModelVerifyOptions(ModelInspectOptions):
     """Compares a model's files and vectors with those of its import."""
-
-    model: str = positional("MODEL", "as --model of embed")
-    json: bool = switch("print one JSON object")

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_embed.architectures.encoder import SIZES, EncoderConfig, norm_shapes, required
 from bert_embed.architectures.ops import Ops
-from bert_embed.architectures.rotary import gated, post_norm_shapes, refuse_unless
+from bert_embed.architectures.rotary import embedded, gated, post_norm_shapes, refuse_unless
 from bert_embed.storage.errors import InputError
 
 _USUAL: dict[str, tuple[Any, ...]] = {
@@ -100,10 +100,7 @@ class JinaConfig(EncoderConfig):
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
         """See `EncoderConfig.hidden_states`."""
-        x = ops.gather("embeddings/word", ids)
-        if self.type_vocab_size:
-            x = ops.add(x, ops.gather("embeddings/type", types))
-        x = ops.norm(ops.flat(x), "embeddings/norm")
+        x = embedded(ops, self, ids, types)
         yield x
         added = ops.by_distance(_DISTANCES)
         for layer in self.layer_names:

@@ -91,10 +91,7 @@ class PostNormConfig(RotaryConfig):
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
         """See `EncoderConfig.hidden_states`."""
-        x = ops.gather("embeddings/word", ids)
-        if self.type_vocab_size:
-            x = ops.add(x, ops.gather("embeddings/type", types))
-        x = ops.norm(ops.flat(x), "embeddings/norm")
+        x = embedded(ops, self, ids, types)
         yield x
         rotation = rotation_of(ops)
         for layer in self.layer_names:
@@ -128,6 +125,14 @@ def post_norm_shapes(config: EncoderConfig, biases: bool) -> dict[str, tuple[int
         norms += [f"{layer}/attention_norm", f"{layer}/output_norm"]
     shapes |= product_shapes(kernels, biases) | product_shapes(gates, bias=False)
     return shapes | norm_shapes(dict.fromkeys(norms, hidden))
+
+
+def embedded(ops: Ops, config: EncoderConfig, ids: Any, types: Any) -> Any:
+    """Returns the embeddings of words and segments, after their norm, without positions."""
+    x = ops.gather("embeddings/word", ids)
+    if config.type_vocab_size:
+        x = ops.add(x, ops.gather("embeddings/type", types))
+    return ops.norm(ops.flat(x), "embeddings/norm")
 
 
 def gated(ops: Ops, x: Any, layer: str, activation: str) -> Any:

@@ -39,7 +39,7 @@ def import_tfhub(
 ) -> Bundle:
     """Imports a SavedModel whose variables are a BERT encoder's into a bundle at `dest`.
 
-    The variables are told by the names that tf-models-official gives them. The SavedModel's graph,
+    The variables are recognized by their names in tf-models-official. The SavedModel's graph,
     which is a program, does not run.
     """
     root = Path(source).absolute()

@@ -141,11 +141,11 @@ def _delete(path: str) -> None:
         _call(path, "removed", lambda client: _object(client, path).delete(**_ONCE))
 
 
-def list_objects(url: str, direct: bool = False, most: int | None = None) -> "list[Blob]":
-    """The client's objects below `url`, `most` at most; `direct`: not in folders below it."""
+def list_objects(url: str, direct: bool = False) -> "list[Blob]":
+    """The client's objects below `url`; `direct`: not in folders below it."""
     bucket, prefix = _split(url)
     which: dict[str, Any] = {"delimiter": "/"} if direct else {}
-    return _listed(url, bucket, prefix, max_results=most, **which)
+    return _listed(url, bucket, prefix, **which)
 
 
 def download(url: str, target: str) -> None:

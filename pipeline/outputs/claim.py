@@ -30,7 +30,7 @@ from bert_embed.storage.files import (
     write_bytes,
 )
 from bert_embed.transforms.bigquery.load import is_loaded
-from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE, OutputFolder
+from bert_embed.transforms.output_folder import EXAMPLES, SETTINGS_FILE
 from bert_embed.transforms.plan.listing import write_listing
 from bert_embed.transforms.reconcile.totals import listing_hash
 from bert_embed.transforms.records.block_record import read_block_record
@@ -65,7 +65,7 @@ def make_room(run: EmbedRun, alone: bool) -> None:
         if record is not None and state == "unskipped":
             _reset_skipped_blocks(run, record)
         elif record is not None and state == "empty":
-            OutputFolder(run.output).remove_all()
+            run.folder.remove_all()
 
 
 def forecast(run: EmbedRun) -> list[str]:
@@ -114,7 +114,7 @@ def _must_be_emptied(run: EmbedRun, state: _State, record: RunRecord | None) -> 
             raise UsageError(_refusal(run, record))
         return state in ("other", "empty")
     # Without such files, there is at most what an identical job writes at this moment.
-    stray = next(iter(OutputFolder(run.output).data_files()), None)
+    stray = next(iter(run.folder.data_files()), None)
     if stray is not None and not run.options.overwrite:
         raise UsageError(
             f"--output {run.options.output} holds {stray} but no run.json; choose another folder, "
@@ -127,7 +127,7 @@ def _claimed(run: EmbedRun) -> RunRecord | None:
     """The record of a run that has the folder now, or is complete; None if another was faster."""
     state, record = _state(run)
     if _must_be_emptied(run, state, record):
-        OutputFolder(run.output).remove_all()
+        run.folder.remove_all()
         record = None
     if record is not None and state == "same" and _is_complete(run, record):
         return record

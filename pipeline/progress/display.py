@@ -46,9 +46,13 @@ def shown_progress(
     line: Callable[[Callable[[], bool]], str],
     tell: Callable[[str], None] | None = None,
 ) -> Iterator[None]:
-    """Shows again and again what `line` says of a job, which may stop looking once it is told to.
+    """Shows the progress of a job repeatedly, until the context ends.
 
-    On a terminal and in a notebook in place, elsewhere in the log, or to `tell`, often at first.
+    Args:
+        output: The job's folder.
+        line: Returns a line on its progress; the function that it gets says whether to stop.
+        tell: Takes the lines; None shows them in place on a terminal and in a notebook, else logs
+            them.
     """
     stop = threading.Event()
     thread = threading.Thread(target=_show, args=(output, line, tell, stop), daemon=True)

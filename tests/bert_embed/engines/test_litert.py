@@ -125,7 +125,7 @@ def test_every_pooling_is_the_one_of_float32(tiny_bundle, pooling):
     )
     assert found.shape == wanted.shape
     assert similar(found, wanted).min() > 0.995
-    assert similar(found[:2], wanted[1:]).max() < 0.99  # texts are told apart
+    assert similar(found[:2], wanted[1:]).max() < 0.99  # different texts differ
 
 
 def test_merged_windows_are_finished_as_rows_are(tiny_bundle):

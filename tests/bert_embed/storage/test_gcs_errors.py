@@ -1,4 +1,4 @@
-"""Errors beside Cloud Storage are told as what they are."""
+"""Errors that are not of Cloud Storage keep their own messages."""
 
 import errno
 

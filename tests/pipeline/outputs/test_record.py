@@ -1,4 +1,4 @@
-"""What is no run.json of `embed` is told apart from a damaged one, by all that read it."""
+"""All readers distinguish a damaged run.json of `embed` from the record of something else."""
 
 import json
 import re

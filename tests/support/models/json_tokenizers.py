@@ -5,6 +5,7 @@ few sentences in other scripts, and writes tests/data/tokenizers. Trained again,
 tests/data/architectures.npz is made of the files that lie there.
 """
 
+from collections.abc import Sequence
 from pydoc_data.topics import topics
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -17,17 +18,21 @@ _LINES = [line for text in list(topics.values())[:40] for line in text.splitline
 _LINES += [*TEXTS[:4], SCRIPTS, "Überraschung für die Straße", "こんにちは世界", "мы говорим"] * 5
 
 
-def unigram() -> Tokenizer:
-    """Unigram over Metaspace, as XLM-R and CamemBERT have it."""
+def unigram(
+    lines: Sequence[str],
+    entries: int,
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+    normalizer: normalizers.Normalizer | None = None,
+) -> Tokenizer:
+    """Unigram, as XLM-R and CamemBERT have it."""
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    )
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
     trainer = trainers.UnigramTrainer(
-        vocab_size=_ENTRIES, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False
+        vocab_size=entries, special_tokens=_SPECIAL, unk_token="<unk>", show_progress=False
     )
-    tokenizer.train_from_iterator(_LINES, trainer)
+    tokenizer.train_from_iterator(lines, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
@@ -36,17 +41,17 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
-def byte_level() -> Tokenizer:
+def byte_level(lines: Sequence[str], entries: int) -> Tokenizer:
     """Byte-level BPE, as RoBERTa has it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=_ENTRIES,
+        vocab_size=entries,
         special_tokens=_SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_LINES, trainer)
+    tokenizer.train_from_iterator(lines, trainer)
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False
     )
@@ -73,8 +78,10 @@ def main() -> None:
     """Writes all."""
     folder = GOLDEN.parent / "tokenizers"
     folder.mkdir(exist_ok=True)
-    unigram().save(str(folder / "unigram.json"))
-    byte_level().save(str(folder / "byte_level.json"))
+    spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    as_xlm_r = unigram(_LINES, _ENTRIES, pre_tokenizers.Sequence(spaces), normalizers.NFKC())
+    as_xlm_r.save(str(folder / "unigram.json"))
+    byte_level(_LINES, _ENTRIES).save(str(folder / "byte_level.json"))
     word_piece().save(str(folder / "word_piece.json"))
 
 

@@ -77,6 +77,18 @@ def test_a_merged_session_stays_merged(tiny_bundle):
         assert_that(places, equal_to([("one", (1, 18)), ("two", (1, 18)), ("three", (30, 40))]))
 
 
+def _batch_sizes(pipeline):
+    """Runs a pipeline; returns the distribution of the bytes of its model's batches."""
+    result = pipeline.run()
+    result.wait_until_finish()
+    [sizes] = [
+        metric.committed
+        for metric in result.metrics().query()["distributions"]
+        if metric.key.metric.name == "inference_request_batch_byte_size"
+    ]
+    return sizes
+
+
 def _number_of_calls(bundle, windowing):
     """How often the model is called for 20 texts of 20 seconds that have come together."""
     pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
@@ -88,14 +100,7 @@ def _number_of_calls(bundle, windowing):
         | beam.WindowInto(windowing)
         | EmbedDocuments(bundle)
     )
-    result = pipeline.run()
-    result.wait_until_finish()
-    [batches] = [
-        metric.committed
-        for metric in result.metrics().query()["distributions"]
-        if metric.key.metric.name == "inference_request_batch_byte_size"
-    ]
-    return batches.count
+    return _batch_sizes(pipeline).count
 
 
 @pytest.mark.parametrize(
@@ -182,13 +187,7 @@ def test_waiting_batches_are_bounded_by_their_texts(tiny_bundle):
     transform = EmbedDocuments(tiny_bundle, max_batch_seconds=30, long_text="reject")
     _, rejected = pipeline | beam.Create(texts) | transform
     assert_that(rejected | beam.combiners.Count.Globally(), equal_to([40]))
-    result = pipeline.run()
-    result.wait_until_finish()
-    [sizes] = [
-        each.committed
-        for each in result.metrics().query()["distributions"]
-        if each.key.metric.name == "inference_request_batch_byte_size"
-    ]
+    sizes = _batch_sizes(pipeline)
     assert sizes.count >= 4
     assert sizes.max <= 1 << 20
 
