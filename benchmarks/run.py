@@ -22,7 +22,7 @@ from benchmarks.measure import table_lines
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 _ROOT = _HERE.parent
-PAGES = (_ROOT / "README.md", _HERE / "README.md", *sorted((_ROOT / "docs").glob("*.md")))
+PAGES = (_HERE / "tables.md", *sorted((_ROOT / "docs").glob("*.md")))
 _MODULES = {
     "end_to_end_passages": ("end_to_end", "--texts=passages", "--count=1500", "--small=64"),
     "engines_int8": ("engines", "--precision=int8"),
