@@ -56,6 +56,7 @@ _WHEN_NAMED = {
     "json_tokenizer": ("--rounds=1", "--texts=2000"),
     "families": ("--rounds=1", "--texts=21"),
     "families_memory": ("--rounds=1", "--texts=21"),
+    "end_to_end_families": ("--rounds=1", "--texts=40"),
     **dict.fromkeys(
         ("dedup", "dedup_real", "dedup_million", "dedup_ten_million"),
         ("--vectors=2000", "--sample=500", "--rounds=1"),
