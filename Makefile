@@ -211,7 +211,7 @@ bench: .venv/dev model  ## measure against the peers (an hour; own environment u
 
 # Bases that cannot be pulled get stand-ins. TENSORFLOW=no makes images without TensorFlow, MODEL=minilm adds that model.
 TENSORFLOW := yes
-images:  ## build the images of workers and templates with Docker (docs/images.md)
+images:  ## build the images of workers and templates with Docker (docs/cloud.md)
 	deploy/docker/bases.sh build/image_bases
 	for target in worker template; do DOCKER_BUILDKIT=1 docker build --network host --file deploy/docker/Dockerfile \
 		--build-arg DEVICE=cpu --build-arg TENSORFLOW=$(TENSORFLOW) --build-arg MODEL=$(MODEL) \
@@ -221,7 +221,7 @@ images:  ## build the images of workers and templates with Docker (docs/images.m
 
 VARIABLES := deploy/dataflow/variables.env
 DO := submit
-dataflow: $(if $(PRINT),,.venv/runtime)  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/dataflow.md)
+dataflow: $(if $(PRINT),,.venv/runtime)  ## build the image and submit to Dataflow (PRINT=1 only shows; docs/cloud.md)
 	deploy/dataflow/dataflow.sh $(DO) $(VARIABLES) $(if $(PRINT),--print)
 
 clean:  ## remove what make wrote, but not .venv

@@ -61,7 +61,7 @@ def main() -> None:
     )
     spent = measure.in_turn(sides, args.rounds)
     results = {
-        name: figures(spent[name], spent[_startup(name)], int(text.stem) - args.small)
+        name: figures(spent[name], spent[startup(name)], int(text.stem) - args.small)
         for name, text in texts.items()
     }
     whole, small = _NULL_ROWS[args.texts]
@@ -90,12 +90,12 @@ def main() -> None:
     measure.report(record, header, [_row(name, result) for name, result in results.items()])
 
 
-def every_side(texts: dict[str, Path], small: Path) -> dict[str, Side]:
-    """Returns what is run in a round: each side twice."""
+def every_side(texts: dict[str, Path], small: Path, folder: Path | None = None) -> dict[str, Side]:
+    """Returns what is run in a round: each side twice, with a model's folder or MiniLM."""
     sides: dict[str, Side] = {}
     for name, text in texts.items():
-        sides[name] = partial(embed, name, text)
-        sides[_startup(name)] = partial(embed, name, small)
+        sides[name] = partial(embed, name, text, folder)
+        sides[startup(name)] = partial(embed, name, small, folder)
     return sides
 
 
@@ -108,7 +108,7 @@ def null_sides(kind: str, text: Path) -> dict[str, Side]:
     """
     texts = text.read_text(encoding="utf-8").splitlines()
     sides: dict[str, Side] = {}
-    for name, count in zip((_NULL, _startup(_NULL)), _NULL_ROWS[kind], strict=True):
+    for name, count in zip((_NULL, startup(_NULL)), _NULL_ROWS[kind], strict=True):
         file = write_lines(text.parent / f"null/{count}.txt", numbered(texts, count))
         sides[name] = partial(growth.embed, file)
     return sides
@@ -116,12 +116,13 @@ def null_sides(kind: str, text: Path) -> dict[str, Side]:
 
 def null_cpu(spent: dict[str, list[measure.Spent]], count: int) -> float:
     """Returns the CPU seconds of our pipeline for 1,000 of `count` texts, without a model."""
-    pairs = zip(spent[_NULL], spent[_startup(_NULL)], strict=True)
+    pairs = zip(spent[_NULL], spent[startup(_NULL)], strict=True)
     seconds = measure.Figure.of([(whole - start).cpu for whole, start in pairs]).median
     return 1000 * seconds / count
 
 
-def _startup(name: str) -> str:
+def startup(name: str) -> str:
+    """Returns the name of a side's run on few texts."""
     return f"{name}, start-up"
 
 
@@ -143,14 +144,20 @@ def text_file(texts: str, count: int) -> Path:
     return write_lines(_WORK / texts / f"{count}.txt", TEXTS[texts](count)).absolute()
 
 
-def embed(name: str, text: Path) -> measure.Spent:
-    """Embeds a file with one side into a fresh output and returns what the process took."""
+def embed(name: str, text: Path, folder: Path | None = None) -> measure.Spent:
+    """Embeds a file with one side into a fresh output and returns what the process took.
+
+    Args:
+        name: Of the side.
+        text: The file.
+        folder: Of the model; None is MiniLM, as each side has it.
+    """
     output = output_of(name, text)
     shutil.rmtree(output, ignore_errors=True)
     flags: list[object] = ["--input", text, "--output"]
     for precision, ours in OURS.items():
         if name == ours:
-            flags += [output, "--model=minilm", "--runner=FnApiRunner"]
+            flags += [output, f"--model={folder or 'minilm'}", "--runner=FnApiRunner"]
             if precision != "float32":
                 flags.append(f"--precision={precision}")
             return measure.run([sys.executable, "-m", "bert_embed", "embed", *flags])
@@ -161,7 +168,7 @@ def embed(name: str, text: Path) -> measure.Spent:
     flags.append(output / "vectors")
     if own:
         return measure.run([*command, *flags])
-    return measure.run([*command, *flags, "--model", minilm_folder()], peer_environment())
+    return measure.run([*command, *flags, "--model", folder or minilm_folder()], peer_environment())
 
 
 def output_of(name: str, text: Path) -> Path:

@@ -45,7 +45,7 @@ def main() -> None:
     texts = english_sentences((args.rounds + 1) * args.texts)
     results = {}
     table = []
-    for name, file in _files(texts).items():
+    for name, file in tokenizer_files(texts).items():
         share = _share(file, texts[:_RUN_TEXTS]) if name == "Unigram" else None
         for offsets in (False, True):
             sides = {"ours": _ours(file, offsets), "library": _library(file, offsets)}
@@ -110,7 +110,8 @@ def _library(file: Path, offsets: bool) -> Callable[[Sequence[str]], int]:
     return work
 
 
-def _files(texts: Sequence[str]) -> dict[str, Path]:
+def tokenizer_files(texts: Sequence[str]) -> dict[str, Path]:
+    """Returns the tokenizer.json of each kind; those that are trained are trained once."""
     folder = FOLDER / "json_tokenizer"
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: folder / f"{name}.json" for name in ("Unigram", "BPE")}

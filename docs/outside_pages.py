@@ -21,6 +21,8 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "flink.md": "deploy/flink/README.md",
+    "schedule.md": "deploy/cron/README.md",
+    "tables.md": "benchmarks/tables.md",
     "terraform.md": "deploy/terraform/README.md",
 }
 _ON_SITE = {source: page for page, source in OUTSIDE.items()} | {"README.md": "index.md"}

@@ -44,7 +44,7 @@ ELSEWHERE = {
         "tests/transforms/adapters/test_recipes.py"
     ),
     ("docs/bigquery.md", ".venv/bin/bert-embed"): "tests/pipeline/bigquery/test_docs.py",
-    ("docs/dataflow.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
+    ("docs/cloud.md", "bert-embed"): "tests/pipeline/runners/test_dataflow_deploy.py",
     ("docs/examples.md", "python -m examples.train"): "tests/test_train_classifier.py",
     ("docs/export.md", ".venv/bin/pip install"): "tests/export_readers/test_docs.py",
     ("docs/export.md", "import faiss"): "tests/export_readers/test_docs.py",
@@ -64,24 +64,23 @@ ELSEWHERE = {
     ("docs/python.md", "from bert_embed.integrations.sen"): "tests/ecosystem/test_integrations.py",
     ("docs/python.md", "from langchain_core"): "tests/ecosystem/test_integrations.py",
     ("docs/python.md", "from sklearn"): "tests/ecosystem/test_integrations.py",
-    ("docs/quality.md", "$ .venv/bin/python -m examples.sts"): "the ratings are not ours to share",
-    ("docs/quality.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
-    ("docs/quality.md", ".venv/bin/bert-embed model"): "needs weights that are not here",
-    ("docs/quickstart.md", "make embed"): "CI runs it",
+    (
+        "docs/how_it_works.md",
+        "$ .venv/bin/python -m examples.sts",
+    ): "the ratings are not ours to share",
+    ("docs/how_it_works.md", "$ .venv/bin/python -m examples.bank"): "test_the_two_senses_of_bank",
     ("docs/report.md", ".venv/bin/pip install"): "tests/ecosystem/test_report_map.py",
-    ("docs/schedule.md", "deploy/cron"): "tests/schedule/test_cron.py",
-    ("docs/schedule.md", "install -o"): "needs root and systemd",
-    ("docs/schedule.md", "airflow"): "needs Airflow: make test-airflow",
-    ("docs/schedule.md", "kubectl"): "needs Kubernetes",
-    ("docs/schedule.md", "docker"): "needs Docker: .github/workflows/images.yml",
-    ("docs/schedule.md", "gcloud"): "needs Google",
-    ("docs/storage.md", "bert-embed"): "test_the_command_for_cloud_storage",
-    ("docs/template.md", "gcloud"): "tests/pipeline/runners/test_flex_template.py",
-    ("docs/template.md", "{"): "tests/pipeline/runners/test_flex_template.py",
-    ("docs/template.md", "module"): "tests/pipeline/runners/test_flex_template.py",
-    ("docs/images.md", "make images"): "needs Docker: make test-images",
-    ("docs/estimate.md", "input:"): "tests/pipeline/estimate/test_estimate.py",
-    ("docs/watch.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
+    ("deploy/cron/README.md", "deploy/cron"): "tests/schedule/test_cron.py",
+    ("deploy/cron/README.md", "install -o"): "needs root and systemd",
+    ("deploy/cron/README.md", "airflow"): "needs Airflow: make test-airflow",
+    ("deploy/cron/README.md", "kubectl"): "needs Kubernetes",
+    ("deploy/cron/README.md", "docker"): "needs Docker: .github/workflows/images.yml",
+    ("deploy/cron/README.md", "gcloud"): "needs Google",
+    ("docs/input.md", "bert-embed"): "test_the_command_for_cloud_storage",
+    ("docs/cloud.md", "gcloud"): "tests/pipeline/runners/test_flex_template.py",
+    ("docs/cloud.md", "make images"): "needs Docker: make test-images",
+    ("docs/running.md", "input:"): "tests/pipeline/estimate/test_estimate.py",
+    ("docs/running.md", "gs://bucket/out"): "tests/pipeline/progress/test_watch.py",
     ("deploy/README.md", "bert-embed"): "a template, its paths are left out",
     ("deploy/flink/README.md", "bert-embed"): "a drawing",
     ("deploy/flink/README.md", "make images"): "needs Docker: make test-images",
@@ -208,7 +207,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, workspace):
 def test_the_command_for_cloud_storage(workspace, gcs):
     bucket = gcs.client.create_bucket("bucket")
     bucket.blob("texts/b.jsonl").upload_from_string((workspace / "texts/b.jsonl").read_text())
-    for words in commands(block("docs/storage.md", "bert-embed").text):
+    for words in commands(block("docs/input.md", "bert-embed").text):
         run(words)
     assert list(bert_embed.read("gs://bucket/vectors")[0]) == ["a", "b"]
 
@@ -340,9 +339,8 @@ def test_the_python_of_a_page_gives_these_shapes(page, printed, monkeypatch):
 
 
 def test_the_two_senses_of_bank(minilm):
-    command, *sample = block("docs/quality.md", "$ .venv/bin/python -m examples.bank").text.split(
-        "\n"
-    )
+    text = block("docs/how_it_works.md", "$ .venv/bin/python -m examples.bank").text
+    command, *sample = text.split("\n")
     module, *words = shlex.split(command)[3:]
     lines = masked(program(f"{module.replace('.', '/')}.py", *words))
     wanted = [line for line in masked("\n".join(sample)) if line.strip() != "…"]

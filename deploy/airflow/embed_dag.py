@@ -1,7 +1,7 @@
 """A day of texts in, a folder of vectors out, each day once: the daily run as Airflow DAGs.
 
 Airflow starts embed_daily.sh and judges its exit code; the pipeline lives in its own environment,
-and nothing of it is imported here. See docs/schedule.md.
+and nothing of it is imported here. See deploy/cron/README.md.
 """
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook

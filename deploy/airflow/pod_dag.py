@@ -1,6 +1,6 @@
 """A day of texts in, a folder of vectors out: the daily script in a pod for each day.
 
-The way of Composer, whose workers have no clone of this repository; see docs/schedule.md.
+The way of Composer, whose workers have no clone of this repository; see deploy/cron/README.md.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A day of texts in, a folder of vectors out: a Flex Template on Dataflow for each day.
 
-Airflow launches the template and waits without a worker of its own; see docs/schedule.md.
+Airflow launches the template and waits without a worker of its own; see deploy/cron/README.md.
 """
 
 from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Embeds days of a corpus, one run at a time: settings and dates in, a log and an exit code out.
-# Usage: embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLAGS OF EMBED]; docs/schedule.md.
+# Usage: embed_daily.sh [--stdout] SETTINGS [DAY [LAST_DAY]] [-- FLAGS OF EMBED]; deploy/cron/README.md.
 set -euo pipefail
 
 readonly USAGE=2 TOO_MANY_REJECTED=3 NO_INPUT=66 BUSY=75 INTERRUPTED=130

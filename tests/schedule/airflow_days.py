@@ -15,7 +15,7 @@ from tests.support.command import record, rows
 from tests.support.daily import DAYS, state_of, write_day, write_settings
 from tests.support.servers.gcs import answers, free_port, running
 
-_FILES = ("bert_embed_days.py", "embed_dag.py")  # what docs/schedule.md says to copy
+_FILES = ("bert_embed_days.py", "embed_dag.py")  # what deploy/cron/README.md says to copy
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ class ClusterInput:
 
 @dataclass(frozen=True)
 class ClusterCounts:
-    """What came out of a job; docs/clusters.md says what each number is."""
+    """What came out of a job; docs/search.md says what each number is."""
 
     # vectors, clustered, zero, not_finite: Vectors, and which of them are in a cluster
     vectors: int

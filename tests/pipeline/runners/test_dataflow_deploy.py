@@ -19,7 +19,7 @@ from tests.support.deploy import DATAFLOW, EXAMPLE, printed
 
 DOCKER = ROOT / "deploy" / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text("utf-8")
-PAGE = (ROOT / "docs" / "dataflow.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "cloud.md").read_text("utf-8")
 COMMANDS = re.findall(r"^bert-embed (embed (?:[^\\\n]|\\\n)*)", PAGE, re.MULTILINE)
 
 
@@ -204,9 +204,11 @@ def test_a_wrong_file_of_variables_is_refused(tmp_path, change, message):
     assert message in errors
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=["cpu", "l4", "t4", "v5e"])
-def test_the_page_of_commands_is_true(gcs, bucket, minilm, command):
-    assert main([*shlex.split(command.replace("\\\n", " ")), "--dry_run"]) == 0
+@pytest.mark.parametrize("command", COMMANDS, ids=["bigquery", "l4", "t4", "v5e"])
+def test_the_page_of_commands_is_true(gcs, bigquery, bucket, minilm, command):
+    bigquery.client.create_dataset("test-project.vectors", exists_ok=True)
+    words = shlex.split(command.replace("\\\n", " ").replace("my-project:", "test-project:"))
+    assert main([*words, "--dry_run"]) == 0
     device = re.search(r"bert-embed-(\w+):1", command)[1]
     accelerator = re.search(r"--accelerator (\w+)", command)
     assert device == (ACCELERATORS[accelerator[1]].device if accelerator else "cpu")

@@ -14,7 +14,7 @@ from tests.support.models.tiny import write_tiny_huggingface
 pytestmark = pytest.mark.slow
 
 ROW = re.compile(r"^\| `([\w-]+)` \| `([^`]+)` \|", re.MULTILINE)
-FLAGS = dict(ROW.findall((ROOT / "docs" / "recipes.md").read_text("utf-8")))  # as the page has them
+FLAGS = dict(ROW.findall((ROOT / "docs" / "vectors.md").read_text("utf-8")))  # as the page has them
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""What models make of hidden states beside dense vectors: sparse ones, multi-vectors, scores."""
