@@ -38,11 +38,7 @@ _NOT_OFFERED = {
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
-    """Returns an integer of any integer type; a bool or a float is an error.
-
-    >>> whole_number("threads", 2, least=1)
-    2
-    """
+    """Returns an integer of any integer type; a bool or a float is an error."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -100,10 +96,7 @@ def path_text(name: str, value: Any) -> str:
 
 
 def text_list(name: str, values: Any) -> list[str]:
-    """Returns a column of texts as a list; messages never quote a text.
-
-    A column is a list, a tuple, a generator, or one of NumPy, pandas, Polars or Arrow.
-    """
+    """Returns a sequence, generator or NumPy, pandas, Polars or Arrow column of texts as a list."""
     listed = values if type(values) is list else _items(name, values, "a list of texts")
     if not set(map(type, listed)) <= {str}:  # this loop in C is fast; a Python loop is not
         for place, text in enumerate(listed):

@@ -10,16 +10,10 @@ DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
 
 
 class Sizes:
-    """A dataclass that JSON can hold.
+    """A dataclass that JSON can hold."""
 
-    Attributes:
-        kind: What messages call it.
-        seldom: Fields that JSON has only where they differ from their default, so that models that
-            do not need them keep their fingerprint.
-    """
-
-    kind: ClassVar[str]
-    seldom: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str]  # what messages call it
+    seldom: ClassVar[tuple[str, ...]] = ()  # in JSON only where not the default: keeps fingerprints
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON-able values."""
@@ -43,20 +37,13 @@ class Sizes:
 
 @dataclass(frozen=True)
 class DenseModule(Sizes):
-    """A layer over pooled vectors: `activation(x @ kernel + bias)`.
-
-    Attributes:
-        in_features: Width of its input.
-        out_features: Width of its output.
-        activation: One of `DENSE_ACTIVATIONS`; "gelu" is the exact form, with erf.
-        bias: Whether it adds a bias.
-    """
+    """A layer over pooled vectors: `activation(x @ kernel + bias)`."""
 
     kind: ClassVar[str] = "dense"
 
     in_features: int
     out_features: int
-    activation: str = "tanh"
+    activation: str = "tanh"  # one of `DENSE_ACTIVATIONS`; "gelu" is the exact form, with erf
     bias: bool = True
 
     def __post_init__(self) -> None:

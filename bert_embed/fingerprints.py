@@ -19,19 +19,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Keys:
-    """Which keys of some settings count.
+    """Which keys of some settings count."""
 
-    Attributes:
-        always: They count, whatever their value.
-        present: They count where they are there; who makes the settings leaves them out.
-        new: They count unless they have this value.
-        free: They do not count.
-    """
-
-    always: tuple[str, ...]
-    present: tuple[str, ...] = ()
-    new: Mapping[str, Any] | None = None
-    free: tuple[str, ...] = ()
+    always: tuple[str, ...]  # they count, whatever their value
+    present: tuple[str, ...] = ()  # they count where the settings have them
+    new: Mapping[str, Any] | None = None  # they count unless they have this value
+    free: tuple[str, ...] = ()  # they do not count
 
     def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the part of some settings that enters a fingerprint."""
@@ -137,10 +130,7 @@ def model_fingerprint(
     tokenizer: Mapping[str, Any],
     dense: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The hash, hexadecimal, of all that decides the hidden states of a text.
-
-    Pooling, length and prompts are not included, because a run can choose them.
-    """
+    """Hash, hexadecimal, of what decides hidden states: not pooling, length, prompts of a run."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name], np.dtype("<f4"))

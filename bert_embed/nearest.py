@@ -38,11 +38,7 @@ class Hit:
 
     @property
     def place(self) -> str:
-        """The id, and the code points of a window.
-
-        >>> Hit(0.5, "o", "f", 0, "a").place, Hit(0.5, "o", "f", 0, "a", 7, 9).place
-        ('a', 'a 7:9')
-        """
+        """The id, and the code points of a window."""
         return str(self.id) if self.start is None else f"{self.id} {self.start}:{self.stop}"
 
 

@@ -42,21 +42,14 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class Verification:
-    """How a bundle compares with the values that were kept at its import.
+    """How a bundle compares with the values that were kept at its import."""
 
-    Attributes:
-        damaged: Files whose sha256 differs.
-        same_tokens: Whether the sentences have the same token ids.
-        same_model: Whether weights, vocabulary and settings give the fingerprint of the import.
-        outputs: Names of the outputs that were compared; empty where none were computed.
-    """
-
-    damaged: tuple[str, ...] = ()
-    same_tokens: bool = True
-    same_model: bool = True
+    damaged: tuple[str, ...] = ()  # files whose sha256 differs
+    same_tokens: bool = True  # whether the sentences have the same token ids
+    same_model: bool = True  # whether the model has the fingerprint of the import
     max_difference: float = 0.0
     least_cosine: float = 1.0
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()  # names of those compared; empty if none were computed
 
     @property
     def problem(self) -> str:

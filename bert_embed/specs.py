@@ -175,63 +175,30 @@ class VectorSpec:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """The outputs of a call of the model.
+    """The outputs of a call of the model."""
 
-    Attributes:
-        sentences: Whether it returns vectors of rows.
-        finished: Whether Dense modules, `dim` and `normalize` were applied to these. They are not
-            where several rows become one vector first.
-        tokens: Whether it returns vectors of tokens.
-    """
-
-    sentences: bool = True
-    finished: bool = True
-    tokens: bool = False
+    sentences: bool = True  # vectors of rows
+    finished: bool = True  # with Dense modules, `dim`, `normalize`; not where rows are merged
+    tokens: bool = False  # vectors of tokens
 
 
 @dataclass(frozen=True)
 class TextSpec:
-    """What is requested of a text, beside what VectorSpec says of the vectors.
+    """What is requested of a text, beside what VectorSpec says of the vectors."""
 
-    Attributes:
-        max_seq_length: Maximum number of tokens of a row, special tokens and prompt included.
-        granularity: Some of "sentence", "token", "word", "span", all from one pass of the model;
-            stored in this order, so that their order does not make another run.
-        long_text: What happens to a text longer than a row: "truncate" cuts it, "window" splits
-            it into rows that overlap, "reject" rejects it.
-        stride: Number of tokens that neighbouring windows share; None is
-            `bert_embed.rows.windows.default_stride`.
-        merge_windows: Whether a document's windows become one sentence vector, their mean weighted
-            by number of tokens, or keep one each. Tokens, words and spans always have one vector,
-            from the window with the most context on both sides.
-        word_pooling: How the vectors of the tokens of a word or span become one: "mean", "sum",
-            "first", "last" or "max".
-        normalize_tokens: Whether vectors of tokens, words and spans are scaled to unit length.
-        prompt: Text to put before each text, "" for none.
-        keep_text: Whether the texts are written beside their vectors.
-        chunk: Which chunks of a document get a vector each: "sentence", "paragraph", or "tokens",
-            runs of tokens; None embeds documents.
-        chunk_tokens: Maximum number of tokens of a chunk, which then holds as many sentences or
-            paragraphs as fit. None: each is a chunk, and `tokens` chunks fill a row. Longer ones
-            are divided between words.
-        chunk_overlap: Number of tokens, at most, that neighbouring chunks share.
-        chunk_pooling: "own" runs the model on each chunk, "late" on the document (in windows, if
-            it is long) and takes the mean of each chunk's tokens.
-    """
-
-    max_seq_length: int
-    granularity: tuple[str, ...] = ("sentence",)
-    long_text: str = "truncate"
-    stride: int | None = None
-    merge_windows: bool = True
-    word_pooling: str = "mean"
-    normalize_tokens: bool = False
-    prompt: str = ""
-    keep_text: bool = False
-    chunk: str | None = None
-    chunk_tokens: int | None = None
-    chunk_overlap: int = 0
-    chunk_pooling: str = "own"
+    max_seq_length: int  # most tokens of a row, special tokens and prompt included
+    granularity: tuple[str, ...] = ("sentence",)  # some of `GRANULARITIES`, in their order
+    long_text: str = "truncate"  # "truncate" cuts, "window" takes rows that overlap, "reject"
+    stride: int | None = None  # tokens that windows share; None: `rows.windows.default_stride`
+    merge_windows: bool = True  # one sentence vector, their mean weighted by tokens; else one each
+    word_pooling: str = "mean"  # of a word's or span's tokens: "sum", "first", "last", "max", too
+    normalize_tokens: bool = False  # token, word and span vectors have unit length
+    prompt: str = ""  # before each text
+    keep_text: bool = False  # texts are written beside their vectors
+    chunk: str | None = None  # "sentence", "paragraph" or "tokens"; None embeds documents
+    chunk_tokens: int | None = None  # most of a chunk, of whole units; None: one, or a full row
+    chunk_overlap: int = 0  # tokens, at most, that neighbouring chunks share
+    chunk_pooling: str = "own"  # "own" runs on each chunk, "late" on documents, and takes means
 
     def __post_init__(self) -> None:
         requested = tuple(text_list("granularity", self.granularity))

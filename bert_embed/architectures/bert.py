@@ -35,14 +35,7 @@ _RELATIVE = "relative_scores"
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
-    """An encoder of BERT's family: position embeddings, and norms after what they belong to.
-
-    Attributes:
-        embedding_size: Width of the embeddings, which a product then brings to `hidden_size`; 0
-            where they have that width.
-        relative_buckets: Number of groups of distances between tokens, each of which adds a number
-            to the scores of each head; 0 where distances add nothing.
-    """
+    """An encoder of BERT's family: position embeddings, and norms after what they belong to."""
 
     seldom: ClassVar[tuple[str, ...]] = ("embedding_size", "relative_buckets")
     model_types: ClassVar[Mapping[str, str]] = {
@@ -60,8 +53,8 @@ class BertConfig(EncoderConfig):
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
     )
-    embedding_size: int = 0
-    relative_buckets: int = 0
+    embedding_size: int = 0  # where not `hidden_size`, to which a product then brings it; else 0
+    relative_buckets: int = 0  # groups of distances, each adds to the scores of each head
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,17 +172,10 @@ def _peculiarities(
 
 
 def relative_scores(table: np.ndarray, positions: int) -> np.ndarray:
-    """Returns what MPNet adds to the scores of two tokens by their distance.
+    """Returns what MPNet adds to the scores of two tokens, float32 `[heads, 2 * positions - 1]`.
 
-    A group holds one distance up to 7, and more the larger they are; from 128 on it is the same.
-    Groups of earlier and later tokens differ.
-
-    Args:
-        table: float32 `[groups, heads]`.
-        positions: Maximum number of tokens of a row.
-
-    Returns:
-        float32 `[heads, 2 * positions - 1]`, as `Ops.by_distance` takes it.
+    `table` is float32 `[groups, heads]`. A group holds one distance up to 7, and more the larger
+    they are; from 128 on it is the same. Groups of earlier and later tokens differ.
     """
     half = len(table) // 2
     exact = half // 2

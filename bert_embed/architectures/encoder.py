@@ -30,17 +30,11 @@ SIZES = (
 
 
 class Source(NamedTuple):
-    """Where a tensor is in the files of Hugging Face.
+    """Where a tensor is in the files of Hugging Face."""
 
-    Attributes:
-        name: Of their tensor.
-        turned: Whether theirs is the transpose of ours.
-        skipped: Rows before ours.
-    """
-
-    name: str
-    turned: bool = False
-    skipped: int = 0
+    name: str  # of their tensor
+    turned: bool = False  # theirs is the transpose of ours
+    skipped: int = 0  # rows before ours
 
     def shape(self, ours: Sequence[int]) -> tuple[int, ...]:
         """Returns the shape of their tensor."""
@@ -54,19 +48,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class EncoderConfig(Sizes):
-    """The sizes of an encoder, its tensors and its graph.
-
-    Attributes:
-        vocab_size: Number of word embeddings.
-        hidden_size: Width of every hidden state.
-        num_hidden_layers: Transformer layers, L; there are L + 1 hidden states.
-        num_attention_heads: Attention heads of each layer; divides `hidden_size`.
-        intermediate_size: Width of the feed-forward layer.
-        max_position_embeddings: Maximum number of tokens of a row, [CLS] and [SEP] included.
-        hidden_act: "gelu" (exact, erf), "gelu_new" (tanh), "relu" or "silu".
-        type_vocab_size: Number of segment embeddings; 0 where the model has none.
-        layer_norm_eps: Added to the variance in layer norms.
-    """
+    """The sizes of an encoder, its tensors and its graph."""
 
     kind: ClassVar[str] = "config"
     # What bundle.json calls the family; BERT's has no name there.
@@ -85,13 +67,13 @@ class EncoderConfig(Sizes):
     packed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     vocab_size: int
     hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
+    num_hidden_layers: int  # transformer layers, L; there are L + 1 hidden states
+    num_attention_heads: int  # divides `hidden_size`
     intermediate_size: int
-    max_position_embeddings: int
-    hidden_act: str = "gelu"
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
+    max_position_embeddings: int  # most tokens of a row, [CLS] and [SEP] included
+    hidden_act: str = "gelu"  # "gelu" (exact, erf), "gelu_new" (tanh), "relu" or "silu"
+    type_vocab_size: int = 2  # segment embeddings; 0 without any
+    layer_norm_eps: float = 1e-12  # added to the variance
 
     def __post_init__(self) -> None:
         self._check_positive(*SIZES, prefix="config: ")
@@ -134,11 +116,7 @@ class EncoderConfig(Sizes):
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any]) -> Self:
-        """Reads a Hugging Face `config.json` whose model_type is one of `model_types`.
-
-        Raises:
-            InputError: A value is missing, or its encoder cannot be computed.
-        """
+        """Reads a Hugging Face `config.json`, whose model_type is one of `model_types`."""
         raise NotImplementedError
 
     def huggingface_tensor(self, name: str, values: Mapping[str, Any]) -> Source:
@@ -161,31 +139,18 @@ class EncoderConfig(Sizes):
         raise NotImplementedError
 
     def tables(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what the graph reads beside its weights, by name.
-
-        Args:
-            tensors: The weights, in the names and shapes of `tensor_shapes`.
-        """
+        """Returns what the graph reads beside its weights, `tensors`, by name."""
         return {}
 
     def hidden_states(self, ops: Ops, ids: Any, types: Any) -> Iterator[Any]:
-        """Yields the embeddings and what each layer makes of them, `[tokens, hidden]` each.
-
-        Args:
-            ops: Adds operations to the graph.
-            ids: int32 `[batch, length]`.
-            types: int32 `[batch, length]`, 0 for the first text, 1 for the second.
-        """
+        """Yields the embeddings and each layer, `[tokens, hidden]`, of int32 `[batch, length]`."""
         raise NotImplementedError
 
 
 def tensor_shapes(
     config: EncoderConfig, pooler: bool = True, dense: Sequence[DenseModule] = ()
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the name and shape of every tensor of an encoder and its Dense modules.
-
-    A kernel is `[in, out]`, so that `x @ kernel + bias` is the layer.
-    """
+    """Returns each tensor's shape by name; a kernel is `[in, out]`, for `x @ kernel + bias`."""
     shapes = config.shapes()
     if pooler:
         shapes |= product_shapes({"pooler": (config.hidden_size, config.hidden_size)})
@@ -205,11 +170,7 @@ def parameter_count(
 def product_shapes(
     kernels: Mapping[str, tuple[int, int]], bias: bool = True
 ) -> dict[str, tuple[int, ...]]:
-    """Returns names and shapes of the tensors of some products.
-
-    >>> product_shapes({"pooler": (3, 4)})
-    {'pooler/kernel': (3, 4), 'pooler/bias': (4,)}
-    """
+    """Returns the shapes of `NAME/kernel` and `NAME/bias` of some products."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in kernels.items():
         shapes[f"{name}/kernel"] = shape

@@ -33,11 +33,7 @@ _REFUSED = {
 
 
 def config_from_huggingface(values: Any) -> EncoderConfig:
-    """Reads a Hugging Face `config.json`.
-
-    Raises:
-        InputError: Not an encoder that is supported, or one that cannot be computed.
-    """
+    """Reads a Hugging Face `config.json`; InputError for an encoder that cannot be computed."""
     if not isinstance(values, Mapping):
         raise InputError(f"config.json: must hold an object, got a {type(values).__name__}")
     model_type = values.get("model_type")

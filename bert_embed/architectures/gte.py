@@ -26,11 +26,7 @@ _THETAS = {"gte": 160_000.0, "new": 10_000.0}  # where config.json does not say 
 
 @dataclass(frozen=True)
 class GteConfig(PostNormConfig):
-    """A GTE encoder: biases but for gate and up, gelu as the gate.
-
-    Attributes:
-        ntk_factor: By how much "ntk" scaling stretches the positions; 0 where it does not.
-    """
+    """A GTE encoder: biases but for gate and up, gelu as the gate."""
 
     architecture: ClassVar[str] = "gte"
     seldom: ClassVar[tuple[str, ...]] = ("ntk_factor",)
@@ -43,7 +39,7 @@ class GteConfig(PostNormConfig):
         (r"\.attn_ln\.", ".post_attention_layernorm."),
         (r"\.mlp_ln\.", ".post_mlp_layernorm."),
     )
-    ntk_factor: float = 0.0
+    ntk_factor: float = 0.0  # by how much "ntk" scaling stretches the positions; 0: not
 
     def __post_init__(self) -> None:
         super().__post_init__()

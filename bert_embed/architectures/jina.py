@@ -23,12 +23,7 @@ _QK_NORM = "qk-post-norm"  # in the name of the code that has these norms
 
 @dataclass(frozen=True)
 class JinaConfig(EncoderConfig):
-    """An encoder of jina-embeddings-v2; the farther a token, the less a head attends to it.
-
-    Attributes:
-        qk_norm: Whether queries and keys have norms, and attention a second one that the layer's
-            input is added to again.
-    """
+    """An encoder of jina-embeddings-v2; the farther a token, the less a head attends to it."""
 
     architecture: ClassVar[str] = "jina"
     seldom: ClassVar[tuple[str, ...]] = ("qk_norm",)
@@ -61,7 +56,7 @@ class JinaConfig(EncoderConfig):
         "output_norm": "mlp.layernorm",
         "pooler": "pooler.dense",
     }
-    qk_norm: bool = False
+    qk_norm: bool = False  # queries and keys have norms, attention a second one
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,16 +32,7 @@ _THETAS = {_FULL: ("global_rope_theta", 160_000.0), _SLIDING: ("local_rope_theta
 
 @dataclass(frozen=True)
 class ModernBertConfig(RotaryConfig):
-    """A ModernBERT encoder; its last hidden state is the one after the final norm.
-
-    Attributes:
-        local_rope_theta: As `rope_theta`, for layers with a window.
-        local_attention: Width of the window; a token sees half of it on each side.
-        full_attention: Numbers of the layers, from 0 on, whose tokens see all others.
-        norm_bias: Whether norms have a bias.
-        attention_bias: Whether the products of attention have one.
-        mlp_bias: Whether the products of the feed-forward layer have one.
-    """
+    """A ModernBERT encoder; its last hidden state is the one after the final norm."""
 
     architecture: ClassVar[str] = "modernbert"
     model_types: ClassVar[Mapping[str, str]] = {"modernbert": "a ModernBERT encoder"}
@@ -65,9 +56,9 @@ class ModernBertConfig(RotaryConfig):
         "attn.Wqkv": ("attn.Wq", "attn.Wk", "attn.Wv"),
         "mlp.Wi": ("mlp.Wgate", "mlp.Wup"),
     }
-    local_rope_theta: float = 10000.0
-    local_attention: int = 128
-    full_attention: tuple[int, ...] = ()
+    local_rope_theta: float = 10000.0  # as `rope_theta`, for layers with a window
+    local_attention: int = 128  # width of the window; a token sees half of it on each side
+    full_attention: tuple[int, ...] = ()  # numbers of the layers, from 0 on, without a window
     norm_bias: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False

@@ -44,13 +44,9 @@ class Ops(Protocol):
     def attention(
         self, x: Any, layer: str, added: Any = None, rotation: tuple[Any, Any] | None = None
     ) -> Any:
-        """Mixes the values of the tokens of each row.
+        """Mixes the tokens of each row by a layer's products "query", "key" and "value".
 
-        Args:
-            x: The layer's input.
-            layer: Name of the layer, which has a product each for "query", "key" and "value"; and
-                perhaps norms "query_norm" and "key_norm", of all heads' numbers together.
-            added: What is added to the scores, from `by_distance`.
-            rotation: Factors of queries and keys, and of these with the halves of each head
-                exchanged, `[length, head width]` each.
+        Its norms "query_norm" and "key_norm", if any, are of all heads' numbers together. `added`,
+        from `by_distance`, is added to the scores. `rotation` are factors of queries and keys, and
+        of these with the halves of each head exchanged, `[length, head width]` each.
         """

@@ -22,14 +22,10 @@ GATES = {
 
 @dataclass(frozen=True)
 class RotaryConfig(EncoderConfig):
-    """An encoder that turns queries and keys by angles that grow with the position.
-
-    Attributes:
-        rope_theta: The slowest angle takes about this many tokens for a turn.
-    """
+    """An encoder that turns queries and keys by angles that grow with the position."""
 
     activations: ClassVar[tuple[str, ...]] = ("gelu", "gelu_new", "relu", "silu")
-    rope_theta: float = 10000.0
+    rope_theta: float = 10000.0  # the slowest angle takes about this many tokens for a turn
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,12 +100,7 @@ class PostNormConfig(RotaryConfig):
 
 
 def post_norm_shapes(config: EncoderConfig, biases: bool) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of an encoder with gated layers, and norms after what they belong to.
-
-    Args:
-        config: Its sizes.
-        biases: Whether products have any, but for gate and up.
-    """
+    """Returns the shapes of an encoder with gated layers and norms after what they belong to."""
     hidden, inner = config.hidden_size, config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {"embeddings/word": (config.vocab_size, hidden)}
     if config.type_vocab_size:
@@ -150,10 +141,7 @@ def frequencies(theta: float, head_width: int) -> np.ndarray:
 def rotation_tables(
     angles: np.ndarray, positions: int, name: str = "rotation"
 ) -> dict[str, np.ndarray]:
-    """Returns the factors of each position, float32 `[positions, head width]`.
-
-    The first table is for a head's numbers, the second for the same with its halves exchanged.
-    """
+    """Returns factors of a head, float32 `[positions, head width]`, and of its halves exchanged."""
     turned = np.arange(positions, dtype=np.float32)[:, None] * angles
     cos, sin = np.cos(turned), np.sin(turned)
     return {

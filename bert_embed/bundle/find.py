@@ -22,17 +22,11 @@ def resolve_model(
     model: str | os.PathLike[str],
     needed: Callable[[Bundle], Sequence[str]] | None = None,
 ) -> Bundle:
-    """Returns the bundle of a model; one in another format is imported first, by another process.
+    """Returns a model's bundle; one in another format is imported first, by another process.
 
-    Args:
-        model: "minilm"; a folder with a bundle or a model that can be imported; a `.tar.gz` of one;
-            either of them in Cloud Storage (gs://); a handle of TF Hub; or a name (`org/name`,
-            `org/name@REV`) in the local Hugging Face cache. A folder comes before a name.
-        needed: Names the weights that are fetched of a bundle in Cloud Storage, once its other
-            files are there; None is all.
-
-    Raises:
-        InputError: There is no such model, it is damaged, or cannot be fetched or imported.
+    `model` is what `bert_embed.load` takes; a folder comes before a name. `needed` names the
+    weights that are fetched of a bundle in Cloud Storage, once its other files are there; None is
+    all. InputError: there is no such model, it is damaged, or cannot be fetched or imported.
     """
     place, weights = path_text("model", model), None
     if place.startswith(SCHEME):

@@ -46,10 +46,7 @@ def document_prompt(bundle: Bundle, prompt: str | None) -> str:
 
 
 def query_prompt(bundle: Bundle, documents: str) -> str | None:
-    """Returns the text before each query to documents with the prompt `documents`.
-
-    None where neither the model's files nor its training say.
-    """
+    """Returns the text before queries to documents with this prompt; None where nothing says."""
     if name := first_name(bundle.prompts, QUERY):
         return bundle.prompts[name]
     trained = trained_prompts(bundle)

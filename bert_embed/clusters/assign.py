@@ -70,10 +70,7 @@ class Assigner:
         return cluster.astype(np.int32), distance, visits, beyond
 
     def _nearest(self, products: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Of the centroids that rounding leaves in question, the nearest; of equal ones the first.
-
-        So the cluster depends on the vector alone, not on how its product was rounded.
-        """
+        """Returns the nearest centroid of those in question, so that rounding decides nothing."""
         cluster = products.argmax(axis=1)
         limits = products[np.arange(len(products)), cluster] - self._margin
         near = products >= limits[:, None]

@@ -10,7 +10,7 @@ _KEPT, _REMOVED, _UNDECIDED = 0, 1, 2
 
 
 def rank_keys(which_to_keep: str, distances: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Returns the keys, float64 `[rows]`, by which vectors rank; the smallest is kept first.
+    """The keys, float64 `[rows]`; the smallest is kept first.
 
     `hard` keeps what is far from its centroid, `easy` what is near it, `random` what has the
     smaller of `chances`, float64 `[rows]`, which are equal for equal ids.
@@ -32,11 +32,10 @@ class Decided:
 
 
 def decide(pairs: np.ndarray, full: np.ndarray) -> Decided:
-    """Removes each vector that is near a kept one which ranks before it, in the order of ranks.
+    """Removes each vector near a kept one that ranks before it, in the order of ranks.
 
-    So no two kept vectors are a pair, and each removed one is near the one that is kept instead:
-    of several the first by rank. `pairs` are `PAIR` `[pairs]` of any number of clusters; `full`,
-    int64, are rows that may have further neighbours.
+    So no two kept vectors are a pair. `pairs` are `PAIR` `[pairs]` of any number of clusters;
+    `full`, int64, are rows that may have further neighbours.
     """
     rows, first = np.unique(np.concatenate([pairs["row"], pairs["other"]]), return_index=True)
     keys = np.concatenate([pairs["key"], pairs["other_key"]])[first]

@@ -21,9 +21,6 @@ def default_clusters(vectors: int) -> int:
     """Returns the square root of the number of vectors, rounded up, at most 4,096.
 
     With it the products with centroids cost about as much as those within clusters.
-
-    >>> default_clusters(0), default_clusters(10_000), default_clusters(10**8)
-    (1, 100, 4096)
     """
     return max(1, min(math.isqrt(max(vectors - 1, 0)) + 1, MOST_BY_DEFAULT))
 
@@ -51,7 +48,7 @@ def in_sample(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def train(sample: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Computes float32 `[clusters, width]` centroids of a sample of that width, all of unit length.
+    """Computes centroids of a sample, float32 `[clusters, width]` of unit length.
 
     A cluster that a round leaves without vectors gets the vector that is farthest from its own
     centroid. There are fewer than `n_clusters` where the sample has fewer different vectors.

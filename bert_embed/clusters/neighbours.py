@@ -21,10 +21,7 @@ PAIR = np.dtype(
 
 
 def member_type(number: str, width: int) -> np.dtype:
-    """The type of a vector of a cluster: the number of its row, its key, and numbers of a type.
-
-    Of two vectors the one with the smaller key is kept; of equal keys the one with the smaller row.
-    """
+    """A vector of a cluster; of two the smaller key is kept, of equal keys the smaller row."""
     return np.dtype([("row", "<i8"), ("key", "<f8"), ("vector", number, (width,))])
 
 
@@ -44,17 +41,12 @@ def find_pairs(
     wanted: np.ndarray | None = None,
     removed: np.ndarray | None = None,
 ) -> NearPairs:
-    """Finds for each vector of a cluster the near ones that rank before it.
+    """Finds for each vector of a cluster the ones of cosine `threshold` that rank before it.
 
-    Products of float32 vectors find the candidates, whose cosines are then computed in float64. So
-    neither tiles nor threads change a result.
-
-    Args:
-        tiles: Number of tiles.
-        tile: Returns one by its number, `member_type` `[members]`, in the order of ranks.
-        threshold: Least cosine of a pair.
-        wanted: int64, the rows to search neighbours for; None for all.
-        removed: int64, rows that are near to nothing; None for none.
+    `tile` returns one by its number, `member_type` `[members]`, in the order of ranks. `wanted`,
+    int64, are rows to search neighbours for, None for all; `removed` rows that are near to nothing.
+    float32 products find candidates, whose cosines are then computed in float64: so neither tiles
+    nor threads change a result.
     """
 
     def members_of(number: int) -> np.ndarray:

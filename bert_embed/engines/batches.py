@@ -15,16 +15,10 @@ _FULL_ENOUGH = 512  # tokens: a smaller batch leaves the matrix products too thi
 
 @dataclass(frozen=True)
 class AnyShape:
-    """Pads a batch to its longest row, for engines that run every shape equally well.
+    """Pads a batch to its longest row, for engines that run every shape equally well."""
 
-    Attributes:
-        budget: Maximum number of tokens of a batch of several rows, padding included; at least 1.
-            A row that is longer is a batch by itself.
-        equal: Whether the rows of a batch are equally long.
-    """
-
-    budget: int
-    equal: bool = False
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    equal: bool = False  # rows of a batch are equally long
     shapes: Sequence[tuple[int, int]] = ()
 
     def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
@@ -37,19 +31,11 @@ class AnyShape:
 
 
 def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[np.ndarray]:
-    """Groups rows of similar length, so that there is little padding.
+    """Row numbers of batches of similar length, int64 `[batch]` each, from `lengths`, int `[rows]`.
 
     Rows are sorted by length, longest first, equal lengths in their order. A batch holds at most
     `budget` tokens with its padding (a longer row is a batch of its own). Once it holds 512 tokens
     it ends before the first row that is shorter than 0.9 of its longest.
-
-    Args:
-        lengths: int `[rows]`, tokens of each row.
-        budget: Maximum number of tokens of a batch, padding included; at least 1.
-        equal: Whether the rows of a batch must be of one length.
-
-    Returns:
-        int64 `[batch]` each: row numbers; every row is in exactly one batch.
 
     >>> [batch.tolist() for batch in plan_batches(np.array([3, 9, 3, 8]), budget=18)]
     [[1, 3], [0, 2]]
@@ -76,16 +62,7 @@ def plan_batches(lengths: np.ndarray, budget: int, equal: bool = False) -> list[
 def pad_rows(
     values: np.ndarray, row_splits: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns some rows of a flat array as a matrix, padded with zeros.
-
-    Args:
-        values: int32 `[tokens]`, all rows end to end.
-        row_splits: int64 `[all rows + 1]`, where each begins and ends.
-        rows: int64 `[batch]`, the numbers of the rows.
-
-    Returns:
-        int32 `[batch, longest]`, and int32 of that shape: 1 for values, 0 for padding.
-    """
+    """Returns some rows as int32 `[batch, longest]`, padded with 0, and where they have values."""
     starts = row_splits[rows]
     lengths = row_splits[rows + 1] - starts
     inside = np.arange(lengths.max(initial=0)) < lengths[:, None]

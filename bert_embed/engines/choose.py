@@ -45,10 +45,7 @@ def check_precision(precision: str, device: str = "auto") -> None:
 
 
 def check_machine(precision: str, device: str = "auto") -> None:
-    """Checks that this machine supports precision and device; SettingError names the setting.
-
-    TensorFlow is imported only where the answer depends on the devices that it finds.
-    """
+    """Checks for precision and device; TensorFlow loads only if the answer depends on devices."""
     if precision not in LITERT or device != "auto":
         find_device(precision, device)
 
@@ -74,16 +71,10 @@ def torch_device(name: str | None) -> Any:
 
 
 def find_device(precision: str, device: str | None) -> str:
-    """Returns the device that computes, one of `DEVICES` but "auto", which never chooses a TPU.
+    """Returns the device that computes: for "auto" a GPU if TensorFlow finds one, else "cpu".
 
-    Args:
-        precision: One of `PRECISIONS`.
-        device: One of `DEVICES`, or as PyTorch names it; "auto" is a GPU if TensorFlow finds one,
-            else the processor; for int8 it is the processor.
-
-    Raises:
-        SettingError: This machine has no such device, or it does not support the precision, or it
-            has no TensorFlow, which they need.
+    `device` may be as PyTorch names it; "auto" never chooses a TPU, and with int8 the processor.
+    SettingError: this machine lacks the device, the precision on it, or TensorFlow.
     """
     device = torch_device(device)
     check_precision(precision, device)
@@ -159,11 +150,7 @@ def engine_name(device: str) -> str:
 
 
 def weight_files(bundle: Bundle, precision: str, device: str | None) -> list[str]:
-    """Returns the names of the bundle's weights that `load_engine` reads on this machine.
-
-    Raises:
-        SettingError: This machine does not support precision or device.
-    """
+    """Returns the names of the bundle's weights that `load_engine` reads on this machine."""
     on_processor = find_device(precision, device) == "cpu"
     return [LITERT[precision] if on_processor else WEIGHTS]
 
@@ -175,18 +162,10 @@ def load_engine(
     device: str = "auto",
     threads: int = 1,
 ) -> Engine:
-    """Loads a model into an engine.
+    """Loads a model into an engine, which `threads` will call at once.
 
-    Args:
-        bundle: The model.
-        special_ids: Ids of [CLS] and [SEP].
-        precision: One of `PRECISIONS`.
-        device: As `find_device` takes it.
-        threads: How many threads will compute at once.
-
-    Raises:
-        SettingError: This machine does not support precision or device.
-        InputError: The bundle's files are damaged.
+    `special_ids` are those of [CLS] and [SEP]; `device` is as `find_device` takes it. SettingError:
+    this machine does not support precision or device; InputError: the bundle's files are damaged.
     """
     device = find_device(precision, device)
     if device == "cpu":

@@ -9,10 +9,7 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def available_cores() -> int:
-    """Returns how many processor cores this process may use, at least 1.
-
-    A quota of 1.5 cores counts as 2: with one thread fewer half a core would be idle.
-    """
+    """Returns how many cores this process may use; 1.5 count as 2, else half of one is idle."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = cpu_quota()
@@ -20,16 +17,10 @@ def available_cores() -> int:
 
 
 def cpu_quota(membership: Path = _MEMBERSHIP, mount: Path = _MOUNT) -> float | None:
-    """Returns the smallest quota, in cores, of the control groups (v1 or v2) of this process.
+    """Returns the smallest quota, in cores, of this process' control groups (v1 or v2), or None.
 
-    The quotas of the groups above a group apply to it too.
-
-    Args:
-        membership: The kernel's list of the groups, a line for each.
-        mount: Folder of the groups' files.
-
-    Returns:
-        None where no group has a quota, or there are no control groups.
+    The quotas of the groups above a group apply to it too. `membership` lists the groups, a line
+    for each; `mount` is the folder of their files.
     """
     try:
         lines = membership.read_text("utf-8", "replace").splitlines()

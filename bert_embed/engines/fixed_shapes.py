@@ -17,19 +17,14 @@ _ROWS_STEP = 8  # products of fewer rows leave the device's units idle
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """The shapes that batches can have: a few lengths of rows, and two sizes of batch for each.
-
-    Attributes:
-        budget: Maximum number of tokens of a batch, padding included; at least 1. A longer row is
-            a batch of its own.
-        longest: Maximum number of tokens of a row.
+    """The shapes that batches can have: a few lengths of rows, and two sizes for each.
 
     >>> FixedShapes(budget=256, longest=20).shapes
     [(32, 8), (8, 8), (16, 12), (5, 12), (16, 16), (4, 16), (8, 20), (3, 20)]
     """
 
-    budget: int
-    longest: int
+    budget: int  # most tokens of a batch, padding included; a longer row is one by itself
+    longest: int  # most tokens of a row
 
     def __post_init__(self) -> None:
         whole_number("batch_tokens", self.budget, least=1)
@@ -52,27 +47,12 @@ class FixedShapes:
         return sorted({_whole(self.budget // part // length) for part in _PARTS}, reverse=True)
 
     def shape(self, rows: int, length: int) -> tuple[int, int]:
-        """Returns the shape that a batch of `plan`, or a part of one, is padded to.
-
-        Args:
-            rows: Number of rows of the batch.
-            length: Number of tokens of its longest row.
-        """
+        """Returns the shape to which a batch of `plan`, or a part of one, is padded."""
         padded = self.lengths[int(np.searchsorted(self.lengths, length))]
         return min(count for count in self.row_counts(padded) if count >= rows), padded
 
     def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Groups rows of similar length, so that there is little padding.
-
-        Rows are sorted by length, longest first, equal lengths in their order. Where a length has
-        too few rows for a batch, shorter rows complete it.
-
-        Args:
-            lengths: int `[rows]`, tokens of each row, at most `longest`.
-
-        Returns:
-            int64 `[batch]` each: row numbers; every row is in exactly one batch.
-        """
+        """As `plan_batches`; shorter rows complete a batch of a length that has too few."""
         lengths = np.asarray(lengths, np.int64)
         order = np.argsort(-lengths, kind="stable")
         padded = np.searchsorted(self.lengths, lengths[order])
@@ -87,15 +67,7 @@ class FixedShapes:
 
 
 def padded_to(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Pads a batch to a shape.
-
-    Args:
-        values: int32 `[batch, longest]`, at least one row.
-
-    Returns:
-        int32 of that shape: zeros after each row; added rows are copies of the first, because a
-        row without tokens would divide by zero.
-    """
+    """Pads int32 `[rows, length]` by 0, and by copies of the first row: empty ones divide by 0."""
     rows, length = values.shape
     if values.shape == shape:
         return values

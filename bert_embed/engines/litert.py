@@ -103,10 +103,7 @@ class LiteRTEngine:
             idle.append(model)
 
     def _forget_others(self, highest: int) -> None:
-        """Forgets all but the latest highest layers: each holds the weights anew, for each thread.
-
-        A thread that computes with one of them keeps its model until it is done.
-        """
+        """Forgets all but the latest highest layers: each thread holds their weights anew."""
         self._contents[highest] = self._contents.pop(highest)
         for old in list(self._contents)[:-_HIGHEST_LAYERS]:
             del self._contents[old], self._idle[old]

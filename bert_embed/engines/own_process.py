@@ -11,10 +11,7 @@ _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES
 
 
 def set_up_process() -> None:
-    """Lets TensorFlow print errors alone, and glibc return large blocks of memory at once.
-
-    Settings in the process' environment come first.
-    """
+    """Lets TensorFlow print errors alone, glibc return large blocks; the environment wins."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _return_large_blocks()
 

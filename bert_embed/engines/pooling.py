@@ -20,7 +20,7 @@ def combine_layers(states: Sequence[np.ndarray], combine: str) -> list[np.ndarra
 def counted_tokens(
     input_ids: np.ndarray, special_ids: tuple[int, int], spec: VectorSpec, prompt_tokens: int
 ) -> np.ndarray | None:
-    """Returns float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
+    """float32 `[batch, length]`: 1 where a token counts in the pooling; None if all do.
 
     Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
     """
@@ -36,18 +36,11 @@ def counted_tokens(
 
 
 def pool(states: np.ndarray, counted: np.ndarray | None, poolings: Sequence[str]) -> np.ndarray:
-    """Pools tokens to one vector a row.
+    """Pools float32 `[batch, length, width]` to `[batch, poolings * width]`.
 
     "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
-    token by its position, starting with 1, as sentence-transformers does.
-
-    Args:
-        states: float32 `[batch, length, width]`.
-        counted: float32 `[batch, length]`, 1 for tokens that count; None if all do.
-        poolings: As `VectorSpec.poolings` has them, without "pooler".
-
-    Returns:
-        float32 `[batch, poolings * width]`.
+    token by its position, starting with 1, as sentence-transformers does. `counted` is float32
+    `[batch, length]`, 1 for tokens that count, None if all do.
     """
     weights = np.ones(states.shape[:2], np.float32) if counted is None else counted
     return np.concatenate(
@@ -67,17 +60,10 @@ def finish(
     pooled_width: int,
     dense: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Applies Dense modules, then `dim`, then unit length.
+    """Applies Dense modules, then `dim`, then unit length; returns float32 `[rows, spec.width]`.
 
-    Args:
-        spec: Which of these to apply.
-        pooled: float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
-            itself.
-        pooled_width: What `spec.pooled_width` gives.
-        dense: The Dense modules.
-
-    Returns:
-        float32 `[rows, spec.width]`.
+    `pooled` is float32 `[rows, layers * pooled_width]`; each layer of a stack is cut and scaled by
+    itself.
     """
     layers = np.split(pooled, pooled.shape[1] // pooled_width, axis=1)
     layers = [dense(layer) for layer in layers] if spec.dense else layers

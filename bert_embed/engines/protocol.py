@@ -15,16 +15,11 @@ class Graph(Protocol):
     def __call__(
         self, input_ids: np.ndarray, mask: np.ndarray, type_ids: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Runs a batch.
+        """Runs a batch of int32 `[batch, length]`: ids, 1 for tokens and 0 for padding, segments.
 
-        Args:
-            input_ids: int32 `[batch, length]`.
-            mask: int32 `[batch, length]`, 1 for tokens, 0 for padding, which is at the end.
-            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second.
-
-        Returns:
-            The requested ones of "sentences" float32 `[batch, pooled width]` and "tokens" float32
-            `[batch, length, width]`, without Dense modules, `dim` and `normalize`.
+        Returns the requested ones of "sentences" float32 `[batch, pooled width]` and "tokens"
+        float32 `[batch, length, width]`, without Dense modules, `dim` and `normalize`. Padding is
+        at the end.
         """
 
 
@@ -36,37 +31,20 @@ class Batching(Protocol):
         """All possible shapes, as rows and tokens of a row, to compile in advance; () for any."""
 
     def plan(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Returns the row numbers of each batch, the longest row first.
-
-        Args:
-            lengths: int `[rows]`, tokens of each row.
-        """
+        """Returns the row numbers of each batch, the longest row first; int `[rows]` lengths."""
 
     def shape(self, rows: int, length: int) -> tuple[int, int]:
         """Returns the shape to which a batch of such rows and longest length is padded."""
 
 
 class Engine(Protocol):
-    """A model in memory.
+    """A model in memory."""
 
-    Attributes:
-        at_once: Number of batches to run at the same time; None is one for each core.
-        device: Held while batches run, so that models that share a device run one at a time.
-    """
-
-    at_once: int | None
-    device: AbstractContextManager
+    at_once: int | None  # number of batches to run at the same time; None is one for each core
+    device: AbstractContextManager  # held while batches run; models that share a device wait
 
     def batching(self, batch_tokens: int | None, longest: int) -> Batching:
-        """Returns how rows are grouped and padded.
-
-        Args:
-            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-            longest: Maximum number of tokens of a row.
-
-        Raises:
-            SettingError: `batch_tokens` is under 1.
-        """
+        """Returns how rows of at most `longest` tokens are batched; None: as suits the device."""
 
     def graph(self, spec: VectorSpec, output_spec: OutputSpec, prompt_tokens: int) -> Graph:
         """Returns what computes such vectors, of rows whose prompt has so many tokens."""

@@ -11,24 +11,16 @@ NOT_FINITE = "vector is not finite"
 
 @dataclass
 class Outcome:
-    """Which rows failed.
+    """Which rows failed."""
 
-    Attributes:
-        failed: Numbers of the rows that failed, with the reason of each.
-        error: One of the exceptions that caused `failed`; None where no call raised one.
-    """
-
-    failed: dict[int, str] = field(default_factory=dict)
-    error: Exception | None = None
+    failed: dict[int, str] = field(default_factory=dict)  # the reason of each failed row, by number
+    error: Exception | None = None  # one that caused `failed`; None where no call raised
 
 
 def run_halving(rows: np.ndarray, call: Callable[[np.ndarray], np.ndarray]) -> Outcome:
-    """Calls the model with all rows; where it raises, with each half of them.
+    """Calls the model with all rows, int64 `[rows]`; where it raises, with each half of them.
 
-    Args:
-        rows: int64 `[rows]`, at least one.
-        call: Takes row numbers, stores the model's outputs for them, and returns bool `[rows]`:
-            whether all outputs of a row are finite. May raise any exception.
+    `call` stores the outputs of rows, and returns bool `[rows]`: whether all of a row are finite.
     """
     try:
         finite = call(rows)

@@ -68,22 +68,12 @@ class RowRunner:
     ) -> EmbeddedRows:
         """Embeds rows that include [CLS] and [SEP].
 
-        Args:
-            spec: How vectors are computed.
-            output_spec: Which vectors.
-            input_ids: int32 `[tokens]`, all rows end to end.
-            row_splits: int64 `[rows + 1]`, where each row begins and ends.
-            type_ids: int32 `[tokens]`, 1 for second texts; None is all 0.
-            batch_tokens: Maximum tokens of a batch, padding included; None: chosen for the device.
-            prompt_tokens: Number of tokens of the prompt after each [CLS].
-            longest: Maximum number of tokens that rows usually have; None is the model's maximum.
-                A call with longer rows compiles other shapes.
-
-        Raises:
-            InputError: A row has more tokens than the model has positions, or an id is not in its
-                vocabulary.
-            BrokenModelError: All of several rows failed.
-            NoProgressError: No batch finished for `inference_timeout` seconds.
+        `input_ids` and `type_ids` (None is all 0) are int32 `[tokens]`, all rows end to end,
+        `row_splits` int64 `[rows + 1]`. `batch_tokens` are the most tokens of a batch, padding
+        included, `prompt_tokens` those of the prompt after each [CLS], and `longest` the most that
+        rows usually have: a call with longer ones compiles other shapes. InputError: a row is too
+        long for the model, or an id not in its vocabulary. BrokenModelError: all of several rows
+        failed. NoProgressError: see `run_each`.
         """
         if self._config.segments < 2:
             type_ids = None  # both texts of a pair are in the one segment that the model knows

@@ -42,23 +42,12 @@ def run_each(
     threads: int,
     timeout: float | None = None,
 ) -> list[_Result]:
-    """Calls the function with each item and returns the results in the items' order.
+    """Calls the function with each item, `threads` at a time; the results are in the items' order.
 
     A call into native code cannot be stopped. So the threads are daemons: unlike an executor's, a
-    thread that hangs blocks neither the caller nor the end of the process.
-
-    Args:
-        function: May be called by several threads at once.
-        items: In the order in which calls begin.
-        threads: Number of calls at the same time.
-        timeout: Seconds without a finished call after which it gives up; None waits for ever.
-
-    Raises:
-        NoProgressError: It gave up. Calls that hang are left alone, and no further call begins.
-        BaseException: What a call raised, after the other running calls have finished.
-
-    >>> run_each(len, ["a", "bcd", ""], 2)
-    [1, 3, 0]
+    thread that hangs blocks neither the caller nor the end of the process. After `timeout` seconds
+    without a finished call NoProgressError says so, and no further call begins. What a call raised
+    is raised after the other running calls have finished.
     """
     running = min(threads, len(items))
     numbers = iter(range(len(items)))  # shared; the interpreter takes each number once

@@ -55,10 +55,7 @@ def stored(vectors: np.ndarray, dtype: str) -> Stored:
 
 
 def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: int) -> np.ndarray:
-    """Turns `[n, stored width]` back into vectors, float32 `[n, width]`, with the scales of int8.
-
-    Of float32 they are the values themselves; the bits of ubinary become 1 and -1.
-    """
+    """Returns float32 `[n, width]` of `[n, stored width]`; the bits of ubinary become 1 and -1."""
     check_output_dtype(dtype)
     if dtype == "bfloat16":
         return values.view(ml_dtypes.bfloat16).astype(np.float32)
@@ -74,21 +71,13 @@ def restored(values: np.ndarray, scale: np.ndarray | None, dtype: str, width: in
 
 
 def stored_type(dtype: str) -> np.dtype:
-    """Returns the type of the stored values.
-
-    >>> stored_type("bfloat16")
-    dtype('uint16')
-    """
+    """Returns the type of the stored values, that of `Stored.values`."""
     check_output_dtype(dtype)
     return _STORED[dtype]
 
 
 def stored_width(dtype: str, width: int) -> int:
-    """Returns the number of stored values of a vector.
-
-    >>> stored_width("int8", 384), stored_width("ubinary", 384), stored_width("ubinary", 50)
-    (384, 48, 7)
-    """
+    """Returns the number of stored values of a vector: bits of ubinary are eight to a byte."""
     return -(-width // 8) if dtype == "ubinary" else width
 
 

@@ -48,11 +48,10 @@ _DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueErro
 class Rows:
     """Some rows of a run's vectors.
 
-    Attributes:
-        vectors: float32 `[rows, width]`, decoded; the layers of a stack are side by side, the bits
-            of ubinary are 1 and -1, a missing vector is NaN. Width 0 where no vectors were read.
-        columns: Table of as many rows: `id`; `window` or `chunk`, or `position`; `start`, `stop`;
-            `text`, `token` or `word`; the extra columns. Only those that the run wrote.
+    `vectors` are float32 `[rows, width]`, decoded: the layers of a stack are side by side, the bits
+    of ubinary are 1 and -1, a missing vector is NaN; width 0 where none were read. `columns` has as
+    many rows: `id`; `window` or `chunk`, or `position`; `start`, `stop`; `text`, `token` or `word`;
+    the extra columns. Only those that the run wrote.
     """
 
     vectors: NDArray[np.float32]

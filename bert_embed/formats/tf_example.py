@@ -106,10 +106,7 @@ def _head(tag: int, size: int) -> bytes:
 
 
 def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bytes of numbers, uint8, and where each begins and ends, int64 `[n + 1]`.
-
-    Negative numbers take ten bytes.
-    """
+    """Returns bytes, uint8, ten of a negative number, and where each ends, int64 `[n + 1]`."""
     if len(numbers) == 0 or 0 <= numbers.min() <= numbers.max() < 128:
         return numbers.astype(np.uint8), np.arange(len(numbers) + 1)
     left = np.asarray(numbers, np.int64).view(np.uint64)

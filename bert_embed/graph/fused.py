@@ -10,11 +10,7 @@ import numpy as np
 def fused_attention(
     tensors: Mapping[str, np.ndarray], layer: str, head_width: int
 ) -> dict[str, np.ndarray]:
-    """Returns query, key and value side by side, the query divided by sqrt(head width).
-
-    The result has `kernel`, and `bias` where the model has one. Where queries have a norm, it is
-    what has to be divided.
-    """
+    """Returns query, key, value side by side; query or its norm divided by sqrt(head width)."""
     scale = np.float32(1) if is_normed(tensors, layer) else query_scale(head_width)
     fused = {}
     for part in ("kernel", "bias"):

@@ -81,10 +81,7 @@ class Graph:
         return int(self._graph.tensors[tensor].shapeSignature[-1])
 
     def constant(self, array: np.ndarray, scales: np.ndarray | None = None, name: str = "") -> int:
-        """Adds weights; int8 ones count times `scales`, one for all or one for each row.
-
-        `read_arrays` finds those that have a name.
-        """
+        """Adds weights; int8 ones count times `scales`, one for all or one for each row."""
         buffer = self._file.buffer(array)
         return self._tensor(array.dtype.name, array.shape, scales, buffer, name)
 
@@ -103,21 +100,11 @@ class Graph:
         dtype: str = "float32",
         scales: np.ndarray | None = None,
     ) -> Any:
-        """Adds an operation.
+        """Adds an operation, and returns its output, or a list of several.
 
-        Args:
-            operator: LiteRT's name of it.
-            *inputs: Tensors.
-            options: Its options, an object of `schema`.
-            version: Version of the operator; types other than float32 may need a later one.
-            outputs: How many outputs it has.
-            shape: Their shape, -1 for any size; None for that of the first input. XNNPACK leaves
-                out operations on values of unknown rank.
-            dtype: Their type.
-            scales: Their scale, if they are int8.
-
-        Returns:
-            Its output, or a list of several.
+        `options` are an object of `schema`. Types other than float32 may need a later `version`.
+        `shape` is that of the outputs, -1 for any size, None for that of the first input: XNNPACK
+        leaves out operations on values of unknown rank. `scales` are theirs, if they are int8.
         """
         if shape is None:
             shape = self._graph.tensors[inputs[0]].shapeSignature

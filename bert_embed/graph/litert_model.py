@@ -32,23 +32,16 @@ def write_litert(
 ) -> None:
     """Writes a file for each precision into the folder.
 
-    Each has these signatures:
-        hidden_states: `input_ids` and `type_ids`, int32 `[batch, length]` without padding, to
-            float32 `[batch * length, hidden]`, the embeddings and each layer in order.
-        pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's output.
-        dense: `x` float32 `[rows, in_features]` through all Dense modules.
+    Each has these signatures:     hidden_states: `input_ids` and `type_ids`, int32 `[batch,
+    length]` without padding, to         float32 `[batch * length, hidden]`, the embeddings and each
+    layer in order.     pooler: `x` float32 `[rows, hidden]`, last states of [CLS], to the pooler's
+    output.     dense: `x` float32 `[rows, in_features]` through all Dense modules.
 
     In int8, weights of layers have a scale for each output of a product. Activations become int8
     when the model runs, with a scale for each token, so a vector depends only on its own row. All
-    but the layers' products and the word embeddings is float32. No calibration is necessary.
-    The float32 file is also where the weights are kept: `load_tensors` reads them by their names.
+    but the layers' products and the word embeddings is float32. No calibration is necessary. The
+    float32 file is also where the weights are kept: `load_tensors` reads them by their names.
     Models without segment embeddings do not read `type_ids`.
-
-    Args:
-        folder: Where to.
-        config: Sizes of the model.
-        tensors: float32 arrays in the names and shapes of `tensor_shapes`.
-        dense: The Dense modules.
     """
     for precision, name in LITERT.items():
         file = ModelFile()
@@ -71,10 +64,7 @@ def _write_encoder(graph: Graph, config: EncoderConfig, tensors: _Tensors, int8:
 
 
 class _LiteRTOps:
-    """The operations of `bert_embed.architectures.ops.Ops` in a file, for rows without padding.
-
-    Values are `[heads, batch, length, head width]` within the attention.
-    """
+    """`Ops` for rows without padding; `[heads, batch, length, head width]` within the attention."""
 
     def __init__(self, graph: Graph, config: EncoderConfig, tensors: _Tensors, int8: bool) -> None:
         self._graph, self._config, self._int8 = graph, config, int8

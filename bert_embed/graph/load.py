@@ -13,22 +13,14 @@ from bert_embed.storage.errors import InputError
 
 
 def load_encoder(bundle: Bundle) -> Any:
-    """Returns the model with its weights, an `Encoder`.
-
-    Raises:
-        InputError: The weights are damaged.
-    """
+    """Returns the model with its weights, an `Encoder`; InputError if they are damaged."""
     from bert_embed.graph.model import Encoder  # imports TensorFlow: 5 s
 
     return Encoder(bundle.config, load_tensors(bundle), bundle.has_pooler)
 
 
 def load_tensors(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Returns the float32 weights in the names and shapes of `tensor_shapes`.
-
-    Raises:
-        InputError: The file is damaged, or holds other tensors.
-    """
+    """Returns the float32 weights in the names and shapes of `tensor_shapes`, or InputError."""
     bundle.verify_files([WEIGHTS])
     tensors = read_tensors(Path(bundle.path, WEIGHTS))
     expected = tensor_shapes(bundle.config, bundle.has_pooler, bundle.dense)

@@ -19,11 +19,6 @@ class Encoder(tf.Module):
     Query, key and value are one product, whose query part includes 1/sqrt(head width), where no
     norm follows. All weight products are 2-D over the tokens of the batch. Numbers are float32
     unless `compute_in` says otherwise.
-
-    Attributes:
-        config: Its sizes.
-        has_pooler: Whether it has the dense layer over [CLS].
-        weights: The variables that the graph reads, by name.
     """
 
     def __init__(
@@ -42,18 +37,10 @@ class Encoder(tf.Module):
         type_ids: tf.Tensor,
         highest: int | None = None,
     ) -> list[tf.Tensor]:
-        """Computes the embeddings and the layers up to `highest`.
+        """Returns embeddings and layers up to `highest`, float32 `[batch, length, hidden]` each.
 
-        Args:
-            input_ids: int32 `[batch, length]`.
-            mask: int32 `[batch, length]`, 1 for tokens, 0 for padding, which is at the end.
-            type_ids: int32 `[batch, length]`, 0 for the first text, 1 for the second; models
-                without segment embeddings do not read it.
-            highest: The last layer to compute; None is all.
-
-        Returns:
-            `highest + 1` times float32 `[batch, length, hidden]`; values at padded positions are
-            undefined.
+        Ids, mask (1 for tokens, 0 for padding, which is at the end) and types (1 for the second
+        text) are int32 `[batch, length]`. Values at padded positions are undefined.
         """
         ops = _TensorFlowOps(self.config, self.weights, mask)
         states = self.config.hidden_states(ops, input_ids, type_ids)
@@ -62,11 +49,7 @@ class Encoder(tf.Module):
         return [tf.reshape(tf.cast(state, tf.float32), whole) for state in computed]
 
     def compute_in(self, dtype: tf.DType) -> None:
-        """Stores the weights of all products in `dtype`, and computes these in it.
-
-        Embeddings, the statistics of norms, rotations, softmax and all operations after the layers
-        stay float32.
-        """
+        """Stores the weights of products in `dtype` and computes these, and nothing else, in it."""
         for name, weights in self.weights.items():
             if name.endswith(("/kernel", "/bias")):
                 self.weights[name] = tf.Variable(tf.cast(weights, dtype))

@@ -22,21 +22,13 @@ def model_outputs(
 ) -> dict[str, tf.Tensor]:
     """Runs the encoder once, up to the highest layer that is used, and pools.
 
-    Args:
-        encoder: The model.
-        spec: How vectors are computed.
-        output_spec: Which vectors.
-        input_ids: int32 `[batch, length]`, with [CLS] and [SEP].
-        mask: int32 `[batch, length]`, 1 for tokens, 0 for padding at the end.
-        type_ids: int32 `[batch, length]`.
-        special_ids: Ids of [CLS] and [SEP]. Text never has these ids, because the tokenizer splits
-            off brackets; so a token with one of them is a special token.
-        prompt_tokens: Number of tokens after [CLS] that belong to a prompt.
+    `input_ids` with [CLS] and [SEP], `mask` (1 for tokens, padding at the end) and `type_ids` are
+    int32 `[batch, length]`. Text never has `special_ids`, those of [CLS] and [SEP], because the
+    tokenizer splits off brackets; so a token with one of them is a special token.
 
-    Returns:
-        The requested ones of `sentences`, float32 `[batch, pooled width]`, and `tokens`, float32
-        `[batch, length, token width]`, without Dense modules, `dim` and `normalize`. The vectors
-        of a row depend only on its own tokens.
+    Returns the requested ones of `sentences`, float32 `[batch, pooled width]`, and `tokens`,
+    float32 `[batch, length, token width]`, without Dense modules, `dim` and `normalize`. The
+    vectors of a row depend only on its own tokens.
     """
     numbers = spec.layer_numbers(encoder.config) if output_spec.sentences else ()
     token_numbers = spec.token_layer_numbers(encoder.config) if output_spec.tokens else ()
@@ -73,10 +65,7 @@ def combine_layers(states: list[tf.Tensor], combine: str) -> list[tf.Tensor]:
 def counted_tokens(
     mask: tf.Tensor, special: tf.Tensor, spec: VectorSpec, prompt_tokens: int = 0
 ) -> tf.Tensor:
-    """Returns float32 `[batch, length]`: 1 where a token counts in the pooling.
-
-    Special tokens and the prompt count where `spec` says so, and in rows without other tokens.
-    """
+    """As `bert_embed.engines.pooling.counted_tokens`, but a tensor also where all tokens count."""
     inner = mask = tf.cast(mask, tf.float32)
     if not spec.pool_special_tokens:
         inner *= 1.0 - tf.cast(special, tf.float32)
@@ -90,20 +79,7 @@ def counted_tokens(
 def pool(
     states: tf.Tensor, mask: tf.Tensor, counted: tf.Tensor, poolings: Sequence[str]
 ) -> tf.Tensor:
-    """Pools tokens to one vector a row.
-
-    "sep" is the row's last token, "lasttoken" the last one that counts. "weightedmean" weights a
-    token by its position, starting with 1, as sentence-transformers does.
-
-    Args:
-        states: float32 `[batch, length, width]`.
-        mask: int32 `[batch, length]`, 1 for tokens.
-        counted: float32 `[batch, length]`, 1 for tokens that count.
-        poolings: As `VectorSpec.poolings` has them, without "pooler".
-
-    Returns:
-        float32 `[batch, poolings * width]`.
-    """
+    """As `bert_embed.engines.pooling.pool`; `mask` and `counted` are float32 `[batch, length]`."""
     vectors = []
     for pooling in poolings:
         if pooling == "cls":

@@ -41,11 +41,7 @@ class _Unpacking:
         self._size = self._count = 0
 
     def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Writes a member.
-
-        Raises:
-            RefusedError: It leads out of the folder, is no file, or there are too many.
-        """
+        """Writes a member; RefusedError if it leads out, is no file, or there are too many."""
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\0" in member.name:
             raise RefusedError(f"{member.name!r} leads out of it")
@@ -84,11 +80,10 @@ class RefusedError(ValueError):
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Unpacks an archive below `folder`; returns the folder in it that holds the model.
+    """Unpacks below `folder`, and returns the folder of the model in it.
 
-    Raises:
-        InputError: It cannot be read, a path leads out of it, it is too large for the disk or for
-            any model, or it holds none.
+    InputError: it cannot be read, a path leads out of it, it is too large for the disk or for any
+    model, or it holds none.
     """
     stem = next(archive.name.removesuffix(end) for end in ARCHIVES if archive.name.endswith(end))
     root = folder / (stem or "model")  # google-research's names say the casing

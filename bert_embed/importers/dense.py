@@ -32,11 +32,7 @@ _KNOWN = frozenset(
 
 
 def read_dense(folder: Path) -> tuple[DenseModule, dict[str, np.ndarray]]:
-    """Reads a Dense module.
-
-    Returns:
-        Its sizes, and its weights, float32: "kernel" `[in, out]` and, with a bias, "bias" `[out]`.
-    """
+    """Returns sizes and float32 weights, "kernel" `[in, out]` and perhaps "bias" `[out]`."""
     module = _read_config(folder / "config.json")
     arrays: dict[str, np.ndarray] = {}
     for path in weight_files(folder, CONVERT):

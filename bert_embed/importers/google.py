@@ -64,11 +64,7 @@ def import_google(
 
 
 def read_config(path: Path, activation: str | None = None) -> BertConfig:
-    """Reads a `bert_config.json`, where "gelu" means the tanh form.
-
-    Raises:
-        InputError: Sizes are missing, or the activation is not supported.
-    """
+    """Reads a `bert_config.json`, where "gelu" means the tanh form, or raises InputError."""
     values = read_object(path)
     hidden_act = values.get("hidden_act", "gelu")
     supported = isinstance(hidden_act, str) and hidden_act in _ACTIVATIONS
@@ -86,11 +82,7 @@ def read_config(path: Path, activation: str | None = None) -> BertConfig:
 
 
 def casing_of(folder: Path) -> bool:
-    """Returns whether the model is uncased, by the folder's name in Google's style.
-
-    >>> casing_of(Path("uncased_L-12_H-768_A-12")), casing_of(Path("multi_cased_L-12_H-768_A-12"))
-    (True, False)
-    """
+    """Returns whether the model is uncased, by a folder's name like "uncased_L-12_H-768_A-12"."""
     if _LOWER.search(folder.name):
         return True
     if _CASED.search(folder.name):

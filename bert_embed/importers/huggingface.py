@@ -46,11 +46,7 @@ _IGNORED = re.compile(
 def import_huggingface(
     source: str, dest: str, name: str | None = None, licence: str | None = None
 ) -> Bundle:
-    """Imports `config.json`, `model.safetensors` and the tokenizer into a bundle at `dest`.
-
-    Pooling, Dense modules, normalisation, prompts and length come from the sentence-transformers
-    files, if there are any.
-    """
+    """Imports a folder of the format, with its sentence-transformers files if any, to `dest`."""
     root = Path(source).absolute()
     if not root.is_dir():
         raise InputError(f"{source}: no such folder; a name of Hugging Face is hf://ORG/NAME")
@@ -88,14 +84,8 @@ def read_tensors(
 ) -> dict[str, np.ndarray]:
     """Reads the encoder's weights as float32, in the names and shapes of `tensor_shapes`.
 
-    Args:
-        folder: The encoder's.
-        config: Its sizes.
-        values: The same as config.json has them.
-        convert: What converts other weights to safetensors, for the message.
-
-    Raises:
-        InputError: A file or tensor is wrong; the message names it.
+    `values` are config.json's; `convert` is what converts other weights to safetensors, for the
+    message of an InputError.
     """
     arrays: dict[str, np.ndarray] = {}
     for path in weight_files(folder, convert):

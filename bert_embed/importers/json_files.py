@@ -55,11 +55,7 @@ def check_vector_names(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def refuse_unknown(path: Path, values: Mapping[str, Any], supported: frozenset[str]) -> None:
-    """Checks that all settings are supported; others may only be empty or off.
-
-    Raises:
-        InputError: A setting is not supported; the message names it.
-    """
+    """InputError names a setting that is not supported, unless it is empty or off."""
     for name, value in values.items():
         if name not in supported and value not in (None, False, {}, [], ""):
             raise InputError(

@@ -19,25 +19,15 @@ _OTHER_EXPORT = "take version 3 or later of the model, or the checkpoint that it
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What the files of a TensorFlow 2 SavedModel say.
-
-    Attributes:
-        root: Its folder.
-        variables: Arrays that its call reads, by name; those of heads are not among them.
-        outputs: Names of what its call returns.
-        operations: Names of the operations of its call.
-        vocabulary: The file of its attribute `vocab_file`, relative to `root`; None without one.
-        has_pieces: Whether it names a SentencePiece model.
-        lower_case: Its attribute `do_lower_case`; None without one.
-    """
+    """What the files of a TensorFlow 2 SavedModel say."""
 
     root: Path
-    variables: Mapping[str, np.ndarray]
-    outputs: frozenset[str]
-    operations: frozenset[str]
-    vocabulary: str | None
-    has_pieces: bool
-    lower_case: bool | None
+    variables: Mapping[str, np.ndarray]  # arrays that its call reads, by name; none of heads
+    outputs: frozenset[str]  # names of what its call returns
+    operations: frozenset[str]  # names of those of its call
+    vocabulary: str | None  # `vocab_file`, relative to `root`; None without one
+    has_pieces: bool  # whether it names a SentencePiece model
+    lower_case: bool | None  # its `do_lower_case`; None without one
 
 
 def read_saved_model(root: Path) -> SavedModel:

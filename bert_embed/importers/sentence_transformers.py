@@ -80,27 +80,16 @@ _TRANSFORMER_KNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """How a folder's model encodes texts.
+    """How a folder's model encodes texts."""
 
-    Attributes:
-        encoder: Folder of config.json and weights, relative to the source.
-        defaults: Pooling, Dense modules and normalisation.
-        dense: The Dense modules, in order.
-        tensors: Their weights, by the names of `bert_embed.architectures.encoder.tensor_shapes`.
-        prompts: Texts to put before a text, by name.
-        default_prompt: Name of the prompt that is used by default, "" for none.
-        max_seq_length: Maximum number of tokens of a row; None where no file says.
-        do_lower_case: Whether texts are converted to lower case before the tokenizer.
-    """
-
-    encoder: str = ""
+    encoder: str = ""  # folder of config.json and weights, relative to the source
     defaults: VectorSpec = field(default_factory=VectorSpec)
-    dense: tuple[DenseModule, ...] = ()
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt: str = ""
-    max_seq_length: int | None = None
-    do_lower_case: bool = False
+    dense: tuple[DenseModule, ...] = ()  # in order
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32, of `dense`
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name
+    default_prompt: str = ""  # a name; "" for none
+    max_seq_length: int | None = None  # most tokens of a row; None where no file says
+    do_lower_case: bool = False  # before the tokenizer
 
 
 def is_sentence_transformers(source: Path) -> bool:

@@ -54,10 +54,7 @@ def resolve_handle(handle: str) -> Path:
 
 @contextmanager
 def _version_parser() -> Iterator[None]:
-    """Gives tensorflow_hub the one function that it imports from pkg_resources.
-
-    setuptools has no pkg_resources since version 82.
-    """
+    """Gives tensorflow_hub what it imports of pkg_resources, which setuptools 82 dropped."""
     if find_spec("pkg_resources"):
         yield
         return

@@ -37,11 +37,7 @@ def import_tfhub(
     name: str | None = None,
     licence: str | None = None,
 ) -> Bundle:
-    """Imports a SavedModel whose variables are a BERT encoder's into a bundle at `dest`.
-
-    The variables are recognized by their names in tf-models-official. The SavedModel's graph,
-    which is a program, does not run.
-    """
+    """Imports a SavedModel by its variables' tf-models-official names; its graph does not run."""
     root = Path(source).absolute()
     saved = read_saved_model(root)
     try:
@@ -80,10 +76,10 @@ def _contents(saved: SavedModel) -> str:
 
 
 def encoder_tensors(saved: SavedModel) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """Returns sizes and weights in the names and shapes of `tensor_shapes`.
+    """Returns sizes, from the shapes, and weights, in the names and shapes of `tensor_shapes`.
 
-    The sizes follow from the shapes (attention kernels are `[hidden, heads, head width]`), the
-    activation from the graph's operations.
+    The activation is from the graph's operations; attention kernels are `[hidden, heads, head
+    width]`.
     """
     if "sequence_output" not in saved.outputs:
         raise InputError("it returns no sequence_output")

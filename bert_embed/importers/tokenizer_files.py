@@ -111,10 +111,7 @@ class _Files:
 def read_tokenizer(
     folder: Path, config: EncoderConfig, lowered: bool
 ) -> tuple[TextTokenizer, int | None]:
-    """Reads those of vocab.txt, tokenizer_config.json and tokenizer.json that are there.
-
-    Returns the tokenizer, and the maximum number of tokens of a row; None where no file says.
-    """
+    """Returns the tokenizer of the files that are there, and the most tokens of a row, or None."""
     slow, fast = optional_object(folder / _SLOW), optional_object(folder / _FAST)
     files = _Files(folder, slow, fast, read_object(folder / _CONFIG))
     if files.kind == _OWN:
@@ -285,16 +282,7 @@ def _fits(entries: int, rows: int) -> bool:
 
 
 def read_vocabulary(path: Path, config: EncoderConfig, source: str) -> list[str]:
-    """Reads the entries, in the order of their ids.
-
-    Args:
-        path: The file.
-        config: Says how many there must be; fewer if the word table is padded.
-        source: The configuration's file, for the message.
-
-    Raises:
-        InputError: The file cannot be read, or has another number of entries.
-    """
+    """Reads as many entries as `config` from file `source` says, or fewer if it is padded."""
     vocabulary = read_entries(path)
     if not _fits(len(vocabulary), config.vocab_size):
         raise InputError(

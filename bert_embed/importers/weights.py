@@ -19,15 +19,7 @@ _DTYPES = ("F32", "F16", "BF16", "F64")
 
 
 def weight_files(folder: Path, convert: str) -> list[Path]:
-    """Returns the safetensors files of a folder: one, or those that the index names.
-
-    Args:
-        folder: A model's, or a module's.
-        convert: What converts other weights to safetensors, for the message.
-
-    Raises:
-        InputError: There are none, or only weights in another format.
-    """
+    """Returns the safetensors files, one or the index's; `convert` turns others into them."""
     if (folder / _WEIGHTS).is_file():
         return [folder / _WEIGHTS]
     if (folder / _INDEX).is_file():
@@ -47,17 +39,7 @@ def weight_files(folder: Path, convert: str) -> list[Path]:
 
 
 def check_layer_count(path: Path, config: EncoderConfig, prefix: str, names: Iterable[str]) -> None:
-    """Checks the configured number of layers, before the names of all tensors are built.
-
-    Args:
-        path: The configuration's file.
-        config: The configuration.
-        prefix: The part of a tensor's name before the number of the layer.
-        names: The names of all tensors.
-
-    Raises:
-        InputError: The weights have fewer layers.
-    """
+    """Checks the number of layers in `path`, before the names of all tensors are built."""
     layer = re.compile(re.escape(prefix) + r"(\d{1,6})\D")
     layers = {int(match[1]) for name in names if (match := layer.match(name))}
     if config.num_hidden_layers > len(layers):
@@ -73,17 +55,7 @@ def check_shapes(
     expected: Mapping[str, Sequence[int]],
     whole: str = "a BERT encoder",
 ) -> None:
-    """Checks that the tensors are exactly the expected ones.
-
-    Args:
-        place: The file or folder, for the message.
-        shapes: Shapes by the format's own names.
-        expected: Likewise.
-        whole: What the tensors make up, for the message.
-
-    Raises:
-        InputError: A tensor is missing, has another shape, or is left over.
-    """
+    """InputError if a tensor is missing, left over or of another shape; names are the format's."""
     for name, shape in expected.items():
         if name not in shapes:
             raise InputError(f"{place}: tensor {name} is missing")
@@ -98,11 +70,7 @@ def check_shapes(
 def read_safetensors(
     path: Path, is_used: Callable[[str], bool] = lambda key: True
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields key and array, as float32, of each tensor with a key that `is_used`.
-
-    Raises:
-        InputError: The file cannot be read, or a tensor is not of floating-point numbers.
-    """
+    """Yields key and array, as float32, of each tensor with a key that `is_used`, or InputError."""
     try:
         with safe_open(path, framework="np") as file:
             for key in filter(is_used, file.keys()):

@@ -25,16 +25,8 @@ def write_bundle(
     """Writes the bundle to `bundle.path` and returns it with its fingerprint and files.
 
     The folder is written under another name and renamed at the end. If another process wrote the
-    same bundle meanwhile, that one stays.
-
-    Args:
-        bundle: The description; fingerprint, tokenizer_settings, int8_word_scales and files are
-            still empty.
-        tensors: float32 arrays in the names and shapes of `tensor_shapes`.
-        tokenizer: The model's.
-
-    Raises:
-        InputError: `bundle.path` holds something else.
+    same bundle meanwhile, that one stays; InputError if `bundle.path` holds something else.
+    `tensors` are float32, in the names and shapes of `tensor_shapes`.
     """
     dest = Path(bundle.path)
     fingerprint = model_fingerprint(

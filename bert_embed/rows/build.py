@@ -12,20 +12,12 @@ from bert_embed.storage.plurals import counted
 
 @dataclass(frozen=True)
 class Rows:
-    """Input rows of the model, end to end.
+    """Input rows of the model, end to end."""
 
-    Attributes:
-        input_ids: int32 `[tokens]`, special tokens included.
-        row_splits: int64 `[rows + 1]`, where each row begins and ends.
-        token_type_ids: int32 `[tokens]`, 1 for the second text and its [SEP], all but the
-            first text's; None without pairs.
-        truncated: bool `[rows]`, whether tokens of the row's text were cut off.
-    """
-
-    input_ids: np.ndarray
-    row_splits: np.ndarray
-    token_type_ids: np.ndarray | None
-    truncated: np.ndarray
+    input_ids: np.ndarray  # int32 [tokens], special tokens included
+    row_splits: np.ndarray  # int64 [rows + 1], where each row begins and ends
+    token_type_ids: np.ndarray | None  # int32 [tokens], 1 for all but a row's first text
+    truncated: np.ndarray  # bool [rows], whether tokens of the row's text were cut off
 
 
 def build_rows(

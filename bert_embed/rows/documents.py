@@ -18,19 +18,12 @@ Spans = Sequence[Sequence[tuple[int, int]]]  # of each text, in characters (code
 
 @dataclass(frozen=True)
 class UnitTexts:
-    """Ranges of characters in each text: the caller's own words, or spans.
+    """Ranges of characters in each text: the caller's own words, or spans."""
 
-    Attributes:
-        splits: int64 `[documents + 1]`.
-        starts: int64 `[units]`, the first character.
-        stops: int64 `[units]`, one past the last.
-        texts: The words themselves; None for spans.
-    """
-
-    splits: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    texts: list[str] | None = None
+    splits: np.ndarray  # int64 [documents + 1]
+    starts: np.ndarray  # int64 [units], the first character
+    stops: np.ndarray  # int64 [units], one past the last
+    texts: list[str] | None = None  # the words themselves; None for spans
 
     def take(self, rows: np.ndarray) -> "UnitTexts":
         """Returns those of some documents."""
@@ -41,27 +34,15 @@ class UnitTexts:
 
 @dataclass(frozen=True)
 class Documents:
-    """The tokens of some documents, not yet split into rows.
+    """The tokens of some documents, not yet split into rows."""
 
-    Attributes:
-        texts: The documents, without prompt.
-        tokens: Tokens of prompt and text; with offsets if requested, which are -1 for the prompt.
-        prompt_tokens: Number of tokens of the prompt, the same in each document.
-        second: Tokens of the second texts, empty where a document has none; None without pairs.
-        words: Words of documents, if some have words of the caller; None where all have those of
-            their texts.
-        has_own_words: bool `[documents]`, which documents have words of the caller; None where
-            none has.
-        spans: Ranges to compute vectors of; None where there are none.
-    """
-
-    texts: list[str]
-    tokens: TokenizedTexts
-    prompt_tokens: int = 0
-    second: TokenizedTexts | None = None
-    words: UnitTexts | None = None
-    has_own_words: np.ndarray | None = None
-    spans: UnitTexts | None = None
+    texts: list[str]  # without prompt
+    tokens: TokenizedTexts  # of prompt and text; offsets, if any, are -1 for the prompt
+    prompt_tokens: int = 0  # the same in each document
+    second: TokenizedTexts | None = None  # empty where a document has none; None without pairs
+    words: UnitTexts | None = None  # the words, if some are the caller's; else None
+    has_own_words: np.ndarray | None = None  # bool [documents]: words are the caller's
+    spans: UnitTexts | None = None  # what to compute vectors of
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -17,74 +17,42 @@ from bert_embed.tokenization.protocol import TextTokenizer
 
 @dataclass(frozen=True)
 class RowTokens:
-    """The tokens of an output, and the place of each in the rows.
+    """The tokens of an output, and the place of each in the rows."""
 
-    Attributes:
-        splits: int64 `[documents + 1]`.
-        ids: int32 `[tokens]`, special tokens included.
-        row: int64 `[tokens]`, the row that has its vector.
-        place: int64 `[tokens]`, its place in that row.
-        segments: int32 `[tokens]`, 1 for those of a second text and its [SEP].
-        starts: int32 `[tokens]`, the first character; -1 for special tokens and the prompt.
-        stops: int32 `[tokens]`, one past the last; -1 likewise.
-    """
-
-    splits: np.ndarray
-    ids: np.ndarray
-    row: np.ndarray
-    place: np.ndarray
-    segments: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
+    splits: np.ndarray  # int64 [documents + 1]
+    ids: np.ndarray  # int32 [tokens], special tokens included
+    row: np.ndarray  # int64 [tokens], the row that has its vector
+    place: np.ndarray  # int64 [tokens], its place in that row
+    segments: np.ndarray  # int32 [tokens], 1 for those of a second text and its [SEP]
+    starts: np.ndarray  # int32 [tokens], the first character; -1 for special tokens and the prompt
+    stops: np.ndarray  # int32 [tokens], one past the last; -1 likewise
 
 
 @dataclass(frozen=True)
 class Units:
-    """Words or spans, as ranges of an output's tokens.
+    """Words or spans, as ranges of an output's tokens."""
 
-    Attributes:
-        texts: Their ranges of characters, and the words.
-        first: int64 `[units]`, number of the first of its tokens among `RowTokens`.
-        last: int64 `[units]`, one past the last; the same as `first` where no token is left.
-        truncated: bool `[units]`, whether some of its tokens were cut off.
-    """
-
-    texts: UnitTexts
-    first: np.ndarray
-    last: np.ndarray
-    truncated: np.ndarray
+    texts: UnitTexts  # their ranges of characters, and the words
+    first: np.ndarray  # int64 [units], number of the first of its tokens among `RowTokens`
+    last: np.ndarray  # int64 [units], one past the last; `first` where no token is left
+    truncated: np.ndarray  # bool [units], whether some of its tokens were cut off
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows, tokens and words belong to documents.
+    """How rows, tokens and words belong to documents; None for what is not requested."""
 
-    Attributes:
-        num_tokens: int32 `[documents]`, special tokens and prompt included.
-        truncated: bool `[documents]`, whether the text was truncated.
-        windows: The rows of each document; None where each has one.
-        starts: int32 `[windows]`, the first character of each; None where windows are not kept.
-        stops: int32 `[windows]`, one past the last.
-        window_tokens: int32 `[windows]`, tokens of each, special tokens and prompt included.
-        tokens: None where neither tokens nor words nor spans are requested.
-        words: None where not requested.
-        spans: None where not requested.
-        chunks: Chunks whose tokens are pooled in their documents; None where there are none.
-        num_tokens_full: int32 `[documents]`, as `num_tokens` if nothing were truncated; None where
-            nothing is.
-    """
-
-    num_tokens: np.ndarray
-    truncated: np.ndarray
-    windows: Windows | None = None
-    starts: np.ndarray | None = None
-    stops: np.ndarray | None = None
-    window_tokens: np.ndarray | None = None
+    num_tokens: np.ndarray  # int32 [documents], special tokens and prompt included
+    truncated: np.ndarray  # bool [documents], whether the text was
+    windows: Windows | None = None  # the rows of each document; None where each has one
+    starts: np.ndarray | None = None  # int32 [windows], first characters, if windows are kept
+    stops: np.ndarray | None = None  # int32 [windows], one past the last
+    window_tokens: np.ndarray | None = None  # int32 [windows], as `num_tokens`
     tokens: RowTokens | None = None
     words: Units | None = None
     spans: Units | None = None
-    chunks: Units | None = None
-    num_tokens_full: np.ndarray | None = None
+    chunks: Units | None = None  # whose tokens are pooled in their documents
+    num_tokens_full: np.ndarray | None = None  # int32 [documents], if nothing were truncated
 
 
 def is_too_long(documents: Documents, spec: TextSpec, tokenizer: TextTokenizer) -> np.ndarray:

@@ -17,23 +17,14 @@ NO_TOKENS, TOO_LONG = "no tokens", "text too long"
 
 @dataclass(frozen=True)
 class TextRows:
-    """The rows of some texts.
+    """The rows of some texts."""
 
-    Attributes:
-        numbers: int64 `[documents]`, which of the texts have rows, ascending.
-        rejected: The other texts, by their numbers in order, with the reason of each.
-        documents: The tokens of those with rows.
-        layout: How these were cut into rows: one each, or windows.
-        row: int32 `[rows of the layout]`, which of the distinct rows each one equals.
-        rows: The distinct rows, with [CLS] and [SEP].
-    """
-
-    numbers: np.ndarray
-    rejected: dict[int, str]
-    documents: Documents
-    layout: Layout
-    row: np.ndarray
-    rows: Rows
+    numbers: np.ndarray  # int64 [documents], which of the texts have rows, ascending
+    rejected: dict[int, str]  # reasons of the other texts, by their numbers in order
+    documents: Documents  # those with rows
+    layout: Layout  # how these were cut into rows: one each, or windows
+    row: np.ndarray  # int32 [rows of the layout], which of the distinct rows each one equals
+    rows: Rows  # the distinct rows, with [CLS] and [SEP]
 
 
 def text_rows(

@@ -15,45 +15,26 @@ from bert_embed.specs import TextSpec
 
 @dataclass
 class EmbeddedRows:
-    """Vectors of rows, and counts of their computation.
+    """Vectors of rows, and counts of their computation."""
 
-    Attributes:
-        vectors: float32 `[rows, width]`, in the order of the rows; None where not requested.
-        token_vectors: float32 `[tokens, width]`, of all rows end to end; None where not requested.
-        failed: A short fixed reason for each failed row, by row number; their vectors are zeros.
-        tokens: Number of tokens of all rows, special tokens included.
-        padded_tokens: Number of tokens computed, padding included.
-        batches: Number of batches.
-        compiled: Number of shapes that were compiled before the first batch.
-        compile_seconds: Duration of the compilation.
-    """
-
-    vectors: np.ndarray | None
-    token_vectors: np.ndarray | None = None
-    failed: dict[int, str] = field(default_factory=dict)
-    tokens: int = 0
-    padded_tokens: int = 0
+    vectors: np.ndarray | None  # float32 [rows, width]; None where not requested
+    token_vectors: np.ndarray | None = None  # float32 [tokens, width], all rows end to end
+    failed: dict[int, str] = field(default_factory=dict)  # a fixed reason by row; vectors are 0
+    tokens: int = 0  # of all rows, special tokens included
+    padded_tokens: int = 0  # as computed, padding included
     batches: int = 0
-    compiled: int = 0
-    compile_seconds: float = 0.0
+    compiled: int = 0  # shapes compiled before the first batch
+    compile_seconds: float = 0.0  # duration of that
 
 
 @dataclass(frozen=True)
 class GranularVectors:
-    """The vectors of some documents; None for what was not requested.
+    """The vectors of some documents; None for what was not requested."""
 
-    Attributes:
-        sentences: float32 `[documents, width]`; `[windows, width]` or `[chunks, width]` where
-            each of these has a vector.
-        tokens: float32 `[tokens, width]`, as `Layout.tokens` lists them.
-        words: float32 `[words, width]`, zeros for a word without a token.
-        spans: float32 `[spans, width]`, zeros for a span without a token.
-    """
-
-    sentences: np.ndarray | None
-    tokens: np.ndarray | None = None
-    words: np.ndarray | None = None
-    spans: np.ndarray | None = None
+    sentences: np.ndarray | None  # float32 [documents, windows or chunks, width]
+    tokens: np.ndarray | None = None  # float32 [tokens, width], as `Layout.tokens` lists them
+    words: np.ndarray | None = None  # float32 [words, width], zeros for a word without a token
+    spans: np.ndarray | None = None  # float32 [spans, width], likewise
 
 
 @dataclass(frozen=True)

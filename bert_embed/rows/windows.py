@@ -14,17 +14,11 @@ _STRIDE = 64
 
 @dataclass(frozen=True)
 class Windows:
-    """The tokens of its text that each row holds.
+    """The tokens of its text that each row holds."""
 
-    Attributes:
-        splits: int64 `[documents + 1]`, the windows of each document, at least one.
-        first: int64 `[windows]`, the number of a window's first token in its text.
-        count: int64 `[windows]`, number of tokens of the text in it.
-    """
-
-    splits: np.ndarray
-    first: np.ndarray
-    count: np.ndarray
+    splits: np.ndarray  # int64 [documents + 1], the windows of each document, at least one
+    first: np.ndarray  # int64 [windows], the number of a window's first token in its text
+    count: np.ndarray  # int64 [windows], number of tokens of the text in it
 
     @property
     def document(self) -> np.ndarray:

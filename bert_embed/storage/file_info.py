@@ -5,16 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file of a listing.
+    """A file of a listing."""
 
-    Attributes:
-        path: Absolute path, or URL.
-        size: Bytes as stored (compressed bytes for a compressed file).
-        modified: Time of the last change in seconds since 1970.
-        generation: Of an object of Cloud Storage, a new number each time it is written; else 0.
-    """
-
-    path: str
-    size: int
-    modified: float
-    generation: int = 0
+    path: str  # absolute, or URL
+    size: int  # bytes as stored (compressed bytes for a compressed file)
+    modified: float  # seconds since 1970
+    generation: int = 0  # of an object of Cloud Storage, new with each write; else 0

@@ -17,11 +17,7 @@ def requires(what: str, *packages: str) -> Iterator[None]:
 
 
 def missing(what: str, *packages: str) -> str:
-    """Returns the sentence for packages that are not installed.
-
-    >>> missing("s3://", "boto3")
-    's3:// requires boto3, which is not installed here: pip install boto3'
-    """
+    """Returns the sentence for packages that are not installed, with the command for it."""
     which = "which is" if len(packages) == 1 else "which are"
     return (
         f"{what} requires {' and '.join(packages)}, {which} not installed here: "

@@ -123,8 +123,8 @@ class JsonTokenizer(TextTokenizer):
         """Returns starts and stops behind white space, and int64 `[tokens]`, each token's word.
 
         Words are numbered through all texts. A token that begins in white space belongs to the word
-        behind it; a token of white space alone is moved to where that word begins, or, at the end
-        of a text, belongs to the last word and has nothing of the text.
+        behind it; one of white space alone is moved to where that word begins, or, at the end of a
+        text, belongs to the last word and has nothing of the text.
         """
         words = self._words.words(texts)
         ends = words.came_from(words.stops - 1) + 1

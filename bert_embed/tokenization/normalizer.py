@@ -35,24 +35,14 @@ _UNKNOWN = 255  # its page is not in the tables yet
 
 @dataclass(frozen=True)
 class Words:
-    """The normalized words of some texts, as spans of one array.
+    """The normalized words of some texts, as spans of one array."""
 
-    Attributes:
-        chars: uint8 (ASCII) or uint32 `[length]`, code points.
-        starts: int64 `[words]`, where each word starts in `chars`.
-        stops: int64 `[words]`, where it stops.
-        counts: int64 `[texts]`, words of each text.
-        source: int32 or int64 `[length]`, the place of each code point in the joined texts; None
-            if it is the same place.
-        origins: int64 `[texts]`, where each text starts in the joined texts.
-    """
-
-    chars: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    counts: np.ndarray
-    source: np.ndarray | None
-    origins: np.ndarray
+    chars: np.ndarray  # uint8 (ASCII) or uint32 [length], code points
+    starts: np.ndarray  # int64 [words], where each word starts in `chars`
+    stops: np.ndarray  # int64 [words], where it stops
+    counts: np.ndarray  # int64 [texts], words of each text
+    source: np.ndarray | None  # int [length], places in the joined texts; None if the same
+    origins: np.ndarray  # int64 [texts], where each text starts in the joined texts
 
     def came_from(self, at: np.ndarray) -> np.ndarray:
         """Returns the places in the joined texts that code points at these places are from."""

@@ -33,25 +33,15 @@ class TokenizedTexts:
 
 
 class TextTokenizer(ABC):
-    """Texts to ids of a vocabulary; several threads may call it.
+    """Texts to ids of a vocabulary; several threads may call it."""
 
-    Attributes:
-        vocab: The entries in order of their ids.
-        cls_id: What begins a row.
-        sep_id: What ends a text of it.
-        separators: How many `sep_id` are between the texts of a pair.
-        has_segments: Whether the second text of a pair has a type id of its own.
-        unk_id: Stands for a word that the vocabulary lacks; None where it can write every text.
-        pad_id: What examples written by other tools are filled up with.
-    """
-
-    vocab: tuple[str, ...]
-    cls_id: int
-    sep_id: int
-    separators: int
-    has_segments: bool
-    unk_id: int | None
-    pad_id: int
+    vocab: tuple[str, ...]  # the entries in order of their ids
+    cls_id: int  # what begins a row
+    sep_id: int  # what ends a text of it
+    separators: int  # how many `sep_id` are between the texts of a pair
+    has_segments: bool  # whether second texts have a type id of their own
+    unk_id: int | None  # for a word that the vocabulary lacks; None where it can write every text
+    pad_id: int  # what examples written by other tools are filled up with
 
     @property
     @abstractmethod
@@ -66,10 +56,7 @@ class TextTokenizer(ABC):
     @property
     @abstractmethod
     def continues_word(self) -> np.ndarray:
-        """bool `[vocabulary]`: whether an entry is written without a space before it.
-
-        Punctuation continues no word. This is for counting; `TokenizedTexts.continues` is exact.
-        """
+        """bool `[vocabulary]`: no space before an entry; for counts; punctuation continues none."""
 
     @abstractmethod
     def tokenize_texts(self, texts: Iterable[str], offsets: bool = True) -> TokenizedTexts:
@@ -77,11 +64,7 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def prompt_length(self, prompt: str) -> int:
-        """Returns the number of tokens of a prompt before every text, and keeps it.
-
-        Raises:
-            SettingError: Its last word and a text's first word would become one word.
-        """
+        """Returns a prompt's number of tokens; SettingError if a text's first word joins it."""
 
     def __len__(self) -> int:
         return len(self.vocab)

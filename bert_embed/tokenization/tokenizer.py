@@ -32,19 +32,12 @@ _WORD = "a"  # a text that would continue a word before it
 
 
 class SpecialTokens(NamedTuple):
-    """The entries that are put around texts.
+    """The entries that are put around texts."""
 
-    Attributes:
-        begin: At the start of a row.
-        end: After a text.
-        padding: What examples of others are filled up with.
-        separators: How many `end` are between the texts of a pair.
-    """
-
-    begin: str
-    end: str
-    padding: str
-    separators: int
+    begin: str  # at the start of a row
+    end: str  # after a text
+    padding: str  # what examples of others are filled up with
+    separators: int  # how many `end` are between the texts of a pair
 
 
 SPECIAL_TOKENS = {
@@ -204,11 +197,7 @@ def load_tokenizer(bundle: "Bundle") -> TextTokenizer:
 
 
 def _chunks(texts: Sequence[str], border: int) -> Iterator[tuple[int, int, Sequence[str]]]:
-    """Yields groups of texts that do not cross `border`, and long texts in parts.
-
-    A group is the number of its first text, how many of that text's characters came before, and the
-    texts.
-    """
+    """Yields groups within `border`: number of the first text, its characters before, the texts."""
     sizes = np.fromiter(map(len, texts), np.int64, len(texts))
     chunk_of = (np.cumsum(sizes + 1) - 1) // _CHUNK_CHARS
     cuts = {border, len(texts), *(np.flatnonzero(np.diff(chunk_of)) + 1).tolist()}

@@ -8,14 +8,7 @@ _FEWEST = 1 << 14  # slots of an empty table
 
 
 def word_keys(chars: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
-    """Returns the first `width` bytes of each word, uint64 `[words, width / 8]`, zeros after it.
-
-    Args:
-        chars: uint8 or uint16 `[length]`, no zeros.
-        starts: int64 `[words]`, where each word starts in `chars`.
-        lengths: int64 `[words]`, its number of chars.
-        width: A multiple of 8.
-    """
+    """Returns words' first `width` bytes, a multiple of 8, uint64 `[words, width / 8]`, then 0."""
     size = chars.itemsize
     data = np.zeros(len(chars) * size + width, np.uint8)
     data[: len(chars) * size] = chars.view(np.uint8)
@@ -33,11 +26,7 @@ def _masks(width: int) -> np.ndarray:
 
 
 class WordTable:
-    """Open addressing with linear probing, at most half full.
-
-    Args:
-        columns: uint64s of a key.
-    """
+    """Open addressing with linear probing, at most half full; `columns` uint64s are a key."""
 
     def __init__(self, columns: int) -> None:
         # The columns of a key, then its value, which is 0 in an empty slot. NumPy copies rows of 32

@@ -24,28 +24,18 @@ _ASCII_WIDTH, _WIDE_WIDTH = 16, 32
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of some words, end to end.
+    """The pieces of some words, end to end."""
 
-    Attributes:
-        ids: int32 `[pieces]`, ids in the vocabulary.
-        counts: int64 `[words]`, how many pieces each word has.
-        starts: int64 `[pieces]`, where each piece starts in `Words.chars`; None if not requested.
-        stops: int64 `[pieces]`, where it stops; None if not requested.
-    """
-
-    ids: np.ndarray
-    counts: np.ndarray
-    starts: np.ndarray | None = None
-    stops: np.ndarray | None = None
+    ids: np.ndarray  # int32 [pieces], ids in the vocabulary
+    counts: np.ndarray  # int64 [words], how many pieces each word has
+    starts: np.ndarray | None = None  # int64 [pieces], starts in `Words.chars`, if requested
+    stops: np.ndarray | None = None  # int64 [pieces], where it stops
 
 
 class WordPiece:
     """google-research/bert's WordpieceTokenizer, which keeps the pieces of words.
 
-    Args:
-        vocab: Entry to id.
-        unk_token: Entry for words that have no pieces or are too long.
-        max_word_chars: Maximum number of characters of a word.
+    `unk_token` stands for words that have no pieces, or more than `max_word_chars` characters.
     """
 
     def __init__(self, vocab: Mapping[str, int], unk_token: str, max_word_chars: int) -> None:
@@ -128,14 +118,7 @@ class WordPiece:
         return [kept.get(word, _NO_PIECES) for word in words]
 
     def _learn(self, lines: bytes) -> np.ndarray:
-        """Returns the entries of new words, and keeps their pieces.
-
-        Args:
-            lines: The words, each after `_BEFORE`, in UTF-8.
-
-        Returns:
-            int64 `[words]`.
-        """
+        """Returns the entries of new words, int64 `[words]`; each is UTF-8 behind `_BEFORE`."""
         # The other two of each match, its start and stop, would take longer than all that follows.
         matches = self._cutter.find_matches_as_indexes(lines)
         pieces = np.fromiter(map(_PIECE, matches), np.int64, len(matches))
