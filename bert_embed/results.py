@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from bert_embed.arguments import path_text, switch, whole_number
 from bert_embed.formats.output_files import (
     BLOCK_RECORDS,
+    HEAD_KINDS,
     KINDS,
     RUN_FILE,
     block_record_name,
     by_number,
     holds_vectors,
+    kinds_of,
     parse_name,
     vector_kinds,
 )
@@ -50,6 +52,10 @@ from bert_embed.typed_json import json_object
 _Folder = str | os.PathLike[str]
 _Files = dict[str, FileInfo]  # by name
 _COPIED_BYTES = 16 << 20  # of a file in a store, at a time
+_READERS = {
+    **{"sentence": "read", "token": "read_tokens", "word": "read_words", "span": "read_spans"},
+    **{"sparse": "read_sparse", "multi": "read_multi", "scores": "read_scores"},
+}
 _READ_ROWS = 1 << 14  # at a time, of an output that is read whole
 
 
@@ -274,16 +280,15 @@ def _read_bytes(folder: _Folder, name: str) -> bytes | None:
 def granular_settings(folder: _Folder, granularity: str) -> dict[str, Any]:
     """Returns `vector_settings` of a run; InputError if it wrote other kinds of vectors."""
     settings = vector_settings(folder)
-    kinds = settings["granularity"]
+    kinds = kinds_of(settings)
     if granularity not in kinds:
-        readers = [
-            "bert_embed.read" + ("" if kind == "sentence" else f"_{kind}s") for kind in kinds
-        ]
+        readers = [f"bert_embed.{_READERS[kind]}" for kind in kinds]
+        flag = "vectors" if granularity in HEAD_KINDS else "granularity"
         raise InputError(
             f"{os.fspath(folder)} holds vectors of {' and '.join(kinds)}, none of {granularity}: "
             f"read them with {' or '.join(readers)}, or embed "
-            f"with granularity {granularity} into a folder of its own",
-            "granularity",
+            f"with {flag} {granularity} into a folder of its own",
+            flag,
         )
     return settings
 

@@ -1,12 +1,18 @@
 """Names the folders and files of a run's output."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 RUN_FILE = "run.json"
 BLOCK_RECORDS = "_state/blocks"
-# The kind of vectors of each granularity: the folder of its files, and the column of nested ones.
-KINDS = {"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"}
+# The folder of each kind of vectors, and the column of nested ones: of dense vectors by their
+# granularity, and of the kinds that heads make.
+KINDS = {
+    **{"sentence": "embeddings", "token": "tokens", "word": "words", "span": "spans"},
+    **{"sparse": "sparse", "multi": "multi", "scores": "scores"},
+}
+HEAD_KINDS = ("sparse", "multi", "scores")
 # The folders of sentence vectors where each window, or each chunk, has its own.
 PIECES = {"window": "windows", "chunk": "chunks"}
 VECTOR_ENDINGS = (".parquet", ".jsonl", ".tfrecord", ".tfrecord.gz")
@@ -76,8 +82,21 @@ def by_number(name: str) -> tuple[str, int, int, str]:
     return parse_name(name) or (name, 0, 0, "")
 
 
+def kinds_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the kinds of vectors that a run wrote, by what its record says of them.
+
+    >>> kinds_of({"granularity": ["sentence", "word"]})
+    ('sentence', 'word')
+    >>> kinds_of({"granularity": ["sentence"], "vectors": ["sparse", "scores"]})
+    ('sparse', 'scores')
+    """
+    vectors = settings.get("vectors", ["dense"])
+    dense = settings["granularity"] if "dense" in vectors else ()
+    return (*dense, *(kind for kind in vectors if kind != "dense"))
+
+
 def vector_kinds(granularity: str) -> tuple[str, ...]:
-    """Returns the folders for vectors of a granularity; a run writes to one of them.
+    """Returns the folders for a kind of vectors; a run writes to one of them.
 
     >>> vector_kinds("sentence"), vector_kinds("word")
     (('embeddings', 'windows', 'chunks'), ('words',))
