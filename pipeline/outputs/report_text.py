@@ -335,7 +335,7 @@ def _head_statement(kind: str, head: Mapping[str, Any], path: str) -> list[str]:
         f"-- {path}: multi-vectors; @query is ARRAY<STRUCT<embedding ARRAY<FLOAT64>>>, each of "
         f"{head['dim']} numbers",
         "SELECT id, (SELECT SUM(best) FROM (SELECT MAX((",
-        "    SELECT SUM(x * token.embedding[OFFSET(n)]) FROM UNNEST(q.embedding) AS x WITH OFFSET n",
+        "    SELECT SUM(x * token.embedding[OFFSET(n)]) FROM UNNEST(q.embedding) x WITH OFFSET n",
         "  )) AS best FROM UNNEST(@query) AS q WITH OFFSET place, UNNEST(multi) AS token",
         f"  GROUP BY place)) AS score FROM `{path}` ORDER BY score DESC LIMIT 10;",
     ]

@@ -62,13 +62,13 @@ def vector_schema(
     facts = [("num_tokens", pa.int32())]
     facts += [] if has_pieces else [("num_tokens_full", pa.int32())]
     facts += [("truncated", pa.bool_()), ("text_hash", pa.int64())]
-    facts += [(pieces, pa.int32()), *places] if has_pieces else []
+    facts += [(str(pieces), pa.int32()), *places] if has_pieces else []
     facts += [("text", pa.string())] if texts else []
     if kind == "sentence":
         return pa.schema([("id", pa.string()), vector, *facts])
     if kind == "scores":
         assert head is not None
-        columns = [(label, pa.float32()) for label in head["labels"]]
+        columns = [(str(label), pa.float32()) for label in head["labels"]]
         columns += [("label", pa.string())] if head["activation"] == "softmax" else []
         return pa.schema([("id", pa.string()), *columns, *facts])
     of_units = {
