@@ -17,9 +17,15 @@ class SparseVectors:
     indices: np.ndarray  # int32 [entries], ascending in each row
     values: np.ndarray  # float32 [entries]
 
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "SparseVectors":
+        return self.take(np.arange(len(self))[rows])
+
     def take(self, rows: np.ndarray) -> "SparseVectors":
         """Returns some rows, int `[rows]`, in their order."""
-        if np.array_equal(rows, np.arange(len(self.splits) - 1)):
+        if np.array_equal(rows, np.arange(len(self))):
             return self
         at, splits = take_rows(self.splits, rows)
         return SparseVectors(splits, self.indices[at], self.values[at])
@@ -75,3 +81,10 @@ class MultiVectors:
 
     splits: np.ndarray  # int64 [rows + 1]
     vectors: np.ndarray  # float32 [tokens, dim]
+
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "MultiVectors":
+        at, splits = take_rows(self.splits, np.arange(len(self))[rows])
+        return MultiVectors(splits, self.vectors[at])

@@ -110,7 +110,7 @@ def read_settings(source: Path) -> Settings:
     splade, query_weights = None, None
     modules_listed = _listed_modules(source)
     if len(modules_listed) == 1 and modules_listed[0][0] == "Router":
-        modules_listed, query_weights = _routes(inside(source, modules_listed[0][1]))
+        modules_listed, query_weights = _routes(source, modules_listed[0][1])
     modules: list[DenseModule] = []
     tensors: dict[str, np.ndarray] = {}
     for kind, path in _ordered(source, modules_listed):
@@ -189,11 +189,12 @@ def _kind(path: Path, name: Any) -> str:
     return str(name).rpartition(".")[2]
 
 
-def _routes(folder: Path) -> tuple[list[tuple[str, str]], str]:
+def _routes(source: Path, place: str) -> tuple[list[tuple[str, str]], str]:
     """Returns the modules of the route of documents, and the folder of that of queries."""
-    path = folder / "router_config.json"
-    path = path if path.is_file() else folder / "config.json"
-    values = read_object(path)
+    folder = inside(source, place)
+    names = ("router_config.json", "config.json")  # the latter until release 5
+    path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+    values = optional_object(path)
     types, routes = object_in(path, values, "types"), object_in(path, values, "structure")
     kinds = {name: _kind(path, kind) for name, kind in types.items()}
     query, documents = (routes.get(route) for route in ("query", "document"))
@@ -205,8 +206,8 @@ def _routes(folder: Path) -> tuple[list[tuple[str, str]], str]:
         or [kinds[name] for name in query] != ["SparseStaticEmbedding"]
     ):
         raise InputError(
-            f"{path}: only a Router with a route document, of a model, and a route query, of a "
-            "SparseStaticEmbedding, is supported"
+            f"{source / _MODULES}: module Router is not supported, only one whose route document "
+            f"is a model, and route query a SparseStaticEmbedding, in {path.name}, is"
         )
     return [(kinds[name], name) for name in documents], query[0]
 

@@ -69,9 +69,9 @@ def plan_lines(run: EmbedRun) -> list[str]:
 def _head_text(kind: str, head: Mapping[str, Any], unit: str) -> str:
     """What a head makes of a document, window or chunk."""
     if kind == "sparse":
-        most = f"up to {head['top_k']:,} of " if head["top_k"] else ""
-        least = f" from {head['min_weight']:g}" if head["min_weight"] else ""
-        return f"a sparse vector of {most}{head['entries']:,} weights{least} a {unit}"
+        most = f", up to {head['top_k']:,} weights" if head["top_k"] else ""
+        least = f", from {head['min_weight']:g}" if head["min_weight"] else ""
+        return f"a sparse vector over {head['entries']:,} entries a {unit}{most}{least}"
     if kind == "multi":
         return f"{head['dim']} numbers for each token that is kept of a {unit}"
     return f"{counted(len(head['labels']), 'score')} a {unit}"
