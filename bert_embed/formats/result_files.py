@@ -5,7 +5,7 @@ import math
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +22,7 @@ from bert_embed.formats.number_types import (
     stored_width,
 )
 from bert_embed.formats.output_files import KINDS, PIECES
+from bert_embed.ragged import splits_of
 from bert_embed.storage.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _INTEGERS = (*PIECES, "start", "stop", "num_tokens_full")
 # What damaged bytes make Arrow, orjson, zlib and NumPy raise. Arrow's errors of a file's contents
 # are OSErrors, too, without the number that an error of the system has.
 _DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, TypeError, ValueError, zlib.error)
+_Units = tuple[list[Any], np.ndarray, dict[str, Any], np.ndarray]  # see `_units`
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ def row_batches(
     Raises:
         InputError: The file is damaged.
     """
-    coding = _Coding(output_dtype(settings), math.prod(settings["shape"]))
+    dtype, width = output_dtype(settings), math.prod(settings["shape"])
     types = {"id": settings.get("id_type", "string"), **(types or {})}
-    wanted = _Wanted(coding, columns, vectors, min(rows, limit or rows), types)
+    wanted = _Wanted(dtype, width, vectors, columns, min(rows, limit or rows), types)
     name, first = Path(path).name, 0
     with _damage_named(path):
         if name.endswith(".parquet"):
@@ -148,32 +150,31 @@ def row_batches(
 
 def read_units(path: Path, granularity: str, settings: Mapping[str, Any]) -> list[DocumentUnits]:
     """Reads a file of `tokens/`, `words/` or `spans/`, an item a document."""
-    shape = tuple(settings["token_shape"])
-    coding = _Coding(output_dtype(settings), math.prod(shape))
-    with _damage_named(path):
-        if path.suffix == ".parquet":
-            return list(_unit_table(path, granularity, coding, shape))
-        with path.open("rb") as file:
-            lines = _json_lines(file)
-            if granularity == "token":
-                return [_token_line(line, shape) for line in lines]
-            return [_unit_line(line, granularity, coding, shape) for line in lines]
+    documents = []
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        stacks = vectors.reshape(-1, *settings["token_shape"])
+        for document, (first, last) in zip(ids, pairwise(splits.tolist()), strict=True):
+            cut = {name: column[first:last] for name, column in columns.items()}
+            texts, starts, stops = (cut.get(name) for name in (granularity, "start", "stop"))
+            documents.append(DocumentUnits(document, texts, starts, stops, stacks[first:last]))
+    return documents
 
 
 def unit_batches(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[Rows]:
     """Reads what `read_units` does, a row for each token, word or span with a vector."""
     import pyarrow as pa
 
-    id_type = settings.get("id_type", "string")
-    documents = iter(read_units(path, granularity, settings))
-    while few := list(islice(documents, _UNIT_DOCUMENTS)):
-        parts = [_unit_rows(document, granularity, id_type) for document in few]
-        batch = Rows(
-            np.concatenate([part.vectors for part in parts]),
-            pa.concat_tables([part.columns for part in parts]).combine_chunks(),
-        )
-        if len(batch):
-            yield batch
+    id_type = pa.type_for_alias(settings.get("id_type", "string"))
+    for ids, splits, columns, vectors in _units(path, granularity, settings):
+        lengths = np.diff(splits)
+        positions = np.arange(len(vectors)) - np.repeat(splits[:-1], lengths)
+        table = {
+            "id": pa.array(ids, id_type).take(pa.array(np.repeat(np.arange(len(ids)), lengths))),
+            POSITION: pa.array(positions, pa.int32()),
+        }
+        present = np.flatnonzero(~np.isnan(vectors[:, 0]))
+        if len(present):
+            yield Rows(vectors, pa.table(table | columns)).take(present)
 
 
 @contextmanager
@@ -190,58 +191,55 @@ def _damage_named(path: Path | str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Coding:
-    """The output type of a run's vectors, and the numbers of each."""
-
-    dtype: str
-    width: int
-
-    def vectors(
-        self, values: np.ndarray, scale: np.ndarray | None, present: np.ndarray
-    ) -> np.ndarray:
-        """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
-        rows = values.reshape(int(present.sum()), stored_width(self.dtype, self.width))
-        vectors = restored(rows, scale, self.dtype, self.width)
-        if present.all():
-            return vectors
-        spread = np.full((len(present), self.width), np.nan, np.float32)
-        spread[present] = vectors
-        return spread
-
-    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
-        coding = self if self.dtype in INTEGER_DTYPES else _Coding("float32", self.width)
-        lists = [row["embedding"] for row in rows]
-        return coding.vectors(
-            np.array([row for row in lists if row is not None], stored_type(coding.dtype)),
-            np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32),
-            np.array([row is not None for row in lists], bool),
-        )
-
-    def of_columns(self, columns: Any) -> np.ndarray:
-        """Returns vectors of `embedding` and `scale`; a missing one may be an empty list."""
-        column, scale = columns["embedding"], columns.get("scale")
-        # to_numpy would import pandas where it is installed: a third of a second.
-        present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
-        scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
-        return self.vectors(np.from_dlpack(column.flatten()), scales, present)
-
-
-@dataclass(frozen=True)
 class _Wanted:
-    """What to read of each row, and how many rows at a time."""
+    """What to read of a file, and how many rows at a time."""
 
-    coding: _Coding
-    columns: Collection[str] | None
-    vectors: bool
-    rows: int
-    types: Mapping[str, str]
+    dtype: str  # output type of the vectors
+    width: int  # numbers of a vector
+    vectors: bool = True
+    columns: Collection[str] | None = ()
+    rows: int = _UNIT_DOCUMENTS
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Whether a column is wanted that is no part of the vectors."""
         if self.columns is None:
             return name not in (*_VECTORS, *_FACTS)
         return name in self.columns
+
+    def of_lists(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Returns vectors of JSON, which has stored integers, or the numbers of other types."""
+        if not self.vectors:
+            return np.empty((len(rows), 0), np.float32)
+        dtype = self.dtype if self.dtype in INTEGER_DTYPES else "float32"
+        lists = [row["embedding"] for row in rows]
+        values = np.array([row for row in lists if row is not None], stored_type(dtype))
+        scale = np.array([row["scale"] for row in rows if row.get("scale") is not None], np.float32)
+        present = np.array([row is not None for row in lists], bool)
+        return _decoded(values, scale, present, dtype, self.width)
+
+    def of_columns(self, columns: Any, rows: int) -> np.ndarray:
+        """Returns vectors of `embedding` and `scale`; a missing one may be an empty list."""
+        if not self.vectors:
+            return np.empty((rows, 0), np.float32)
+        column, scale = columns["embedding"], columns.get("scale")
+        # to_numpy would import pandas where it is installed: a third of a second.
+        present = np.from_dlpack(column.value_lengths().fill_null(0)) > 0
+        scales = None if scale is None else np.from_dlpack(scale.fill_null(np.nan))[present]
+        return _decoded(np.from_dlpack(column.flatten()), scales, present, self.dtype, self.width)
+
+
+def _decoded(
+    values: np.ndarray, scale: np.ndarray | None, present: np.ndarray, dtype: str, width: int
+) -> np.ndarray:
+    """Returns float32 `[rows, width]` from the values of present rows, NaN for others."""
+    rows = values.reshape(int(present.sum()), stored_width(dtype, width))
+    vectors = restored(rows, scale, dtype, width)
+    if present.all():
+        return vectors
+    spread = np.full((len(present), width), np.nan, np.float32)
+    spread[present] = vectors
+    return spread
 
 
 def _opened(source: BinaryIO | Path | str) -> Any:
@@ -261,9 +259,7 @@ def _parquet_rows(
         names = [name for name in file.schema_arrow.names if wanted.has(name)]
         stored = [name for name in _VECTORS if wanted.vectors and name in file.schema_arrow.names]
         for batch in file.iter_batches(wanted.rows, columns=[*stored, *names], use_threads=False):
-            vectors = np.empty((len(batch), 0), np.float32)
-            if wanted.vectors:
-                vectors = wanted.coding.of_columns({name: batch[name] for name in stored})
+            vectors = wanted.of_columns({name: batch[name] for name in stored}, len(batch))
             yield Rows(vectors, pa.table({name: batch[name] for name in names}))
 
 
@@ -293,15 +289,12 @@ def _line_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> Ite
     with _opened(source) as file:
         lines = _json_lines(file)
         while batch := list(islice(lines, wanted.rows)):
-            vectors = np.empty((len(batch), 0), np.float32)
-            if wanted.vectors:
-                vectors = wanted.coding.of_lists(batch)
             columns = {
                 name: pa.array([row[name] for row in batch], _type_in_json(name, wanted.types))
                 for name in batch[0]
                 if wanted.has(name)
             }
-            yield Rows(vectors, pa.table(columns))
+            yield Rows(wanted.of_lists(batch), pa.table(columns))
 
 
 def _type_in_json(name: str, types: Mapping[str, str]) -> "pa.DataType":
@@ -323,8 +316,7 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
     from bert_embed.formats.tf_example import decode_records
     from bert_embed.formats.tfrecord import unframed
 
-    coding = wanted.coding
-    floats = coding.dtype == "float32"
+    floats = wanted.dtype == "float32"
     kinds: dict[str, type] = {"id": bytes, "text": bytes, **dict.fromkeys(_INTEGERS, int)}
     kinds = {feature: kind for feature, kind in kinds.items() if wanted.has(feature)}
     numbers = {"scale": float, "embedding": float if floats else bytes}
@@ -338,87 +330,67 @@ def _example_rows(source: BinaryIO | Path | str, name: str, wanted: _Wanted) -> 
                 raise InputError("a record's checksum differs, or it is not a tf.train.Example")
             values = features["embedding"].values
             if not floats:
-                stored = stored_type(coding.dtype).newbyteorder("<")
+                stored = stored_type(wanted.dtype).newbyteorder("<")
                 values = np.frombuffer(b"".join(values.tolist()), stored)
             scale = features["scale"].values if len(features["scale"].values) else None
-            vectors = coding.vectors(values, scale, np.ones(len(batch), bool))
+            present = np.ones(len(batch), bool)
+            vectors = _decoded(values, scale, present, wanted.dtype, wanted.width)
             columns = {}
             for feature, kind in kinds.items():
                 column = features[feature].values
                 if len(column) and kind is int:
                     columns[feature] = pa.array(column, pa.int32())
                 elif len(column):
-                    texts = [text.decode() for text in column.tolist()]
-                    columns[feature] = pa.array(texts, pa.string())
+                    columns[feature] = pa.array([text.decode() for text in column.tolist()])
             if "id" in columns:
                 columns["id"] = columns["id"].cast(pa.type_for_alias(wanted.types["id"]))
             yield Rows(vectors, pa.table(columns))
 
 
-def _unit_table(
-    path: Path, granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> Iterator[DocumentUnits]:
+def _units(path: Path, granularity: str, settings: Mapping[str, Any]) -> Iterator[_Units]:
+    """Yields ids of a few documents, and their units end to end.
+
+    int64 `[documents + 1]` says where the units of each begin; columns are `start`, `stop` and the
+    texts, as far as the file has them; vectors are float32 `[units, width]`.
+    """
+    wanted = _Wanted(output_dtype(settings), math.prod(settings["token_shape"]))
+    with _damage_named(path):
+        read = _unit_table if path.suffix == ".parquet" else _unit_lines
+        yield from read(path, granularity, wanted)
+
+
+def _unit_table(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Units]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         _check_size(file)
-        table = file.read(columns=["id", KINDS[granularity]])
-    lists = table[KINDS[granularity]].combine_chunks()
-    units = lists.flatten()
-    fields = {field.name: units.field(field.name) for field in units.type}
-    vectors = coding.of_columns(fields)
-    texts = fields[granularity].to_pylist() if granularity in fields else None
-    starts, stops = fields["start"].to_numpy(), fields["stop"].to_numpy()
-    splits = np.append(0, np.cumsum(lists.value_lengths().to_numpy())).tolist()
-    for document, (first, last) in zip(table["id"].to_pylist(), pairwise(splits), strict=True):
-        yield DocumentUnits(
-            document,
-            None if texts is None else texts[first:last],
-            starts[first:last],
-            stops[first:last],
-            vectors[first:last].reshape(-1, *shape),
-        )
+        table = file.read(columns=["id", KINDS[granularity]]).combine_chunks()
+    for batch in table.to_batches(_UNIT_DOCUMENTS):
+        lists = batch[KINDS[granularity]]
+        units = lists.flatten()
+        fields = {kind.name: units.field(kind.name) for kind in units.type}
+        columns: dict[str, Any] = {side: fields[side].to_numpy() for side in ("start", "stop")}
+        if granularity in fields:
+            columns[granularity] = fields[granularity].to_pylist()
+        splits = splits_of(lists.value_lengths().to_numpy())
+        yield batch["id"].to_pylist(), splits, columns, wanted.of_columns(fields, len(units))
 
 
-def _unit_line(
-    line: dict[str, Any], granularity: str, coding: _Coding, shape: tuple[int, ...]
-) -> DocumentUnits:
-    units = line[KINDS[granularity]]
-    return DocumentUnits(
-        line["id"],
-        None if granularity == "span" else [unit[granularity] for unit in units],
-        np.array([unit["start"] for unit in units], np.int32),
-        np.array([unit["stop"] for unit in units], np.int32),
-        coding.of_lists(units).reshape(-1, *shape),
-    )
-
-
-def _token_line(line: dict[str, Any], shape: tuple[int, ...]) -> DocumentUnits:
-    features = line["features"]
-    values = [[layer["values"] for layer in token["layers"]] for token in features]
-    return DocumentUnits(
-        line["id"],
-        [token["token"] for token in features],
-        None,
-        None,
-        np.array(values, np.float32).reshape(-1, *shape),
-    )
-
-
-def _unit_rows(document: DocumentUnits, granularity: str, id_type: str) -> Rows:
-    """The units of a document that have a vector."""
-    import pyarrow as pa
-
-    vectors = document.vectors.reshape(-1, math.prod(document.vectors.shape[1:]))
-    present = np.flatnonzero(~np.isnan(vectors[:, 0]))
-    columns: dict[str, Any] = {
-        "id": pa.array([document.id] * len(present), pa.type_for_alias(id_type)),
-        POSITION: pa.array(present, pa.int32()),
-    }
-    if document.starts is not None and document.stops is not None:
-        columns |= {"start": document.starts[present], "stop": document.stops[present]}
-    if document.texts is not None:
-        columns[granularity] = pa.array(
-            [document.texts[row] for row in present.tolist()], pa.string()
-        )
-    return Rows(vectors[present], pa.table(columns))
+def _unit_lines(path: Path, granularity: str, wanted: _Wanted) -> Iterator[_Units]:
+    key = "features" if granularity == "token" else KINDS[granularity]
+    with path.open("rb") as file:
+        lines = _json_lines(file)
+        while batch := list(islice(lines, _UNIT_DOCUMENTS)):
+            units = [unit for line in batch for unit in line[key]]
+            columns: dict[str, Any] = {}
+            if granularity == "token":
+                values = [[layer["values"] for layer in unit["layers"]] for unit in units]
+                vectors = np.array(values, np.float32).reshape(-1, wanted.width)
+            else:
+                for side in ("start", "stop"):
+                    columns[side] = np.array([unit[side] for unit in units], np.int32)
+                vectors = wanted.of_lists(units)
+            if granularity != "span":
+                columns[granularity] = [unit[granularity] for unit in units]
+            splits = splits_of(np.array([len(line[key]) for line in batch], np.int64))
+            yield [line["id"] for line in batch], splits, columns, vectors
